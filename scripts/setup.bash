@@ -1,0 +1,105 @@
+# The one set-up step of ./run, ./test and .ci/run, to be sourced. It installs what is missing and says so; when nothing
+# is missing it only looks, needs no network and takes a moment. It never asks a question.
+#
+#   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
+#   need_test_tools     redis-cli and redis-benchmark, with which the tests talk to the gateway
+#   need_lint_tools     rustfmt and clippy
+#
+# shellcheck shell=bash
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf 'set-up: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+need_build_tools() {
+  # Debian's gcc does not bring the C library's start files; the linker needs both.
+  if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=crt1.o)" ]; then
+    install_packages gcc libc6-dev
+  fi
+  need_rust
+}
+
+need_test_tools() {
+  if ! command -v redis-cli >/dev/null || ! command -v redis-benchmark >/dev/null; then
+    install_packages redis-tools
+  fi
+}
+
+need_lint_tools() {
+  if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+    command -v rustup >/dev/null || fail "rustfmt and clippy are missing; install them the way you installed Rust"
+    say "installing rustfmt and clippy"
+    rustup --quiet component add rustfmt clippy || fail "rustup could not install rustfmt and clippy"
+  fi
+}
+
+need_rust() {
+  local wanted found
+  wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$project/Cargo.toml")
+  found=$(rust_version)
+  if [ -z "$found" ] && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+    # Installed before, by us or by hand, and not yet in the PATH of this shell.
+    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+    found=$(rust_version)
+  fi
+  if is_at_least "$found" "$wanted"; then return; fi
+
+  say "Rust $wanted or newer is needed, found ${found:-none}"
+  if command -v rustup >/dev/null; then
+    say "installing the stable toolchain through rustup"
+    rustup --quiet toolchain install stable --profile minimal || fail "rustup could not install the stable toolchain"
+    # For this run only: which toolchain is the default stays the owner's choice.
+    export RUSTUP_TOOLCHAIN=stable
+  else
+    install_rustup
+  fi
+  found=$(rust_version)
+  is_at_least "$found" "$wanted" || fail "Rust is still ${found:-missing} after the installation"
+  say "Rust $found is ready"
+}
+
+# A distribution's older Rust may stay where it is: ours goes to the home directory and comes first in PATH.
+install_rustup() {
+  local script
+  if ! command -v curl >/dev/null || [ ! -e /etc/ssl/certs/ca-certificates.crt ]; then
+    install_packages curl ca-certificates
+  fi
+  say "installing Rust through rustup (into ${CARGO_HOME:-$HOME/.cargo})"
+  # The official installer, from the host that serves the toolchains too. Fetched whole before any of it runs.
+  script=$(curl --proto '=https' --tlsv1.2 --retry 3 -sSf https://static.rust-lang.org/rustup/rustup-init.sh) \
+    || fail "could not fetch the Rust installer; install Rust from https://rustup.rs and try again"
+  # Its closing words are about a PATH that we set below.
+  RUSTUP_INIT_SKIP_PATH_CHECK=yes sh -s -- -y --quiet --profile minimal --default-toolchain stable --no-modify-path \
+    <<<"$script" >/dev/null || fail "the Rust installer failed"
+  PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+}
+
+# The version of the Rust that cargo would use; nothing if there is none.
+rust_version() { { cargo --version 2>/dev/null || true; } | sed -n 's/^cargo \([0-9.]*\).*/\1/p'; }
+
+is_at_least() {
+  [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
+}
+
+install_packages() {
+  local as_root=() log
+  say "installing $*"
+  command -v apt-get >/dev/null || fail "there is no apt-get here; install $* another way and try again"
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || fail "that needs root; run: sudo apt-get install -y $*"
+    as_root=(sudo -n)
+  fi
+  as_root+=(env DEBIAN_FRONTEND=noninteractive)
+  log=$(mktemp)
+  local install=(apt-get install -y -q --no-install-recommends "$@")
+  # The package lists may be absent or too old for what the mirror still has; only then are they fetched.
+  if ! "${as_root[@]}" "${install[@]}" >"$log" 2>&1; then
+    if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" "${install[@]}"; } >"$log" 2>&1; then
+      tail -n 5 "$log" >&2
+      rm -f "$log"
+      fail "apt-get could not install $*"
+    fi
+  fi
+  rm -f "$log"
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask ci`: everything a change must pass, cheapest first.
+//!
+//! A failed step does not stop the later ones: one run shows everything there is to mend.
+
+use anyhow::{Result, bail};
+
+use crate::{deny, sim, step, test, tidy};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Leave out the tests of the workspace (`./test` runs those); simulator seeds stay in
+    #[arg(long)]
+    no_test: bool,
+    /// Simulator seeds to run
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+}
+
+type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut steps: Vec<Step<'_>> = vec![
+        (
+            "format",
+            Box::new(|| step::run(&mut step::cargo(["fmt", "--all", "--check"]))),
+        ),
+        ("tidy", Box::new(tidy::run)),
+        ("clippy", Box::new(clippy)),
+        ("documentation", Box::new(documentation)),
+        ("dependencies", Box::new(deny::run_offline_part)),
+    ];
+    if !options.no_test {
+        steps.push(("tests", Box::new(|| test::workspace(&[]))));
+    }
+    if options.seeds > 0 {
+        steps.push(("simulator", Box::new(|| sim::run_seeds(options.seeds))));
+    }
+
+    let count = steps.len();
+    let mut failures = Vec::new();
+    for (number, (name, step)) in (1..).zip(&steps) {
+        eprintln!("==> [{number}/{count}] {name}");
+        if let Err(error) = step() {
+            eprintln!("xtask: {error:#}");
+            failures.push(*name);
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{} of {count} steps failed: {}", failures.len(), failures.join(", "));
+    }
+    eprintln!("==> all {count} steps passed");
+    Ok(())
+}
+
+/// Warnings are errors here, and warnings on your desk: `-D` reaches clippy alone, so ordinary builds keep their cache.
+fn clippy() -> Result<()> {
+    step::run(&mut step::cargo([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+/// A link to an item that is gone is a warning of rustdoc.
+fn documentation() -> Result<()> {
+    let mut command = step::cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    step::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+}

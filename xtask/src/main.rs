@@ -1,0 +1,60 @@
+//! Development commands: `cargo xtask` lists them.
+//!
+//! Each command is a thin layer over cargo, so that what CI does can be done, step by step, by hand. Nothing here is
+//! part of the product, and no crate of the product may depend on it.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod deny;
+mod sim;
+mod step;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Development commands of the Farside workspace"
+)]
+#[command(arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything a change must pass before a push: format, tidy, clippy, documentation, dependencies, tests, simulator
+    Ci(ci::Options),
+    /// The tests of the whole workspace; arguments go to `cargo test` (`cargo xtask test -p farside-pool epoch`)
+    Test(test::Options),
+    /// Check layers, file headers, forbidden names and marks, manifests, links, and ratchets
+    Tidy,
+    /// Run the simulated scenarios (`tests/simulation.rs` of every crate that has one) over a range of seeds
+    Sim(sim::Options),
+    /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
+    Deny,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Ci(options) => ci::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::Sim(options) => sim::run(&options),
+        Command::Deny => deny::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Runs one external command as a named step, and says which one it is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// The root of the workspace, whatever directory xtask was started in.
+pub(crate) fn workspace_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is a folder of the workspace root")
+}
+
+/// The cargo that started us, so that `cargo +toolchain xtask` stays on that toolchain.
+pub(crate) fn cargo_path() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+/// A cargo command at the root of the workspace.
+pub(crate) fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(cargo_path());
+    command.current_dir(workspace_root()).args(arguments);
+    command
+}
+
+/// Prints the command as one could type it, runs it with our standard streams, and fails unless it succeeds.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = command_line(command);
+    eprintln!("    $ {line}");
+    let status = command.status().with_context(|| format!("failed to start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// `NAME=value program argument ...`, with quotes where a shell needs them.
+pub(crate) fn command_line(command: &Command) -> String {
+    let variables = command.get_envs().filter_map(|(name, value)| {
+        Some(format!(
+            "{}={}",
+            name.to_string_lossy(),
+            quoted(&value?.to_string_lossy())
+        ))
+    });
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or(command.get_program());
+    let words = std::iter::once(program)
+        .chain(command.get_args())
+        .map(|word| quoted(&word.to_string_lossy()));
+    variables.chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_can_be_pasted_into_a_shell() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command
+            .args(["test", "--", "it's two words", ""])
+            .env("FARSIDE_SEED", "7");
+        assert_eq!(
+            command_line(&command),
+            r"FARSIDE_SEED=7 cargo test -- 'it'\''s two words' ''"
+        );
+    }
+
+    #[test]
+    fn failure_of_a_step_names_the_command() {
+        let error = run(&mut Command::new("false")).expect_err("`false` fails");
+        assert!(error.to_string().contains("`false` failed"), "{error}");
+    }
+}
