@@ -1,0 +1,150 @@
+//! What the real backends take from the machine they run on: its clock, its chance, its tasks.
+//!
+//! On the path: the endpoints of shared memory and TCP answer [`Clock`](crate::Clock),
+//! [`Random`](crate::Random) and [`Spawn`](crate::Spawn) with these. They need a tokio runtime of
+//! one thread, and a `LocalSet` around whatever spawns.
+
+use core::cell::RefCell;
+use core::future::Future;
+use core::hash::{BuildHasher, Hasher};
+use core::time::Duration;
+use std::hash::RandomState;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rand_core::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock::Deadline;
+
+/// What tokio's timers round up to: below it, waiting means looking at the clock again and again.
+const TIMER_TICK: Duration = Duration::from_millis(1);
+
+/// The machine's monotonic clock. All processes of one machine read the same.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct HostClock;
+
+impl HostClock {
+    /// Nanoseconds since the machine started.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(self) -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        // The monotonic clock is never negative.
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn unix_ms(self) -> u64 {
+        #[expect(clippy::disallowed_methods, reason = "the real backends are where real time enters")]
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        since_epoch.map_or(0, |duration| duration.as_millis() as u64)
+    }
+
+    /// Waits. Other tasks of the thread run meanwhile.
+    pub async fn sleep(self, duration_ns: u64) {
+        let end = self.now_ns().saturating_add(duration_ns);
+        let duration = Duration::from_nanos(duration_ns);
+        if duration >= TIMER_TICK {
+            #[expect(clippy::disallowed_methods, reason = "the real backends are where real time enters")]
+            tokio::time::sleep(duration).await;
+        }
+        // A back-off of microseconds: a timer would make it a thousand times longer.
+        while self.now_ns() < end {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The result of `work`, or `None` if the deadline passes first. Costs no timer when there is
+    /// no deadline.
+    pub async fn until<T>(self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
+        if deadline == Deadline::NEVER {
+            return Some(work.await);
+        }
+        let left = Duration::from_nanos(deadline.0.saturating_sub(self.now_ns()));
+        #[expect(clippy::disallowed_methods, reason = "the real backends are where real time enters")]
+        tokio::time::timeout(left, work).await.ok()
+    }
+}
+
+/// Random numbers, seeded from the system.
+#[derive(Debug)]
+pub struct HostRandom {
+    generator: RefCell<Xoshiro256PlusPlus>,
+}
+
+impl HostRandom {
+    /// A generator of its own, seeded from the system.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            generator: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(entropy())),
+        }
+    }
+
+    /// A uniformly distributed word.
+    pub fn random(&self) -> u64 {
+        self.generator.borrow_mut().next_u64()
+    }
+}
+
+impl Default for HostRandom {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A word from the system's entropy, by way of the seed that the standard library draws for its
+/// hash maps.
+fn entropy() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(HostClock.now_ns());
+    hasher.finish()
+}
+
+/// Runs `task` beside the caller, on the same thread.
+///
+/// # Panics
+/// Outside a `tokio::task::LocalSet`.
+pub fn spawn_local(task: impl Future<Output = ()> + 'static) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the real backends are where tokio's tasks enter"
+    )]
+    drop(tokio::task::spawn_local(task));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generators_differ() {
+        let (one, other) = (HostRandom::new(), HostRandom::new());
+        assert_ne!(one.random(), other.random());
+    }
+
+    #[test]
+    fn sleep_is_never_short() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            for duration_ns in [0, 20_000, 1_500_000] {
+                let start_ns = HostClock.now_ns();
+                HostClock.sleep(duration_ns).await;
+                assert!(HostClock.now_ns() - start_ns >= duration_ns);
+            }
+        });
+    }
+
+    #[test]
+    fn a_past_deadline_ends_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let never = core::future::pending::<()>();
+            assert_eq!(HostClock.until(Deadline(0), never).await, None);
+            assert_eq!(HostClock.until(Deadline::NEVER, async { 7 }).await, Some(7));
+        });
+    }
+}

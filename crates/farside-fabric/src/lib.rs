@@ -1,0 +1,49 @@
+//! The fabric: one-sided verbs on far memory, over whatever moves the bytes.
+//!
+//! This is the lowest layer of Farside. Everything above it is written against [`Endpoint`], and
+//! runs unchanged on three backends:
+//!
+//! | backend | where the bytes are |
+//! |---|---|
+//! | [`sim`] | in one process, behind a deterministic model of NICs and links |
+//! | [`shm`] | in a file that several processes map |
+//! | [`tcp`] | in a memory node's segment, at the end of a connection |
+//!
+//! What an operation carries is its [`OpContext`]; what several verbs in one round trip are, a
+//! [`Batch`]; where they point, a [`RemoteAddr`]. The contract that all backends keep stands at
+//! [`endpoint`] and is tested by one conformance suite.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod addr;
+pub mod batch;
+pub mod buffer;
+pub mod capabilities;
+pub mod clock;
+pub mod counters;
+pub mod endpoint;
+pub mod error;
+pub mod host;
+pub mod message;
+pub mod op;
+pub mod region;
+pub mod rng;
+pub mod shm;
+pub mod sim;
+pub mod spawn;
+pub mod tcp;
+pub mod verb;
+
+pub use addr::{NodeId, RemoteAddr};
+pub use batch::Batch;
+pub use buffer::Buffer;
+pub use capabilities::Capabilities;
+pub use clock::{Clock, Deadline};
+pub use counters::{CounterSnapshot, Counters};
+pub use endpoint::{Endpoint, Fence, Fencing, Verbs};
+pub use error::FabricError;
+pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Messages, Received};
+pub use op::OpContext;
+pub use rng::Random;
+pub use spawn::{Pipeline, Spawn, interleave};
+pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};

@@ -1,0 +1,57 @@
+//! Two-sided messages between endpoints: SEND and RECEIVE.
+//!
+//! On the path: locks that hand over from client to client, and results of combined operations,
+//! travel as messages; they never touch far memory. Messages are short and copied; those of one
+//! sender to one receiver arrive in order, each at most once. A message to an endpoint that is gone
+//! is an error at best and lost at worst: whoever waits for one has a deadline.
+
+use core::fmt;
+
+use arrayvec::ArrayVec;
+
+use crate::clock::Deadline;
+use crate::error::FabricError;
+
+/// How many bytes one message carries at most.
+pub const MESSAGE_BYTES_MAX: usize = 64;
+
+/// The bytes of a message.
+pub type Message = ArrayVec<u8, MESSAGE_BYTES_MAX>;
+
+/// Who sends and receives: one client of a fabric. Never reused while the fabric lives, so that a
+/// late message cannot reach a newcomer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EndpointId(pub u64);
+
+impl fmt::Display for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "endpoint {}", self.0)
+    }
+}
+
+/// A message that arrived.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Who sent it.
+    pub from: EndpointId,
+    /// What it says.
+    pub message: Message,
+}
+
+/// SEND and RECEIVE.
+pub trait Messages {
+    /// Who this endpoint is.
+    fn id(&self) -> EndpointId;
+
+    /// Sends a message; returns when the fabric has taken it, not when the peer has.
+    ///
+    /// # Errors
+    /// [`FabricError::PeerUnknown`], [`FabricError::MailboxFull`], or the fabric's own.
+    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError>;
+
+    /// Takes the oldest message that has arrived, or waits for one.
+    ///
+    /// # Errors
+    /// [`FabricError::NoMessage`] when the deadline passes first.
+    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError>;
+}

@@ -1,0 +1,273 @@
+//! A client that maps the memory: each verb is a few processor instructions.
+//!
+//! On the path: the lowest call of every operation when the segments are on this machine. Verbs
+//! complete at once: no allocation, no suspension; what is left of the fabric is a bounds check, a
+//! look at the state word (a line that nobody writes) and a count.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::clock;
+use super::entropy;
+use super::error::SegmentError;
+use super::registration::Registration;
+use super::segment::{Segment, is_closed};
+use super::table::Kind;
+use crate::addr::{NODE_COUNT_MAX, NodeId, RemoteAddr};
+use crate::batch::Batch;
+use crate::buffer::Buffer;
+use crate::capabilities::Capabilities;
+use crate::clock::{Clock, Deadline};
+use crate::counters::Counters;
+use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
+use crate::error::FabricError;
+use crate::message::{EndpointId, Message, Messages, Received};
+use crate::region::Region;
+use crate::rng::Random;
+use crate::spawn::Spawn;
+use crate::verb::{Verb, VerbKind};
+
+/// The segments that together are the memory. All clients name them in the same order.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    segments: Vec<Segment>,
+}
+
+impl Fabric {
+    /// Node i is the i-th segment.
+    #[must_use]
+    pub fn new(segments: Vec<Segment>) -> Self {
+        Self { segments }
+    }
+
+    /// The segments, in the order of their nodes.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// A new client. It joins every segment, the first (its home, where its mail arrives) first.
+    ///
+    /// # Errors
+    /// [`SegmentError::TableFull`], [`SegmentError::NodeCount`].
+    pub fn endpoint(&self) -> Result<Endpoint, SegmentError> {
+        let count = self.segments.len();
+        let Some((first, others)) = self.segments.split_first().filter(|_| count <= NODE_COUNT_MAX.into()) else {
+            return Err(SegmentError::NodeCount { count });
+        };
+        let home = Registration::claim(first, Kind::Mapped, None)?;
+        let others: Result<Vec<_>, _> = others
+            .iter()
+            .map(|segment| Registration::claim(segment, Kind::Mapped, Some(home.id())))
+            .collect();
+        let mut seed = [0; 32];
+        entropy::fill(&mut seed);
+        Ok(Endpoint {
+            shared: Rc::new(Shared {
+                nodes: self.segments.iter().map(Node::new).collect(),
+                capabilities: Region::capabilities(),
+                counters: Counters::default(),
+                random: RefCell::new(Xoshiro256PlusPlus::from_seed(seed)),
+                others: others?,
+                home,
+            }),
+        })
+    }
+}
+
+/// One client. Clones are the same client; it leaves the segments with the last of them.
+///
+/// Not `Send`: one thread, as many clients as there are threads.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    shared: Rc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    nodes: Vec<Node>,
+    capabilities: Capabilities,
+    counters: Counters,
+    random: RefCell<Xoshiro256PlusPlus>,
+    home: Registration,
+    others: Vec<Registration>,
+}
+
+/// What a verb needs of a segment, without a detour.
+#[derive(Debug)]
+struct Node {
+    region: Region,
+    control: Region,
+}
+
+impl Node {
+    fn new(segment: &Segment) -> Self {
+        Self {
+            region: segment.region().clone(),
+            control: segment.control().clone(),
+        }
+    }
+
+    /// Executes a verb that has been checked, unless the node is gone.
+    #[inline(always)]
+    fn execute(&self, verb: &Verb, buffer: &mut [u8]) -> Result<u128, FabricError> {
+        if is_closed(&self.control) {
+            let node = verb.target().0.node();
+            return Err(FabricError::NodeGone { node });
+        }
+        Ok(self.region.execute(verb, buffer))
+    }
+}
+
+impl Shared {
+    fn registrations(&self) -> impl Iterator<Item = (NodeId, &Registration)> {
+        let all = core::iter::once(&self.home).chain(&self.others);
+        all.enumerate()
+            .map(|(index, joined)| (NodeId::new(index as u16), joined))
+    }
+
+    #[inline]
+    fn node(&self, node: NodeId) -> Result<&Node, FabricError> {
+        self.nodes.get(node.index()).ok_or(FabricError::NodeUnknown { node })
+    }
+
+    /// What can be known before posting.
+    #[inline]
+    fn check(&self, verb: &Verb) -> Result<&Node, FabricError> {
+        let node = self.node(verb.target().0.node())?;
+        check_verb(verb, node.region.bytes(), self.capabilities)?;
+        Ok(node)
+    }
+
+    #[inline]
+    fn count(&self, verb: &Verb) {
+        self.counters.count(verb.kind(), verb.target().1);
+    }
+
+    /// Always inlined: which verb it is, is known wherever it is called, and nine of ten arms vanish.
+    #[inline(always)]
+    fn execute(&self, verb: &Verb, buffer: &mut [u8]) -> Result<u128, FabricError> {
+        let node = self.check(verb)?;
+        self.counters.count_doorbell();
+        self.count(verb);
+        node.execute(verb, buffer)
+    }
+}
+
+impl Verbs for Endpoint {
+    fn node_count(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        Ok(self.shared.node(node)?.region.bytes())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.capabilities
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        Buffer::unregistered(bytes)
+    }
+
+    /// Executes the verb at the call; the future is there for the trait. An `async fn` would carry
+    /// the verb (96 bytes) from the call to the first poll, which costs more than the verb.
+    #[inline(always)]
+    fn execute(&self, verb: Verb, buffer: &mut Buffer, _: Deadline) -> impl Future<Output = Result<u128, FabricError>> {
+        core::future::ready(self.shared.execute(&verb, buffer))
+    }
+
+    #[inline]
+    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, _: Deadline) -> Result<(), FabricError> {
+        for verb in batch.verbs() {
+            self.shared.check(verb)?;
+        }
+        self.shared.counters.count_doorbell();
+        for index in 0..batch.verbs().len() {
+            let verb = batch.verbs()[index];
+            self.shared.count(&verb);
+            let node = self.shared.node(verb.target().0.node())?;
+            batch.set_result(index, node.execute(&verb, buffer)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
+        match self.shared.node(addr.node()) {
+            Ok(node) => {
+                node.region.prefetch(addr.offset(), bytes);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl Messages for Endpoint {
+    fn id(&self) -> EndpointId {
+        self.shared.home.id()
+    }
+
+    async fn send(&self, peer: EndpointId, message: &Message, _: Deadline) -> Result<(), FabricError> {
+        self.shared.counters.count_doorbell();
+        self.shared.counters.count(VerbKind::Send, message.len() as u64);
+        self.shared.home.send(peer, message)
+    }
+
+    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+        self.shared.home.receive(deadline).await
+    }
+}
+
+impl Fencing for Endpoint {
+    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
+        for (node, joined) in self.shared.registrations() {
+            if joined.segment().fence(node, peer, deadline).await? == Fence::StillRunning {
+                return Ok(Fence::StillRunning);
+            }
+        }
+        Ok(Fence::CutOff)
+    }
+}
+
+impl Clock for Endpoint {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        clock::now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        clock::unix_ms()
+    }
+
+    async fn sleep(&self, duration_ns: u64) {
+        clock::sleep(duration_ns).await;
+    }
+}
+
+impl Random for Endpoint {
+    #[inline]
+    fn random(&self) -> u64 {
+        self.shared.random.borrow_mut().next_u64()
+    }
+}
+
+impl Spawn for Endpoint {
+    /// Runs `task` beside the caller.
+    ///
+    /// # Panics
+    /// Outside a tokio `LocalSet` or `LocalRuntime`.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        #[expect(clippy::disallowed_methods, reason = "this is the spawn of real endpoints")]
+        tokio::task::spawn_local(task);
+    }
+}

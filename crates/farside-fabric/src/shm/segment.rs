@@ -1,0 +1,510 @@
+//! A segment: a file that several processes map, one memory node's memory.
+//!
+//! On the path: opened when a fabric is made; afterwards only its [`Region`] and its state word are
+//! touched.
+//!
+//! Creating takes the file's lock, writes everything but the magic, and the magic last. Opening
+//! never changes a file: what is not a whole segment of this layout is refused with the reason.
+//!
+//! Room: a mapped file whose file system runs full kills the process that touches it (SIGBUS). So a
+//! segment is made only where it fits. On a disk the blocks are reserved (`fallocate`). In memory
+//! (tmpfs) that would populate every page, so there the free room is only compared: the file stays
+//! sparse, and whoever fills the same tmpfs afterwards can still take the room away. Cutting a
+//! mapped file short has the same effect and cannot be prevented.
+
+use core::sync::atomic::Ordering;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags};
+use rustix::io::Errno;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::entropy;
+use super::error::SegmentError;
+use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT, STATE_AT, STATE_CLOSED, STATE_OPEN};
+use super::table::Table;
+use super::waiter::Waiter;
+use crate::region::{Region, advise_huge_pages};
+
+/// How many endpoints a segment has room for unless told otherwise.
+pub const ENDPOINTS_DEFAULT: u64 = 1024;
+
+/// How often to ask for the role of the memory node while the lock's owner gives no number.
+const HOLD_ATTEMPTS_MAX: u32 = 200;
+
+/// What a new segment should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentOptions {
+    /// Bytes of remote-addressable memory: 1 to 2^48.
+    pub memory_bytes: u64,
+    /// How many endpoints may be connected at once: 1 to 65536. Each costs 4.25 KiB of the file.
+    pub endpoints_max: u64,
+}
+
+impl SegmentOptions {
+    /// That much memory, and room for [`ENDPOINTS_DEFAULT`] endpoints.
+    #[must_use]
+    pub const fn with_memory(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            endpoints_max: ENDPOINTS_DEFAULT,
+        }
+    }
+}
+
+/// A mapped segment. Cheap to clone; clones are the same mapping, which ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    path: PathBuf,
+    file: File,
+    segment_id: u128,
+    geometry: Geometry,
+    control: Region,
+    region: Region,
+    pub(super) table: Table,
+    waiter: OnceLock<Option<Waiter>>,
+    is_held: AtomicBool,
+}
+
+impl Shared {
+    /// What wakes the tasks of this process that wait for a message; `None` if it cannot be had.
+    pub(super) fn waiter(&self) -> Option<&Waiter> {
+        self.waiter.get_or_init(|| Waiter::start(&self.table)).as_ref()
+    }
+}
+
+impl Segment {
+    /// Makes a new segment. The file must not exist, or be empty.
+    ///
+    /// # Errors
+    /// [`SegmentError::AlreadyExists`] if the file has contents, [`SegmentError::NoRoom`] if the
+    /// file system has not the room, and what the options or the operating system forbid.
+    pub fn create(path: impl AsRef<Path>, options: SegmentOptions) -> Result<Self, SegmentError> {
+        let path = path.as_ref();
+        let geometry = Geometry::new(options.memory_bytes, options.endpoints_max)?;
+        require_room(path, geometry.total_bytes)?;
+        let file = open_file(
+            path,
+            OpenOptions::new().read(true).write(true).create(true).truncate(false),
+        )?;
+        let source = Source { path, file };
+        source.require_empty()?;
+        // Several creators may have found it empty; one gets the lock, the others then find a segment.
+        while !source.try_lock(FlockOperation::NonBlockingLockExclusive)? {
+            source.require_empty()?;
+            pause();
+        }
+        source.require_empty()?;
+        let made = source.reserve(geometry).and_then(|()| source.fill(geometry));
+        if made.is_err() {
+            // Empty again, as it was; the error says why.
+            let _ = source.file.set_len(0);
+        }
+        source.unlock()?;
+        made?;
+        source.map()
+    }
+
+    /// Maps an existing segment. The file is never changed.
+    ///
+    /// # Errors
+    /// Says what the file is instead of a segment of this layout.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, SegmentError> {
+        let path = path.as_ref();
+        let file = open_file(path, OpenOptions::new().read(true).write(true))?;
+        let source = Source { path, file };
+        source.await_creator()?;
+        source.map()
+    }
+
+    /// Opens the segment, or makes it if the file is absent or empty. Of several processes that do
+    /// so at once, one makes it and all open it; the options of an existing segment stay.
+    ///
+    /// # Errors
+    /// See [`Segment::open`] and [`Segment::create`].
+    pub fn open_or_create(path: impl AsRef<Path>, options: SegmentOptions) -> Result<Self, SegmentError> {
+        let path = path.as_ref();
+        let is_filled = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0);
+        if is_filled {
+            return Self::open(path);
+        }
+        match Self::create(path, options) {
+            // Lost to a concurrent creator.
+            Err(SegmentError::AlreadyExists { .. }) => Self::open(path),
+            other => other,
+        }
+    }
+
+    /// A segment without a file, which ends with this process.
+    ///
+    /// # Errors
+    /// If the system has not that much memory to give.
+    pub fn anonymous(memory_bytes: u64) -> Result<Self, SegmentError> {
+        let path = Path::new("(anonymous memory)");
+        let geometry = Geometry::new(memory_bytes, ENDPOINTS_DEFAULT)?;
+        let io = |source: Errno| SegmentError::Io {
+            path: path.to_path_buf(),
+            action: "make anonymous memory",
+            source: source.into(),
+        };
+        let file = rustix::fs::memfd_create("farside", MemfdFlags::CLOEXEC).map_err(io)?;
+        let source = Source {
+            path,
+            file: File::from(file),
+        };
+        source
+            .file
+            .set_len(geometry.total_bytes)
+            .map_err(|error| source.io("extend", error))?;
+        source.fill(geometry)?;
+        source.map()
+    }
+
+    /// The remote-addressable memory: offset 0 of the node is its first byte.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.shared.region
+    }
+
+    /// The file; "(anonymous memory)" if there is none.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Bytes of remote-addressable memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.shared.geometry.memory_bytes
+    }
+
+    /// How many endpoints may be connected at once.
+    #[must_use]
+    pub fn endpoints_max(&self) -> u64 {
+        self.shared.geometry.endpoints_max
+    }
+
+    /// A random number that this segment was given when it was made.
+    #[must_use]
+    pub fn segment_id(&self) -> u128 {
+        self.shared.segment_id
+    }
+
+    /// Marks the node as gone, for every process: its verbs fail with
+    /// [`FabricError::NodeGone`](crate::FabricError::NodeGone) until somebody [`Segment::hold`]s the
+    /// segment again. The data stays.
+    pub fn close(&self) {
+        self.control().word(STATE_AT).store(STATE_CLOSED, Ordering::SeqCst);
+    }
+
+    /// Whether the node was marked as gone.
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        is_closed(self.control())
+    }
+
+    /// Takes the role of the memory node that serves this segment, and marks it as open. The role
+    /// ends with the guard or with the process.
+    ///
+    /// # Errors
+    /// [`SegmentError::Held`] if somebody has the role.
+    pub fn hold(&self) -> Result<Hold, SegmentError> {
+        let held = || SegmentError::Held {
+            path: self.path().to_path_buf(),
+            pid: self.control().word(HOLDER_AT).load(Ordering::SeqCst) as u32,
+        };
+        if self.shared.is_held.swap(true, Ordering::SeqCst) {
+            return Err(held());
+        }
+        for attempt in 1.. {
+            let error = match rustix::fs::flock(&self.shared.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => held(),
+                Err(error) => SegmentError::Io {
+                    path: self.path().to_path_buf(),
+                    action: "lock",
+                    source: error.into(),
+                },
+            };
+            // Who creates or opens a segment may have the lock for a moment, and says no number.
+            let is_passing = matches!(error, SegmentError::Held { pid: 0, .. });
+            if !is_passing || attempt == HOLD_ATTEMPTS_MAX {
+                self.shared.is_held.store(false, Ordering::SeqCst);
+                return Err(error);
+            }
+            pause();
+        }
+        self.control()
+            .word(HOLDER_AT)
+            .store(std::process::id().into(), Ordering::SeqCst);
+        self.control().word(STATE_AT).store(STATE_OPEN, Ordering::SeqCst);
+        Ok(Hold { segment: self.clone() })
+    }
+
+    /// Header and endpoint table.
+    #[inline]
+    pub(super) fn control(&self) -> &Region {
+        &self.shared.control
+    }
+}
+
+/// Whether the segment with this header was marked as gone.
+#[inline]
+pub(super) fn is_closed(control: &Region) -> bool {
+    // Relaxed: who closes the segment makes no promise about verbs already under way.
+    control.word(STATE_AT).load(Ordering::Relaxed) != STATE_OPEN
+}
+
+/// The role of the memory node that serves a segment; given up when dropped.
+#[derive(Debug)]
+pub struct Hold {
+    segment: Segment,
+}
+
+impl Hold {
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> &Segment {
+        &self.segment
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.segment.control().word(HOLDER_AT).store(0, Ordering::SeqCst);
+        // Unlocking what we locked cannot fail; and if, then closing the file does it.
+        let _ = rustix::fs::flock(&self.segment.shared.file, FlockOperation::Unlock);
+        self.segment.shared.is_held.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A file on its way to be mapped.
+struct Source<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+fn open_file(path: &Path, options: &OpenOptions) -> Result<File, SegmentError> {
+    // Opening a pipe would wait for its other end.
+    if let Ok(metadata) = std::fs::metadata(path) {
+        require_regular(path, &metadata)?;
+    }
+    let path_buf = || path.to_path_buf();
+    let file = options.open(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => SegmentError::Missing { path: path_buf() },
+        io::ErrorKind::PermissionDenied => SegmentError::PermissionDenied { path: path_buf() },
+        _ => SegmentError::Io {
+            path: path_buf(),
+            action: "open",
+            source,
+        },
+    })?;
+    let metadata = file.metadata().map_err(|source| SegmentError::Io {
+        path: path_buf(),
+        action: "examine",
+        source,
+    })?;
+    require_regular(path, &metadata)?;
+    Ok(file)
+}
+
+fn require_regular(path: &Path, metadata: &std::fs::Metadata) -> Result<(), SegmentError> {
+    let kind = metadata.file_type();
+    let kind = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(SegmentError::NotAFile {
+        path: path.to_path_buf(),
+        kind,
+    })
+}
+
+fn no_room(path: &Path, needed: u64, available: u64) -> SegmentError {
+    SegmentError::NoRoom {
+        path: path.to_path_buf(),
+        needed,
+        available,
+    }
+}
+
+/// Compares the segment with the free room of the file system it will be in.
+fn require_room(path: &Path, needed: u64) -> Result<(), SegmentError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let Ok(stat) = rustix::fs::statvfs(folder.unwrap_or(Path::new("."))) else {
+        // Opening the file will say what is wrong with the path.
+        return Ok(());
+    };
+    let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+    // A file system that keeps no count of its blocks (hugetlbfs without a limit) says 0 of 0.
+    if stat.f_blocks > 0 && needed > available {
+        return Err(no_room(path, needed, available));
+    }
+    Ok(())
+}
+
+/// While another process has a lock that it keeps for milliseconds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "opening a file is not part of any simulated run"
+)]
+fn pause() {
+    std::thread::sleep(core::time::Duration::from_millis(1));
+}
+
+impl Source<'_> {
+    fn io(&self, action: &'static str, source: impl Into<io::Error>) -> SegmentError {
+        SegmentError::Io {
+            path: self.path.to_path_buf(),
+            action,
+            source: source.into(),
+        }
+    }
+
+    fn bytes(&self) -> Result<u64, SegmentError> {
+        let metadata = self.file.metadata().map_err(|error| self.io("examine", error))?;
+        Ok(metadata.size())
+    }
+
+    fn require_empty(&self) -> Result<(), SegmentError> {
+        match self.bytes()? {
+            0 => Ok(()),
+            bytes => Err(SegmentError::AlreadyExists {
+                path: self.path.to_path_buf(),
+                bytes,
+            }),
+        }
+    }
+
+    /// Whether the lock was to be had.
+    fn try_lock(&self, operation: FlockOperation) -> Result<bool, SegmentError> {
+        match rustix::fs::flock(self.file.as_fd(), operation) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(self.io("lock", error)),
+        }
+    }
+
+    fn unlock(&self) -> Result<(), SegmentError> {
+        rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock).map_err(|error| self.io("unlock", error))
+    }
+
+    /// Makes the file as long as the segment; on a disk, with all its blocks.
+    fn reserve(&self, geometry: Geometry) -> Result<(), SegmentError> {
+        let needed = geometry.total_bytes;
+        self.file.set_len(needed).map_err(|error| self.io("extend", error))?;
+        if self.is_in_memory()? {
+            return Ok(());
+        }
+        let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, needed);
+        match rustix::io::retry_on_intr(reserve) {
+            // A file system that cannot reserve: the comparison before has to do.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(Errno::NOSPC) => Err(no_room(self.path, needed, 0)),
+            Err(error) => Err(self.io("reserve", error)),
+        }
+    }
+
+    fn is_in_memory(&self) -> Result<bool, SegmentError> {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+        let stat = rustix::fs::fstatfs(&self.file).map_err(|error| self.io("examine", error))?;
+        Ok([TMPFS_MAGIC, HUGETLBFS_MAGIC].contains(&(stat.f_type as u64)))
+    }
+
+    /// Writes the header, the magic last. The endpoint table is right as it is: all zero.
+    fn fill(&self, geometry: Geometry) -> Result<(), SegmentError> {
+        let mut id = [0; 16];
+        entropy::fill(&mut id);
+        let header = Header::new(geometry, u128::from_le_bytes(id));
+        let control = Region::new(self.map_bytes(HEADER_BYTES)?, 0, HEADER_BYTES);
+        let skip = size_of_val(&header.magic);
+        control.write(MAGIC_AT + skip as u64, &header.as_bytes()[skip..]);
+        control.word(STATE_AT).store(STATE_OPEN, Ordering::SeqCst);
+        control.word(MAGIC_AT).store(MAGIC, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// A file that is not empty and has no magic is foreign, unless its creator is still at work,
+    /// which then has the lock.
+    fn await_creator(&self) -> Result<(), SegmentError> {
+        while self.header()?.magic != MAGIC {
+            if self.try_lock(FlockOperation::NonBlockingLockShared)? {
+                return self.unlock();
+            }
+            pause();
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<Header, SegmentError> {
+        let mut header = Header::new_zeroed();
+        match self.file.read_exact_at(header.as_mut_bytes(), 0) {
+            Ok(()) => Ok(header),
+            // Too short to tell: it has no magic if it has none in the bytes that are there.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Header::new_zeroed()),
+            Err(error) => Err(self.io("read", error)),
+        }
+    }
+
+    /// Checks the file and maps it.
+    fn map(self) -> Result<Segment, SegmentError> {
+        let bytes = self.bytes()?;
+        if bytes == 0 {
+            return Err(SegmentError::Empty {
+                path: self.path.to_path_buf(),
+            });
+        }
+        let header = self.header()?;
+        let geometry = header.check(self.path, bytes)?;
+        let mapping = self.map_bytes(geometry.total_bytes)?;
+        advise_huge_pages(&mapping);
+        let control = Region::new(mapping.clone(), 0, geometry.memory_offset);
+        let state = control.word(STATE_AT).load(Ordering::SeqCst);
+        if ![STATE_OPEN, STATE_CLOSED].contains(&state) {
+            return Err(SegmentError::Damaged {
+                path: self.path.to_path_buf(),
+                field: "state",
+                value: state,
+            });
+        }
+        let shared = Shared {
+            path: self.path.to_path_buf(),
+            file: self.file,
+            segment_id: header.segment_id.get(),
+            geometry,
+            region: Region::new(mapping, geometry.memory_offset, geometry.memory_bytes),
+            table: Table::new(control.clone(), geometry.endpoints_max),
+            control,
+            waiter: OnceLock::new(),
+            is_held: AtomicBool::new(false),
+        };
+        Ok(Segment {
+            shared: Arc::new(shared),
+        })
+    }
+
+    fn map_bytes(&self, bytes: u64) -> Result<Arc<MmapRaw>, SegmentError> {
+        let mapping = MmapOptions::new().len(bytes as usize).map_raw(&self.file);
+        mapping.map(Arc::new).map_err(|error| self.io("map", error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

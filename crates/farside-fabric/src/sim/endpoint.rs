@@ -1,0 +1,383 @@
+//! The simulated endpoint: a client's handle, which implements the fabric's traits.
+//!
+//! On the path: between an `OpContext` and the simulated world. A call posts at once and returns a
+//! future that waits for the slot of its operation; see `operation` for the life of a slot.
+
+use core::cell::RefCell;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::rc::Rc;
+
+use rand_core::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::operation::{NONE, State, Waiter, Work};
+use super::queue::Event;
+use super::scheduler::Shared;
+use super::world::{World, endpoint_id};
+use super::{UNIX_MS_AT_START, client_of};
+use crate::addr::NodeId;
+use crate::batch::Batch;
+use crate::buffer::{Buffer, Memory};
+use crate::capabilities::Capabilities;
+use crate::clock::{Clock, Deadline};
+use crate::counters::Counters;
+use crate::endpoint::{Fence, Fencing, Verbs};
+use crate::error::FabricError;
+use crate::message::{EndpointId, Message, Messages, Received};
+use crate::rng::Random;
+use crate::spawn::Spawn;
+use crate::verb::{Verb, VerbKind};
+
+/// A client of a simulated fabric. Clones are the same client.
+#[derive(Clone)]
+pub struct Endpoint {
+    handle: Rc<Handle>,
+}
+
+struct Handle {
+    shared: Rc<Shared>,
+    client: u32,
+    counters: Counters,
+    random: RefCell<Xoshiro256PlusPlus>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.world().close_client(self.client);
+    }
+}
+
+impl core::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "simulated {}", self.id())
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(shared: Rc<Shared>, client: u32, random: Xoshiro256PlusPlus) -> Self {
+        let handle = Handle {
+            shared,
+            client,
+            counters: Counters::default(),
+            random: RefCell::new(random),
+        };
+        Self {
+            handle: Rc::new(handle),
+        }
+    }
+
+    fn count(&self, verb: &Verb) {
+        self.handle.counters.count(verb.kind(), verb.target().1);
+    }
+
+    fn flight(&self, lead: u32) -> Flight<'_> {
+        Flight {
+            shared: &self.handle.shared,
+            lead,
+        }
+    }
+
+    /// Waits for simulated time to reach the point that `begin` computes.
+    async fn wait(&self, until: impl FnOnce(&mut World, u32) -> u64) {
+        let flight = {
+            let mut world = self.handle.shared.world();
+            let lead = world.operations.insert(Work::Sleep, self.handle.client);
+            let due = until(&mut world, self.handle.client);
+            world.queue.push(due, Event::Finish(lead));
+            self.flight(lead)
+        };
+        flight.await;
+    }
+}
+
+/// A batch in flight. Dropping it forgets the results, not the effects.
+struct Flight<'a> {
+    shared: &'a Shared,
+    lead: u32,
+}
+
+impl Future for Flight<'_> {
+    type Output = ();
+
+    /// Ready when the batch is done or its deadline has passed. The caller then takes what it wants
+    /// out of the slots, which are freed when the flight is dropped.
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut world = self.shared.world();
+        match world.operations[self.lead].state {
+            State::Done | State::Expired => Poll::Ready(()),
+            State::Lost => Poll::Pending,
+            State::InFlight => {
+                let waiter = match world.tasks.current_if(context.waker()) {
+                    Some(task) => Waiter::Task(task),
+                    None => Waiter::Other(context.waker().clone()),
+                };
+                world.operations[self.lead].waiter = waiter;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lead != NONE {
+            self.shared.world().abandon(self.lead);
+        }
+    }
+}
+
+/// Ends a flight that is ready: gives the memory back to `buffer` and returns its result.
+#[inline]
+fn land(mut flight: Flight<'_>, buffer: Option<&mut Buffer>, batch: Option<&mut Batch>) -> Result<u128, FabricError> {
+    let mut world = flight.shared.world();
+    let lead = core::mem::replace(&mut flight.lead, NONE);
+    let is_done = world.operations[lead].state == State::Done;
+    if let Some(buffer) = buffer {
+        let memory = if is_done {
+            core::mem::take(&mut world.operations[lead].memory)
+        } else {
+            world.release_memory(lead)
+        };
+        buffer.restore(memory);
+    }
+    if let Some(batch) = batch {
+        let mut index = lead;
+        let mut position = 0;
+        while index != NONE {
+            let operation = &world.operations[index];
+            batch.set_result(position, operation.result);
+            index = operation.batch_next;
+            position += 1;
+        }
+    }
+    let operation = &world.operations[lead];
+    let result = operation.error.map_or(Ok(operation.result), Err);
+    if is_done {
+        world.operations.remove_batch(lead);
+    } else {
+        world.abandon(lead);
+    }
+    result
+}
+
+impl Verbs for Endpoint {
+    fn node_count(&self) -> usize {
+        self.handle.shared.world().nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        let world = self.handle.shared.world();
+        let memory = world.nodes.get(node.index()).ok_or(FabricError::NodeUnknown { node })?;
+        Ok(memory.region.bytes())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.handle.shared.world().capabilities
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        Buffer::unregistered(bytes)
+    }
+
+    #[inline]
+    async fn execute(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
+        let (flight, uses_buffer) = {
+            let mut world = self.handle.shared.world();
+            world.check(&verb)?;
+            let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
+            self.handle.counters.count_doorbell();
+            self.count(&verb);
+            let lead = world.prepare_verb(self.handle.client, &verb);
+            let flight = self.flight(lead);
+            world.post(lead, memory, deadline);
+            (flight, uses_buffer)
+        };
+        let mut flight = flight;
+        Pin::new(&mut flight).await;
+        land(flight, uses_buffer.then_some(buffer), None)
+    }
+
+    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {
+        if batch.verbs().is_empty() {
+            return Ok(());
+        }
+        let (flight, uses_buffer) = {
+            let mut world = self.handle.shared.world();
+            let mut end = None;
+            for verb in batch.verbs() {
+                world.check(verb)?;
+                end = end.max(verb.local().map(|slice| slice.range().end));
+            }
+            let (memory, uses_buffer) = take_memory(end, buffer);
+            self.handle.counters.count_doorbell();
+            let (mut lead, mut last) = (NONE, NONE);
+            for verb in batch.verbs() {
+                self.count(verb);
+                let index = world.prepare_verb(self.handle.client, verb);
+                if lead == NONE {
+                    lead = index;
+                } else {
+                    world.chain(lead, last, index);
+                }
+                last = index;
+            }
+            let flight = self.flight(lead);
+            world.post(lead, memory, deadline);
+            (flight, uses_buffer)
+        };
+        let mut flight = flight;
+        Pin::new(&mut flight).await;
+        land(flight, uses_buffer.then_some(buffer), Some(batch)).map(drop)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.handle.counters
+    }
+}
+
+/// Takes the memory of the buffer if the verbs use it, up to `end`.
+///
+/// # Panics
+/// If `end` is beyond the buffer.
+#[inline]
+fn take_memory(end: Option<usize>, buffer: &mut Buffer) -> (Memory, bool) {
+    match end {
+        Some(end) => {
+            assert!(
+                end <= buffer.len(),
+                "the verb's slice ends at {end}, the buffer at {}",
+                buffer.len()
+            );
+            (buffer.take(), true)
+        }
+        None => (Memory::default(), false),
+    }
+}
+
+impl Messages for Endpoint {
+    fn id(&self) -> EndpointId {
+        endpoint_id(self.handle.client)
+    }
+
+    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
+        let flight = {
+            let mut world = self.handle.shared.world();
+            let receiver = client_of(peer);
+            if receiver as usize >= world.clients.len() {
+                return Err(FabricError::PeerUnknown { peer });
+            }
+            self.handle.counters.count_doorbell();
+            self.handle.counters.count(VerbKind::Send, message.len() as u64);
+            let lead = world.prepare_send(self.handle.client, receiver, message.clone());
+            let flight = self.flight(lead);
+            world.post(lead, Memory::default(), deadline);
+            flight
+        };
+        let mut flight = flight;
+        Pin::new(&mut flight).await;
+        land(flight, None, None).map(drop)
+    }
+
+    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+        loop {
+            let flight = {
+                let mut world = self.handle.shared.world();
+                if let Some(received) = world.take_message(self.handle.client) {
+                    return Ok(received);
+                }
+                if deadline.0 <= world.local_now(self.handle.client) {
+                    return Err(FabricError::NoMessage);
+                }
+                let lead = world.operations.insert(Work::Receive, self.handle.client);
+                world.wait_until(lead, deadline);
+                world.clients[self.handle.client as usize]
+                    .mailbox
+                    .receivers
+                    .push_back(lead);
+                self.flight(lead)
+            };
+            // Woken: a message is there, unless another receiver was quicker; then we wait again.
+            flight.await;
+        }
+    }
+}
+
+impl Fencing for Endpoint {
+    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
+        let flight = {
+            let mut world = self.handle.shared.world();
+            if client_of(peer) as usize >= world.clients.len() {
+                return Ok(Fence::CutOff); // Nobody of that name has a verb in flight.
+            }
+            self.handle.counters.count_doorbell();
+            let (mut lead, mut last) = (NONE, NONE);
+            for node in 0..world.nodes.len() {
+                let index = world.prepare_fence(self.handle.client, client_of(peer), node);
+                if lead == NONE {
+                    lead = index;
+                } else {
+                    world.chain(lead, last, index);
+                }
+                last = index;
+            }
+            if lead == NONE {
+                return Ok(Fence::CutOff); // There is no node that the peer could reach.
+            }
+            let flight = self.flight(lead);
+            world.post(lead, Memory::default(), deadline);
+            flight
+        };
+        let mut flight = flight;
+        Pin::new(&mut flight).await;
+        land(flight, None, None).map(|_| Fence::CutOff)
+    }
+}
+
+impl Clock for Endpoint {
+    fn now_ns(&self) -> u64 {
+        self.handle.shared.world().local_now(self.handle.client)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        UNIX_MS_AT_START + self.now_ns() / 1_000_000
+    }
+
+    async fn sleep(&self, duration_ns: u64) {
+        self.wait(|world, client| {
+            let until = world.local_now(client).saturating_add(duration_ns);
+            world.simulated_at(client, until)
+        })
+        .await;
+    }
+
+    async fn compute(&self, duration_ns: u64) {
+        self.wait(|world, client| {
+            let core = world.clients[client as usize].core;
+            let now = world.now;
+            world.cores[core as usize].charge(now, duration_ns) + duration_ns
+        })
+        .await;
+    }
+}
+
+impl Random for Endpoint {
+    fn random(&self) -> u64 {
+        self.handle.random.borrow_mut().next_u64()
+    }
+}
+
+impl Spawn for Endpoint {
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let task = Box::pin(task);
+        let refused = {
+            let mut world = self.handle.shared.world();
+            world.spawn(task, self.handle.client)
+        };
+        // A crashed client starts nothing. Dropping the task may end other endpoints, so not above.
+        drop(refused);
+    }
+}

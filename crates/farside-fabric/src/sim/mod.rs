@@ -1,0 +1,381 @@
+//! The simulated fabric: memory nodes, NICs, links and clients in one process, on one thread.
+//!
+//! On the path: tests, the fault harness and the figures run the real protocols over this backend.
+//! It reproduces why one-sided protocols collapse (see `nic`), and whatever hardware may reorder or
+//! tear is reordered and torn here. One seed decides everything: the same configuration and seed
+//! give the same trace, byte for byte ([`Sim::trace_hash`]).
+//!
+//! Time is in nanoseconds and passes only between events: computation is free unless a client says
+//! what it costs ([`Clock::compute`](crate::Clock::compute)).
+//!
+//! ```
+//! use farside_fabric::sim::{Sim, SimOptions};
+//! use farside_fabric::{OpContext, RemoteAddr, Verbs};
+//!
+//! let sim = Sim::new(SimOptions::default());
+//! let node = sim.add_memory_node(4096);
+//! let endpoint = sim.endpoint(sim.add_compute_node());
+//! let mut op = OpContext::new(endpoint);
+//! let old = sim.block_on(async { op.fetch_add(RemoteAddr::new(node, 8), 5).await });
+//! assert_eq!(old, Ok(0));
+//! ```
+//!
+//! # Parts
+//! `scheduler` runs tasks and events from `queue`; `world` carries an `operation` from its `client`
+//! over the `link`s to a `nic`, and on to `memory` or a `mailbox`, until its `deadline`; `fault`
+//! breaks things; `trace` and `statistics` say what happened; `profile` says what it costs.
+
+mod client;
+mod deadline;
+mod endpoint;
+mod fault;
+mod hash;
+mod link;
+mod mailbox;
+mod memory;
+mod nic;
+mod operation;
+mod profile;
+mod queue;
+mod scheduler;
+mod statistics;
+mod trace;
+mod world;
+
+use core::future::Future;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use rand_core::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use client::{Client, ComputeNode, Core, NodeClock};
+use memory::MemoryNode;
+use operation::NONE;
+use scheduler::Shared;
+use world::World;
+
+pub use endpoint::Endpoint;
+pub use fault::{CrashPoint, MemoryAfterCrash};
+pub use link::{PACKET_HEADER_BYTES, PACKET_PAYLOAD_BYTES};
+pub use profile::Profile;
+pub use statistics::NodeStatistics;
+pub use trace::{Step, TraceEntry};
+
+use crate::addr::NodeId;
+use crate::capabilities::Capabilities;
+use crate::message::EndpointId;
+use crate::region::Region;
+
+/// The date of simulated time 0: 1 January 2025, 00:00 UTC.
+pub const UNIX_MS_AT_START: u64 = 1_735_689_600_000;
+
+/// How a simulation is set up.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Decides everything that chance decides.
+    pub seed: u64,
+    /// What NICs, wires and cores cost.
+    pub profile: Profile,
+    /// Where memory tears: 64, as NICs touch it line by line, or 8, as mapped memory may.
+    pub tear_bytes: u64,
+    /// Each request is delayed on its wire by a random time up to this. 0 makes latencies exact;
+    /// anything else makes every seed another interleaving.
+    pub jitter_ns: u64,
+    /// How many messages wait in a mailbox before senders have to.
+    pub mailbox_messages: usize,
+    /// After how long a client's NIC gives up on a node that is gone.
+    pub retry_timeout_ns: u64,
+    /// How many entries of the trace are kept in full.
+    pub trace_entries: usize,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            profile: Profile::cx5(),
+            tear_bytes: 64,
+            jitter_ns: 0,
+            mailbox_messages: 1024,
+            retry_timeout_ns: 1_000_000,
+            trace_entries: 0,
+        }
+    }
+}
+
+impl SimOptions {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            masked_atomics: self.profile.has_masked_atomics,
+            // The memory behind the simulation must be able to do it, too.
+            wide_atomics: self.profile.has_wide_atomics && Region::capabilities().wide_atomics,
+        }
+    }
+}
+
+/// A compute node of a simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ComputeNodeId(u32);
+
+/// A simulation. Clones are the same one; when the last is dropped, its tasks are. (So a task that
+/// keeps a clone forever keeps the simulation: let such a task end.)
+#[derive(Clone)]
+pub struct Sim {
+    shared: Rc<Shared>,
+    _owner: Rc<Owner>,
+}
+
+/// Breaks the circle of tasks that hold endpoints that hold the tasks.
+struct Owner {
+    shared: Rc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let bodies = self.shared.world().tasks.take_all();
+        drop(bodies);
+    }
+}
+
+impl core::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let world = self.shared.world();
+        write!(f, "simulation of seed {} at {} ns", world.options.seed, world.now)
+    }
+}
+
+/// The number of a client; one that does not exist for [`EndpointId`]s of elsewhere.
+fn client_of(endpoint: EndpointId) -> u32 {
+    u32::try_from(endpoint.0.wrapping_sub(1)).unwrap_or(NONE)
+}
+
+impl Sim {
+    /// An empty simulation at time 0.
+    ///
+    /// # Panics
+    /// If an option makes no sense: see [`SimOptions`].
+    #[must_use]
+    pub fn new(options: SimOptions) -> Self {
+        let shared = Rc::new(Shared::new(World::new(options)));
+        let owner = Owner {
+            shared: Rc::clone(&shared),
+        };
+        Self {
+            shared,
+            _owner: Rc::new(owner),
+        }
+    }
+
+    /// Adds a memory node of zeroed memory. Memory that is never touched costs nothing.
+    ///
+    /// # Panics
+    /// If the system has not that much address space to give.
+    #[must_use]
+    pub fn add_memory_node(&self, bytes: u64) -> NodeId {
+        self.add_memory_node_with(Region::anonymous(bytes).expect("address space for a simulated node"))
+    }
+
+    /// Adds a memory node with this memory.
+    #[must_use]
+    pub fn add_memory_node_with(&self, region: Region) -> NodeId {
+        let mut world = self.shared.world();
+        let index = world.nodes.len() as u16;
+        let id = NodeId::new(index);
+        let nic = world.add_nic(Some(index));
+        world.nodes.push(MemoryNode {
+            region,
+            nic,
+            is_alive: true,
+            incarnation: 0,
+            fenced: BTreeSet::new(),
+            transfers: Vec::new(),
+        });
+        id
+    }
+
+    /// The memory of a node, to be filled or checked directly: no simulated time passes.
+    #[must_use]
+    pub fn region(&self, node: NodeId) -> Region {
+        self.shared.world().nodes[node.index()].region.clone()
+    }
+
+    /// Adds a compute node with its own clock and port, and a core for each of its clients.
+    #[must_use]
+    pub fn add_compute_node(&self) -> ComputeNodeId {
+        self.new_compute_node(None)
+    }
+
+    /// Adds a compute node of `cores` cores; its clients share them, round robin.
+    ///
+    /// # Panics
+    /// If `cores` is 0.
+    #[must_use]
+    pub fn add_compute_node_with_cores(&self, cores: u32) -> ComputeNodeId {
+        assert!(cores > 0, "a compute node has at least one core");
+        self.new_compute_node(Some(cores))
+    }
+
+    fn new_compute_node(&self, cores: Option<u32>) -> ComputeNodeId {
+        let mut world = self.shared.world();
+        let nic = world.add_nic(None);
+        let first_core = world.cores.len() as u32;
+        let cores = cores.map(|count| {
+            world
+                .cores
+                .extend(core::iter::repeat_n(Core::default(), count as usize));
+            (first_core, count)
+        });
+        world.compute_nodes.push(ComputeNode {
+            nic,
+            clock: NodeClock::default(),
+            cores,
+            clients: 0,
+        });
+        ComputeNodeId(world.compute_nodes.len() as u32 - 1)
+    }
+
+    /// A new client on a compute node, with a queue pair to every memory node.
+    #[must_use]
+    pub fn endpoint(&self, compute_node: ComputeNodeId) -> Endpoint {
+        let core = {
+            let world = self.shared.world();
+            let node = &world.compute_nodes[compute_node.0 as usize];
+            node.cores.map(|(_, count)| node.clients % count)
+        };
+        self.new_endpoint(compute_node, core)
+    }
+
+    /// A new client on a certain core of a compute node.
+    ///
+    /// # Panics
+    /// If the compute node was added without a number of cores, or has fewer.
+    #[must_use]
+    pub fn endpoint_on_core(&self, compute_node: ComputeNodeId, core: u32) -> Endpoint {
+        self.new_endpoint(compute_node, Some(core))
+    }
+
+    fn new_endpoint(&self, compute_node: ComputeNodeId, core: Option<u32>) -> Endpoint {
+        let mut world = self.shared.world();
+        let index = world.clients.len() as u32;
+        let node = &mut world.compute_nodes[compute_node.0 as usize];
+        node.clients += 1;
+        let core = match (core, node.cores) {
+            (Some(core), Some((first, count))) => {
+                assert!(core < count, "core {core} of a compute node with {count}");
+                first + core
+            }
+            (Some(_), None) => panic!("cores are named on compute nodes with a number of cores"),
+            (None, _) => {
+                world.cores.push(Core::default());
+                world.cores.len() as u32 - 1
+            }
+        };
+        world.clients.push(Client::new(compute_node.0, core));
+        world.connect(index);
+        // Its own stream: what one client draws does not move another's numbers.
+        let seed = world.options.seed ^ (u64::from(index) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        drop(world);
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Endpoint::new(Rc::clone(&self.shared), index, random)
+    }
+
+    /// Starts a task that belongs to no client, such as a fault schedule. It ends with the
+    /// simulation.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let task = Box::pin(task);
+        // Tasks of nobody are never refused.
+        let _ = self.shared.world().spawn(task, NONE);
+    }
+
+    /// Runs until `time_ns`, that nanosecond included.
+    ///
+    /// # Panics
+    /// If a task of the simulation calls it.
+    pub fn run_until(&self, time_ns: u64) {
+        self.shared.run_until(time_ns);
+    }
+
+    /// Runs until nothing is left to happen.
+    ///
+    /// # Panics
+    /// If a task of the simulation calls it.
+    pub fn run_until_idle(&self) {
+        self.shared.run_until(u64::MAX);
+    }
+
+    /// Runs until `future` is ready.
+    ///
+    /// # Panics
+    /// If nothing is left that could wake it, or a task of the simulation calls it.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.try_block_on(future).unwrap_or_else(|| {
+            let (seed, now) = (self.seed(), self.now_ns());
+            panic!("deadlock at {now} ns with seed {seed}: nothing is left that could wake the future")
+        })
+    }
+
+    /// Runs until `future` is ready, or until nothing is left that could wake it: then `None`.
+    ///
+    /// # Panics
+    /// If a task of the simulation calls it.
+    pub fn try_block_on<F: Future>(&self, future: F) -> Option<F::Output> {
+        self.shared.block_on(future)
+    }
+
+    /// Simulated nanoseconds since the start.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.shared.world().now
+    }
+
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.shared.world().options.seed
+    }
+
+    /// The profile.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.shared.world().options.profile.clone()
+    }
+
+    /// Everything that has happened, as one number.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.world().trace.hash()
+    }
+
+    /// The last entries of the trace, oldest first; as many as the options keep.
+    #[must_use]
+    pub fn trace_tail(&self) -> Vec<TraceEntry> {
+        self.shared.world().trace.last().copied().collect()
+    }
+
+    /// How many verbs and messages NICs have executed.
+    #[must_use]
+    pub fn verbs_executed(&self) -> u64 {
+        self.shared.world().executed
+    }
+
+    /// How many operations and waits are under way.
+    #[must_use]
+    pub fn operations_in_flight(&self) -> usize {
+        self.shared.world().operations.count()
+    }
+
+    /// What the NIC of a memory node did.
+    #[must_use]
+    pub fn statistics(&self, node: NodeId) -> NodeStatistics {
+        let world = self.shared.world();
+        world.nics[world.nodes[node.index()].nic as usize].statistics
+    }
+
+    /// What the NIC of a compute node did: messages, and the bytes of all verbs.
+    #[must_use]
+    pub fn compute_node_statistics(&self, compute_node: ComputeNodeId) -> NodeStatistics {
+        let world = self.shared.world();
+        world.nics[world.compute_nodes[compute_node.0 as usize].nic as usize].statistics
+    }
+}

@@ -1,0 +1,525 @@
+//! A client whose memory nodes are at the end of connections.
+//!
+//! On the path: the lowest call of every operation over TCP. A verb is checked here, posted on the
+//! connection of its node and waited for. A node whose segment is mapped in this process takes no
+//! connection: its verbs are executed at once.
+
+use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::connect::{ConnectError, ConnectOptions, Joined, Remote, greet};
+use super::connection::Connection;
+use super::frame::{self, Status};
+use super::inbox::{Inbox, Taken};
+use super::operations::{Operations, Pending};
+use crate::addr::{NodeId, RemoteAddr};
+use crate::batch::Batch;
+use crate::buffer::{Buffer, Memory};
+use crate::capabilities::Capabilities;
+use crate::clock::{Clock, Deadline};
+use crate::counters::Counters;
+use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
+use crate::error::FabricError;
+use crate::host::{self, HostClock, HostRandom};
+use crate::message::{EndpointId, Message, Messages, Received};
+use crate::rng::Random;
+use crate::shm::{Connected, Segment};
+use crate::spawn::Spawn;
+use crate::verb::{Verb, VerbKind};
+
+/// One client of a pool. Clones are the same client; its connections close with the last of them.
+///
+/// Not `Send`: one thread, as many clients as there are threads. Needs a tokio runtime of one thread
+/// with timers, and a `LocalSet`.
+#[derive(Clone)]
+pub struct Endpoint {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    id: EndpointId,
+    nodes: Vec<Node>,
+    capabilities: Capabilities,
+    operations: Rc<RefCell<Operations>>,
+    inbox: Rc<Inbox>,
+    counters: Counters,
+    random: HostRandom,
+    options: ConnectOptions,
+}
+
+struct Node {
+    bytes: u64,
+    way: Way,
+}
+
+/// How the node is reached.
+enum Way {
+    Mapped {
+        segment: Segment,
+        connected: Connected,
+    },
+    Remote {
+        address: String,
+        connection: Rc<Connection>,
+        /// The node's run that this client belongs to.
+        run: Cell<u64>,
+    },
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for node in &self.nodes {
+            if let Way::Remote { connection, .. } = &node.way {
+                connection.close(FabricError::NodeGone {
+                    node: connection.node(),
+                });
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(id: EndpointId, joined: Vec<Joined>, options: ConnectOptions) -> Self {
+        let operations: Rc<RefCell<Operations>> = Rc::default();
+        let inbox: Rc<Inbox> = Rc::default();
+        let mut capabilities = crate::region::Region::capabilities();
+        let nodes = joined.into_iter().enumerate().map(|(index, joined)| match joined {
+            Joined::Mapped(segment, connected) => Node {
+                bytes: segment.region().bytes(),
+                way: Way::Mapped { segment, connected },
+            },
+            Joined::Remote(address, remote) => {
+                // What one node cannot do, the pool cannot.
+                let has = remote.welcome.unpack();
+                capabilities.masked_atomics &= has.masked_atomics;
+                capabilities.wide_atomics &= has.wide_atomics;
+                let node = NodeId::new(index as u16);
+                let connection = Rc::new(Connection::new(node, operations.clone(), inbox.clone()));
+                host::spawn_local(connection.clone().drive(remote.stream));
+                Node {
+                    bytes: remote.welcome.node_bytes.get(),
+                    way: Way::Remote {
+                        address,
+                        connection,
+                        run: Cell::new(remote.welcome.run.get()),
+                    },
+                }
+            }
+        });
+        let nodes = nodes.collect();
+        Self {
+            shared: Rc::new(Shared {
+                id,
+                nodes,
+                capabilities,
+                operations,
+                inbox,
+                counters: Counters::default(),
+                random: HostRandom::new(),
+                options,
+            }),
+        }
+    }
+
+    /// Asks node 0 whether this client still belongs to the pool.
+    pub(super) async fn confirm(&self) -> Result<(), ConnectError> {
+        let timeout = self.shared.options.timeout;
+        let deadline = self.deadline_in(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        match &self.shared.nodes[0].way {
+            Way::Mapped { segment, connected } => {
+                if connected.is_fenced() {
+                    let address = segment.path().display().to_string();
+                    return Err(ConnectError::Fenced { address });
+                }
+                Ok(())
+            }
+            Way::Remote { address, .. } => self.ping(NodeId::new(0), deadline).await.map_err(|error| {
+                let address = address.clone();
+                match error {
+                    FabricError::Fenced { .. } => ConnectError::Fenced { address },
+                    FabricError::DeadlineExceeded { .. } => ConnectError::Timeout { address, timeout },
+                    _ => ConnectError::HungUp {
+                        address,
+                        source: std::io::ErrorKind::ConnectionReset.into(),
+                    },
+                }
+            }),
+        }
+    }
+
+    /// Asks a node for a sign of life.
+    ///
+    /// # Errors
+    /// See [`FabricError`].
+    pub async fn ping(&self, node: NodeId, deadline: Deadline) -> Result<(), FabricError> {
+        match &self.node(node)?.way {
+            Way::Mapped { segment, connected } => require_member(node, segment, connected),
+            Way::Remote { connection, .. } => self.ask(connection, deadline, frame::put_ping).await.map(drop),
+        }
+    }
+
+    /// Connects to a node anew after its connection has broken. Does nothing while there is one. What
+    /// was in flight when it broke has failed and is not sent again.
+    ///
+    /// # Errors
+    /// Why the node does not let this client in again; it never does after a fence.
+    pub async fn reconnect(&self, node: NodeId) -> Result<(), ConnectError> {
+        let Some(Node {
+            bytes,
+            way: Way::Remote {
+                address,
+                connection,
+                run,
+            },
+        }) = self.shared.nodes.get(node.index())
+        else {
+            return Ok(());
+        };
+        if connection.failure().is_none() {
+            return Ok(());
+        }
+        let remote = greet(address, &self.shared.options, Some(self.shared.id), run.get()).await?;
+        self.reopen(*bytes, address, connection, remote)
+    }
+
+    fn reopen(
+        &self,
+        expected: u64,
+        address: &str,
+        connection: &Rc<Connection>,
+        remote: Remote,
+    ) -> Result<(), ConnectError> {
+        let bytes = remote.welcome.node_bytes.get();
+        if bytes != expected {
+            return Err(ConnectError::Resized {
+                address: address.to_owned(),
+                bytes,
+                expected,
+            });
+        }
+        // Another task may have been quicker; then this connection is one too many.
+        if connection.failure().is_some() {
+            connection.reopen();
+            if connection.node() == NodeId::new(0) {
+                self.shared.inbox.node_found();
+            }
+            host::spawn_local(connection.clone().drive(remote.stream));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn node(&self, node: NodeId) -> Result<&Node, FabricError> {
+        self.shared
+            .nodes
+            .get(node.index())
+            .ok_or(FabricError::NodeUnknown { node })
+    }
+
+    /// What can be known before posting.
+    #[inline]
+    fn check(&self, verb: &Verb, buffer: &Buffer) -> Result<&Node, FabricError> {
+        let node = self.node(verb.target().0.node())?;
+        check_verb(verb, node.bytes, self.shared.capabilities)?;
+        if let Some(slice) = verb.local() {
+            assert!(
+                slice.range().end <= buffer.len(),
+                "a verb's slice lies inside its buffer"
+            );
+        }
+        Ok(node)
+    }
+
+    #[inline]
+    fn count(&self, verb: &Verb) {
+        self.shared.counters.count(verb.kind(), verb.target().1);
+    }
+
+    /// Waits until the connection takes another post.
+    #[inline]
+    async fn require_room(&self, connection: &Connection, deadline: Deadline) -> Result<(), FabricError> {
+        if !connection.has_room() {
+            let node = connection.node();
+            let room = HostClock.until(deadline, connection.room()).await;
+            room.ok_or(FabricError::DeadlineExceeded { node })?;
+        }
+        connection.failure().map_or(Ok(()), Err)
+    }
+
+    /// Posts a request that is no batch, and waits.
+    async fn ask(
+        &self,
+        connection: &Connection,
+        deadline: Deadline,
+        encode: impl FnOnce(&mut Vec<u8>, u32),
+    ) -> Result<Status, FabricError> {
+        self.require_room(connection, deadline).await?;
+        let operations = &self.shared.operations;
+        let index = operations.borrow_mut().begin(core::iter::empty(), Memory::default());
+        connection.post_frame(index, encode);
+        let mut pending = Pending::new(operations, index);
+        HostClock.until(deadline, &mut pending).await;
+        let late = FabricError::DeadlineExceeded {
+            node: connection.node(),
+        };
+        pending.finish(&mut Buffer::default(), late, |_, status| status)
+    }
+}
+
+/// Whether a mapped node is there, and this client a member of its segment.
+fn require_member(node: NodeId, segment: &Segment, connected: &Connected) -> Result<(), FabricError> {
+    if segment.is_closed() {
+        return Err(FabricError::NodeGone { node });
+    }
+    if connected.is_fenced() {
+        return Err(FabricError::Fenced { node });
+    }
+    Ok(())
+}
+
+#[inline]
+fn execute_mapped(
+    segment: &Segment,
+    connected: &Connected,
+    verb: &Verb,
+    buffer: &mut [u8],
+) -> Result<u128, FabricError> {
+    let node = verb.target().0.node();
+    if segment.is_closed() {
+        return Err(FabricError::NodeGone { node });
+    }
+    let _execution = connected.begin().ok_or(FabricError::Fenced { node })?;
+    Ok(segment.region().execute(verb, buffer))
+}
+
+impl Verbs for Endpoint {
+    fn node_count(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        Ok(self.node(node)?.bytes)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.capabilities
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        Buffer::unregistered(bytes)
+    }
+
+    #[inline]
+    async fn execute(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
+        let node = self.check(&verb, buffer)?;
+        let connection = match &node.way {
+            Way::Mapped { segment, connected } => {
+                self.shared.counters.count_doorbell();
+                self.count(&verb);
+                return execute_mapped(segment, connected, &verb, buffer);
+            }
+            Way::Remote { connection, .. } => connection,
+        };
+        self.require_room(connection, deadline).await?;
+        self.shared.counters.count_doorbell();
+        self.count(&verb);
+        let operations = &self.shared.operations;
+        let index = operations.borrow_mut().begin(core::iter::once(&verb), buffer.take());
+        connection.post(index, core::iter::once(&verb));
+        let mut pending = Pending::new(operations, index);
+        HostClock.until(deadline, &mut pending).await;
+        let late = FabricError::DeadlineExceeded {
+            node: connection.node(),
+        };
+        pending.finish(buffer, late, |parts, _| parts[0].result())
+    }
+
+    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {
+        for verb in batch.verbs() {
+            self.check(verb, buffer)?;
+        }
+        let is_first_of_node = |index: usize, verbs: &[Verb]| {
+            let node = verbs[index].target().0.node();
+            verbs[..index].iter().all(|verb| verb.target().0.node() != node)
+        };
+        // All nodes must be there before anything is posted. Waiting for room on one may take the room
+        // on another; the bound is then exceeded by one batch for each waiting task.
+        let mut asked = None;
+        for index in 0..batch.verbs().len() {
+            let node = batch.verbs()[index].target().0.node();
+            if let Way::Remote { connection, .. } = &self.node(node)?.way
+                && is_first_of_node(index, batch.verbs())
+            {
+                self.require_room(connection, deadline).await?;
+                asked.get_or_insert(node);
+            }
+        }
+        for verb in batch.verbs() {
+            if let Way::Remote { connection, .. } = &self.node(verb.target().0.node())?.way {
+                // May have broken while we waited for another.
+                connection.failure().map_or(Ok(()), Err)?;
+            }
+        }
+        self.shared.counters.count_doorbell();
+        for index in 0..batch.verbs().len() {
+            let verb = batch.verbs()[index];
+            self.count(&verb);
+            if let Way::Mapped { segment, connected } = &self.node(verb.target().0.node())?.way {
+                let result = execute_mapped(segment, connected, &verb, buffer)?;
+                batch.set_result(index, result);
+            }
+        }
+        let Some(asked) = asked else {
+            return Ok(());
+        };
+        let operations = &self.shared.operations;
+        let is_remote = |verb: &Verb| {
+            matches!(
+                self.shared.nodes[verb.target().0.node().index()].way,
+                Way::Remote { .. }
+            )
+        };
+        let remote = batch.verbs().iter().filter(|verb| is_remote(verb));
+        let index = operations.borrow_mut().begin(remote, buffer.take());
+        for first in 0..batch.verbs().len() {
+            let node = batch.verbs()[first].target().0.node();
+            if let Way::Remote { connection, .. } = &self.node(node)?.way
+                && is_first_of_node(first, batch.verbs())
+            {
+                let of_node = |verb: &&Verb| verb.target().0.node() == node;
+                connection.post(index, batch.verbs()[first..].iter().filter(of_node));
+            }
+        }
+        let mut pending = Pending::new(operations, index);
+        HostClock.until(deadline, &mut pending).await;
+        let late = FabricError::DeadlineExceeded {
+            node: pending.laggard().unwrap_or(asked),
+        };
+        pending.finish(buffer, late, |parts, _| {
+            let mut parts = parts.iter();
+            for index in 0..batch.verbs().len() {
+                if is_remote(&batch.verbs()[index]) {
+                    let part = parts.next().expect("one part for each remote verb");
+                    batch.set_result(index, part.result());
+                }
+            }
+        })
+    }
+
+    #[inline]
+    fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
+        match self.node(addr.node()) {
+            Ok(Node {
+                way: Way::Mapped { segment, .. },
+                ..
+            }) => {
+                segment.region().prefetch(addr.offset(), bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+}
+
+impl Messages for Endpoint {
+    fn id(&self) -> EndpointId {
+        self.shared.id
+    }
+
+    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
+        self.shared.counters.count_doorbell();
+        self.shared.counters.count(VerbKind::Send, message.len() as u64);
+        let connection = match &self.shared.nodes[0].way {
+            Way::Mapped { connected, .. } => return connected.send(peer, message),
+            Way::Remote { connection, .. } => connection,
+        };
+        let encode = |output: &mut Vec<u8>, request| frame::put_send(output, request, peer, message);
+        match self.ask(connection, deadline, encode).await? {
+            Status::PeerUnknown => Err(FabricError::PeerUnknown { peer }),
+            Status::MailboxFull => Err(FabricError::MailboxFull { peer }),
+            Status::Done | Status::StillRunning => Ok(()),
+        }
+    }
+
+    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+        let connection = match &self.shared.nodes[0].way {
+            Way::Mapped { connected, .. } => return connected.receive(deadline).await,
+            Way::Remote { connection, .. } => connection,
+        };
+        loop {
+            match self.shared.inbox.take() {
+                Taken::Message(received, grant) => {
+                    if grant > 0 {
+                        connection.grant(grant);
+                    }
+                    return Ok(received);
+                }
+                Taken::Lost => {
+                    let gone = FabricError::NodeGone { node: NodeId::new(0) };
+                    return Err(connection.failure().unwrap_or(gone));
+                }
+                Taken::Empty => {
+                    let change = HostClock.until(deadline, self.shared.inbox.changed()).await;
+                    change.ok_or(FabricError::NoMessage)?;
+                }
+            }
+        }
+    }
+}
+
+impl Fencing for Endpoint {
+    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
+        // Node 0 first: whoever joins looks there last.
+        for (index, node) in self.shared.nodes.iter().enumerate() {
+            let fence = match &node.way {
+                Way::Mapped { segment, .. } => segment.fence(NodeId::new(index as u16), peer, deadline).await?,
+                Way::Remote { connection, .. } => {
+                    let encode = |output: &mut Vec<u8>, request| frame::put_fence(output, request, peer);
+                    match self.ask(connection, deadline, encode).await? {
+                        Status::StillRunning => Fence::StillRunning,
+                        _ => Fence::CutOff,
+                    }
+                }
+            };
+            if fence == Fence::StillRunning {
+                return Ok(Fence::StillRunning);
+            }
+        }
+        Ok(Fence::CutOff)
+    }
+}
+
+impl Clock for Endpoint {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        HostClock.now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        HostClock.unix_ms()
+    }
+
+    async fn sleep(&self, duration_ns: u64) {
+        HostClock.sleep(duration_ns).await;
+    }
+}
+
+impl Random for Endpoint {
+    fn random(&self) -> u64 {
+        self.shared.random.random()
+    }
+}
+
+impl Spawn for Endpoint {
+    /// Runs `task` beside the caller.
+    ///
+    /// # Panics
+    /// Outside a tokio `LocalSet`.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        host::spawn_local(task);
+    }
+}

@@ -1,0 +1,32 @@
+//! TCP: memory nodes at the end of connections.
+//!
+//! On the path: the backend for machines without RDMA, and for clients that do not map a segment
+//! themselves. A [`Server`] executes batches of verbs on a segment; [`connect`] makes an
+//! [`Endpoint`] of one or several nodes, each of them remote or mapped.
+//!
+//! The wire protocol is in `frame` (requests and answers) and `hello` (how a connection begins).
+//! Everything that comes from the network is checked before it is used; a connection on which
+//! something is wrong is closed with one line in the log, and costs nobody else anything.
+//!
+//! What the other side may count on:
+//! - requests of one connection take effect and are answered in their order;
+//! - nothing is sent twice: what was in flight when a connection broke may or may not have taken
+//!   effect, and fails;
+//! - a client that was cut off is not let in again under its identity.
+
+mod connect;
+mod connection;
+mod endpoint;
+mod frame;
+mod hello;
+mod inbox;
+mod operations;
+mod secret;
+mod server;
+mod service;
+mod session;
+
+pub use connect::{ConnectError, ConnectOptions, NodeLocation, connect};
+pub use endpoint::Endpoint;
+pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretError};
+pub use server::{SecretRequired, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};

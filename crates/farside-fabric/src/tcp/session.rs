@@ -1,0 +1,324 @@
+//! A node's side of one connection, after the hello.
+//!
+//! On the path: reads frames, executes their verbs on the segment, writes the answers. In each turn:
+//!  1. execute every whole frame that has arrived, as long as the answers have room;
+//!  2. add the messages that have arrived for the client, as far as it has granted;
+//!  3. write, with one call for all of it;
+//!  4. read again. A client that does not read its answers is not read from either.
+//!
+//! Invariants:
+//! - a session holds at most one input buffer, and [`OUTPUT_BYTES_MAX`] and one frame of output;
+//! - verbs are executed only within an [`Execution`](crate::shm::Execution) of the client's entry in
+//!   the segment, so that whoever cuts the client off knows when its last verb is done.
+
+use core::cell::{Cell, RefCell};
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::io;
+use std::rc::Rc;
+
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use super::connection::Input;
+use super::frame::{self, FRAME_BYTES_MAX, FrameError, Framed, HEADER_BYTES};
+use super::frame::{RequestHeader, RequestKind, ResponseKind, Status, result_bytes};
+use super::inbox::PUSHED_MAX;
+use super::service::Service;
+use crate::clock::Deadline;
+use crate::endpoint::{Fence, check_verb};
+use crate::error::FabricError;
+use crate::message::{EndpointId, Received};
+use crate::shm::Connected;
+use crate::verb::Verb;
+
+/// How many bytes of answers may wait to be written before frames wait to be executed.
+const OUTPUT_BYTES_MAX: usize = 4 * FRAME_BYTES_MAX;
+/// How much memory an output keeps once it is empty.
+const OUTPUT_BYTES_KEPT: usize = FRAME_BYTES_MAX;
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionEnd {
+    #[error("the client closed it")]
+    Closed,
+    #[error("{0}")]
+    Broken(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("a verb that no client should send: {0}")]
+    Verb(FabricError),
+    #[error("the client was cut off")]
+    Fenced,
+    #[error("the client connected anew")]
+    Replaced,
+}
+
+impl SessionEnd {
+    /// Whether the client has done something wrong.
+    pub(super) fn is_fault(&self) -> bool {
+        matches!(self, Self::Frame(_) | Self::Verb(_))
+    }
+}
+
+type Mail = Pin<Box<dyn Future<Output = Result<Received, FabricError>>>>;
+
+fn next_mail(connected: Rc<Connected>) -> Mail {
+    Box::pin(async move { connected.receive(Deadline::NEVER).await })
+}
+
+/// What others know of a session.
+#[derive(Default)]
+pub(super) struct SessionHandle {
+    waker: RefCell<Option<Waker>>,
+    is_fenced: Cell<bool>,
+    is_replaced: Cell<bool>,
+}
+
+impl SessionHandle {
+    /// Makes the session look at its mailbox and its marks.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// No verb of the client is executed after this.
+    pub(super) fn fence(&self) {
+        self.is_fenced.set(true);
+        self.wake();
+    }
+
+    /// Ends the session, since its client has another one.
+    pub(super) fn replace(&self) {
+        self.is_replaced.set(true);
+        self.wake();
+    }
+}
+
+/// One connection.
+pub(super) struct Session {
+    service: Rc<Service>,
+    connected: Rc<Connected>,
+    handle: Rc<SessionHandle>,
+    /// Waits for the next message; polled only while some are granted.
+    mail: Mail,
+    input: Input,
+    output: Vec<u8>,
+    /// How much of `output` is written.
+    written: usize,
+    /// How many messages may still be pushed.
+    granted: u64,
+    holds_whole_frame: bool,
+}
+
+impl Session {
+    pub(super) fn new(service: Rc<Service>, connected: Rc<Connected>, handle: Rc<SessionHandle>) -> Self {
+        Self {
+            service,
+            mail: next_mail(connected.clone()),
+            connected,
+            handle,
+            input: Input::new(),
+            output: Vec::new(),
+            written: 0,
+            granted: PUSHED_MAX,
+            holds_whole_frame: false,
+        }
+    }
+
+    /// Serves the client until something ends it.
+    pub(super) async fn run(mut self, stream: &mut TcpStream) -> SessionEnd {
+        let end = poll_fn(|context| match self.poll_turns(context, stream) {
+            Poll::Ready(Ok(never)) => match never {},
+            Poll::Ready(Err(end)) => Poll::Ready(end),
+            Poll::Pending => Poll::Pending,
+        });
+        let end = end.await;
+        if matches!(end, SessionEnd::Fenced) {
+            // As far as the socket takes it; the client notices the end in any case.
+            frame::put_response(&mut self.output, HEADER_BYTES, 0, ResponseKind::Fenced, Status::Done);
+            let _ = poll_fn(|context| Poll::Ready(self.poll_flush(context, stream))).await;
+        }
+        end
+    }
+
+    fn poll_turns(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut TcpStream,
+    ) -> Poll<Result<core::convert::Infallible, SessionEnd>> {
+        match &mut *self.handle.waker.borrow_mut() {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        loop {
+            self.execute_input()?;
+            self.push_messages(context);
+            match self.poll_flush(context, stream) {
+                Poll::Ready(flushed) => flushed?,
+                // The client does not read. As long as there is room, it may still ask.
+                Poll::Pending if self.has_room() => {}
+                Poll::Pending => return Poll::Pending,
+            }
+            if self.service.is_paused() {
+                return Poll::Pending;
+            }
+            if self.holds_whole_frame {
+                continue;
+            }
+            match self.input.poll_fill(context, stream) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(SessionEnd::Closed)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.output.len() - self.written <= OUTPUT_BYTES_MAX
+    }
+
+    /// Executes whole frames until there is none, or no room for answers.
+    fn execute_input(&mut self) -> Result<(), SessionEnd> {
+        self.holds_whole_frame = false;
+        if self.handle.is_replaced.get() {
+            return Err(SessionEnd::Replaced);
+        }
+        let connected = self.connected.clone();
+        let execution = connected.begin();
+        if execution.is_none() || self.handle.is_fenced.get() {
+            return Err(SessionEnd::Fenced);
+        }
+        self.execute_frames()
+    }
+
+    fn execute_frames(&mut self) -> Result<(), SessionEnd> {
+        while let Framed::Whole(header, end) = frame::split_frame::<RequestHeader>(self.input.bytes())? {
+            if self.service.is_paused() || !self.has_room() {
+                self.holds_whole_frame = true;
+                return Ok(());
+            }
+            self.execute_frame(&header, end)?;
+            self.input.consume(end);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn execute_frame(&mut self, header: &RequestHeader, end: usize) -> Result<(), SessionEnd> {
+        let body = HEADER_BYTES..end;
+        let request = header.request.get();
+        match RequestKind::from_code(header.kind)? {
+            RequestKind::Batch => self.execute_batch(header, end)?,
+            RequestKind::Send => {
+                let (peer, message) = frame::decode_message(&self.input.bytes()[body])?;
+                let status = match self.service.send(&self.connected, peer, &message) {
+                    Ok(()) => Status::Done,
+                    Err(FabricError::MailboxFull { .. }) => Status::MailboxFull,
+                    Err(_) => Status::PeerUnknown,
+                };
+                self.answer(request, status);
+            }
+            RequestKind::Fence => {
+                let peer = EndpointId(frame::decode_number(&self.input.bytes()[body])?);
+                // Who asks is running.
+                let is_self = peer == self.connected.id();
+                let fence = if is_self {
+                    Fence::StillRunning
+                } else {
+                    self.service.fence(peer)
+                };
+                let status = match fence {
+                    Fence::CutOff => Status::Done,
+                    Fence::StillRunning => Status::StillRunning,
+                };
+                self.answer(request, status);
+            }
+            RequestKind::Ping => self.answer(request, Status::Done),
+            RequestKind::Granted => {
+                let count = frame::decode_number(&self.input.bytes()[body])?;
+                self.granted = self.granted.saturating_add(count).min(PUSHED_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: u32, status: Status) {
+        frame::put_response(&mut self.output, HEADER_BYTES, request, ResponseKind::Answer, status);
+    }
+
+    /// Checks all verbs of the batch, then executes them.
+    #[inline]
+    fn execute_batch(&mut self, header: &RequestHeader, end: usize) -> Result<(), SessionEnd> {
+        let region = self.service.region();
+        let body = self.input.bytes_mut(HEADER_BYTES..end);
+        let verbs = frame::decode_verbs(body, header.verb_count)?;
+        let mut answer_bytes = HEADER_BYTES;
+        for verb in &verbs {
+            check_verb(verb, region.bytes(), self.service.capabilities()).map_err(SessionEnd::Verb)?;
+            answer_bytes += result_bytes(verb);
+        }
+        let request = header.request.get();
+        frame::put_response(
+            &mut self.output,
+            answer_bytes,
+            request,
+            ResponseKind::Answer,
+            Status::Done,
+        );
+        let answer = self.output.len();
+        for verb in &verbs {
+            match *verb {
+                Verb::Read { source, target } => {
+                    let at = self.output.len();
+                    debug_assert_eq!(at - answer, target.at as usize);
+                    self.output.resize(at + target.bytes as usize, 0);
+                    region.read(source.offset(), &mut self.output[at..]);
+                }
+                _ => {
+                    let word = region.execute(verb, body);
+                    self.output.extend_from_slice(&word.to_le_bytes()[..result_bytes(verb)]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves messages from the client's mailbox to its connection.
+    fn push_messages(&mut self, context: &mut Context<'_>) {
+        while self.granted > 0 && self.has_room() && !self.service.is_paused() {
+            let Poll::Ready(received) = self.mail.as_mut().poll(context) else {
+                return;
+            };
+            self.mail = next_mail(self.connected.clone());
+            // Without a deadline there is no other outcome than a message.
+            if let Ok(received) = received {
+                frame::put_message(&mut self.output, received.from, &received.message);
+                self.granted -= 1;
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<io::Result<()>> {
+        while self.written < self.output.len() {
+            match Pin::new(&mut *stream).poll_write(context, &self.output[self.written..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    // Keeps the bound of the invariant: what is written takes no room.
+                    self.output.drain(..self.written);
+                    self.written = 0;
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES_KEPT);
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,129 @@
+//! The suite over TCP: each node is a server on a thread of its own.
+
+use std::cell::RefCell;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use farside_fabric::NodeId;
+use farside_fabric::shm::Segment;
+use farside_fabric::tcp::{ConnectOptions, Endpoint, NodeLocation, Server, ServerHandle, ServerOptions, connect};
+
+use crate::fixture::{Cluster, Fixture};
+
+/// All nodes are remote.
+pub(crate) struct Tcp;
+
+/// Node 1 is mapped by the clients, beside the server that serves it.
+pub(crate) struct TcpAndMapped;
+
+#[derive(Clone)]
+pub(crate) struct TcpCluster {
+    nodes: Rc<Vec<Node>>,
+}
+
+struct Node {
+    location: NodeLocation,
+    segment: Segment,
+    handle: ServerHandle,
+    thread: RefCell<Option<JoinHandle<std::io::Result<()>>>>,
+}
+
+impl Node {
+    fn start(node_bytes: u64, is_mapped: bool) -> Self {
+        let segment = Segment::anonymous(node_bytes).expect("a little memory");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let server = Server::new(segment.clone(), ServerOptions::default());
+        Self {
+            location: if is_mapped {
+                NodeLocation::Mapped(segment.clone())
+            } else {
+                NodeLocation::Remote(address)
+            },
+            segment,
+            handle: server.handle(),
+            thread: RefCell::new(Some(std::thread::spawn(move || server.run(listener)))),
+        }
+    }
+
+    fn stop(&self) {
+        self.handle.stop();
+        self.segment.close();
+        if let Some(thread) = self.thread.borrow_mut().take() {
+            thread
+                .join()
+                .expect("the server does not panic")
+                .expect("it could listen");
+        }
+    }
+}
+
+fn run<F>(nodes: u16, node_bytes: u64, is_mapped: fn(u16) -> bool, body: F)
+where
+    F: AsyncFnOnce(TcpCluster) + 'static,
+{
+    let nodes: Vec<_> = (0..nodes)
+        .map(|index| Node::start(node_bytes, is_mapped(index)))
+        .collect();
+    let nodes = Rc::new(nodes);
+    let cluster = TcpCluster { nodes: nodes.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime of one thread");
+    tokio::task::LocalSet::new().block_on(&runtime, body(cluster));
+    nodes.iter().for_each(Node::stop);
+}
+
+impl Fixture for Tcp {
+    type Cluster = TcpCluster;
+
+    fn run<F>(nodes: u16, node_bytes: u64, body: F)
+    where
+        F: AsyncFnOnce(TcpCluster) + 'static,
+    {
+        run(nodes, node_bytes, |_| false, body);
+    }
+}
+
+impl Fixture for TcpAndMapped {
+    type Cluster = TcpCluster;
+
+    fn run<F>(nodes: u16, node_bytes: u64, body: F)
+    where
+        F: AsyncFnOnce(TcpCluster) + 'static,
+    {
+        run(nodes, node_bytes, |index| index == 1, body);
+    }
+}
+
+impl Cluster for TcpCluster {
+    type Endpoint = Endpoint;
+
+    async fn endpoint(&self) -> Endpoint {
+        let locations = self.nodes.iter().map(|node| node.location.clone()).collect();
+        connect(locations, ConnectOptions::default())
+            .await
+            .expect("the nodes are there")
+    }
+
+    async fn stop_node(&self, node: NodeId) {
+        self.nodes[node.index()].stop();
+    }
+
+    fn can_stall(&self) -> bool {
+        // A mapped node is this process, and answers as long as it runs.
+        self.nodes
+            .iter()
+            .all(|node| matches!(node.location, NodeLocation::Remote(_)))
+    }
+
+    async fn stall_node(&self, node: NodeId) {
+        self.nodes[node.index()].handle.pause();
+    }
+
+    async fn resume_node(&self, node: NodeId) {
+        self.nodes[node.index()].handle.resume();
+    }
+}
