@@ -1,0 +1,139 @@
+//! The client table: who uses the pool, how far each has come, who died.
+//!
+//! ```text
+//! word 0  state: life << 8 | tag         FREE keeps the life of the last user
+//! word 1  endpoint identity, 0 = entry not taken; taken by compare-and-swap
+//! word 2  lease: grows with every renewal
+//! word 3  published epoch: every running operation pinned this one or a later one
+//! word 4  drained: no block tagged with a smaller epoch is in this client's limbo, and no operation
+//!         that pinned a smaller epoch is running
+//! word 5  parked: how many deaths this client had seen when it last stopped reusing foreign blocks
+//! word 6  audited: how many deaths' lost blocks this client has searched its chunks for
+//! ```
+//!
+//! Words 2 to 6 are written by the client alone, in one WRITE each tick.
+
+use farside_fabric::{EndpointId, NodeId, RemoteAddr};
+
+use crate::layout::{CLIENT_BYTES, CLIENTS_AT, Owner};
+
+/// Index of the first word that the client itself rewrites.
+pub(crate) const PROGRESS_AT: u64 = 2 * 8;
+/// Bytes of those words.
+pub(crate) const PROGRESS_BYTES: u32 = 5 * 8;
+
+/// In which part of its life an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Liveness {
+    /// Not taken, or taken by a client that has not finished joining.
+    Free,
+    /// In use.
+    Live,
+    /// Cut off; its chunks and blocks are being taken over.
+    Dead,
+}
+
+/// One entry of the client table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientEntry {
+    /// Free, live or dead.
+    pub liveness: Liveness,
+    /// How often the entry has been used.
+    pub life: u16,
+    /// The endpoint that took the entry.
+    pub endpoint: Option<EndpointId>,
+    /// Grows with every renewal of the lease.
+    pub lease: u64,
+    /// See the module.
+    pub published: u64,
+    /// See the module.
+    pub drained: u64,
+    /// See the module.
+    pub parked: u64,
+    /// See the module.
+    pub audited: u64,
+}
+
+impl ClientEntry {
+    /// Reads an entry; a state that does not exist counts as dead, so that nobody trusts it.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let word = |index: usize| {
+            let word: [u8; 8] = bytes[index * 8..][..8].try_into().expect("eight bytes");
+            u64::from_le_bytes(word)
+        };
+        Self {
+            liveness: match word(0) as u8 {
+                0 => Liveness::Free,
+                1 => Liveness::Live,
+                _ => Liveness::Dead,
+            },
+            life: (word(0) >> 8) as u16,
+            endpoint: (word(1) != 0).then_some(EndpointId(word(1))),
+            lease: word(2),
+            published: word(3),
+            drained: word(4),
+            parked: word(5),
+            audited: word(6),
+        }
+    }
+
+    /// The words that the client itself rewrites, as bytes.
+    #[must_use]
+    pub fn progress(&self) -> [u8; PROGRESS_BYTES as usize] {
+        let mut bytes = [0; PROGRESS_BYTES as usize];
+        let words = [self.lease, self.published, self.drained, self.parked, self.audited];
+        for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether blocks or progress of this client matter to the others.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.liveness == Liveness::Live && self.endpoint.is_some()
+    }
+}
+
+/// The state word of an entry.
+#[must_use]
+pub fn state_word(liveness: Liveness, life: u16) -> u64 {
+    u64::from(life) << 8 | liveness as u64
+}
+
+/// Where the entry of a client starts, on node 0.
+#[must_use]
+pub fn entry_addr(client: u16) -> RemoteAddr {
+    RemoteAddr::new(NodeId::new(0), CLIENTS_AT + u64::from(client) * CLIENT_BYTES)
+}
+
+/// Where the state word of an owner's entry is, and what it holds while the owner is in `liveness`.
+#[must_use]
+pub fn owner_state(owner: Owner, liveness: Liveness) -> (RemoteAddr, u64) {
+    (entry_addr(owner.client), state_word(liveness, owner.life))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_lands_in_its_words() {
+        let entry = ClientEntry {
+            liveness: Liveness::Live,
+            life: 3,
+            endpoint: Some(EndpointId(9)),
+            lease: 10,
+            published: 11,
+            drained: 12,
+            parked: 13,
+            audited: 14,
+        };
+        let mut bytes = [0; 7 * 8];
+        bytes[..8].copy_from_slice(&state_word(Liveness::Live, 3).to_le_bytes());
+        bytes[8..16].copy_from_slice(&9_u64.to_le_bytes());
+        bytes[PROGRESS_AT as usize..].copy_from_slice(&entry.progress());
+        assert_eq!(ClientEntry::from_bytes(&bytes), entry);
+    }
+}

@@ -1,0 +1,540 @@
+//! What one client knows about blocks: which it may hand out, which wait, whose chunks they are in.
+//!
+//! On the path: an allocation takes a block from here; only when there is none does it go to far
+//! memory (see [`refill`](crate::refill)). Pure bookkeeping in local memory, no fabric.
+//!
+//! # Nouns
+//! - An **owned chunk** is one that this client cuts blocks from. A block of it that is free and in
+//!   nobody's list is *at home*: a bit in the chunk's `home` map.
+//! - The **ready list** of a class holds blocks that can be handed out now, from any chunk: a block
+//!   that this client retired is reused by it, whoever owns the chunk, so that an update costs no
+//!   verb for reclamation.
+//! - **Limbo** holds retired blocks until their grace period is over ([`epoch`](crate::epoch)).
+//! - The **outbox** holds blocks of other clients' chunks on their way home: they become a bit in the
+//!   chunk's free map in far memory, which the owner collects.
+//!
+//! While a dead client's blocks are being searched for ([`recovery`](crate::recovery)) the client is
+//! *homing*: it reuses no foreign block and sends every one home, so that each block that is not
+//! reachable is either at home, in a free map, or lost by the dead.
+//!
+//! Invariant: a block is in at most one of: ready list, limbo, outbox, `home` of an owned chunk.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use farside_fabric::RemoteAddr;
+
+use crate::epoch::GRACE_EPOCHS;
+use crate::layout::{Geometry, Owner};
+use crate::size_class::{SizeClass, UNIT_BYTES};
+
+/// A chunk: its node and its index there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChunkId {
+    /// Index of the node.
+    pub node: u16,
+    /// Index of the chunk within the node.
+    pub index: u32,
+}
+
+/// One bit per block of a chunk.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct BlockMap {
+    words: Box<[u64]>,
+    count: u32,
+}
+
+impl BlockMap {
+    /// A map of `blocks` blocks, none of them in it.
+    #[must_use]
+    pub fn new(blocks: u64) -> Self {
+        Self {
+            words: vec![0; blocks.div_ceil(64) as usize].into(),
+            count: 0,
+        }
+    }
+
+    /// How many blocks are in the map.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether block `index` is in the map.
+    #[must_use]
+    pub fn contains(&self, index: u64) -> bool {
+        self.words[index as usize / 64] >> (index % 64) & 1 == 1
+    }
+
+    /// Adds a block; returns whether it was new.
+    pub fn insert(&mut self, index: u64) -> bool {
+        let word = &mut self.words[index as usize / 64];
+        let is_new = *word >> (index % 64) & 1 == 0;
+        *word |= 1 << (index % 64);
+        self.count += u32::from(is_new);
+        is_new
+    }
+
+    /// Takes a block out; returns whether it was there.
+    pub fn remove(&mut self, index: u64) -> bool {
+        let was_there = self.contains(index);
+        self.words[index as usize / 64] &= !(1 << (index % 64));
+        self.count -= u32::from(was_there);
+        was_there
+    }
+
+    /// The blocks in the map, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            let mut left = word;
+            core::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some(at as u64 * 64 + u64::from(bit))
+            })
+        })
+    }
+}
+
+/// A chunk that this client owns.
+#[derive(Debug)]
+pub struct OwnedChunk {
+    /// Class of its blocks; [`SizeClass::RUN`] for a run.
+    pub class: SizeClass,
+    /// As whom this client owns it (the exact owner in the chunk word).
+    pub owner: Owner,
+    /// How many chunks a run has; 1 otherwise.
+    pub run: u16,
+    /// How many blocks it has.
+    pub blocks: u64,
+    /// Blocks that are free and in no list.
+    pub home: BlockMap,
+    /// During recovery: blocks that may be lost. Whatever comes home leaves this map.
+    pub suspects: Option<BlockMap>,
+}
+
+impl OwnedChunk {
+    /// Whether no block of it is in use or in any list.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        u64::from(self.home.count()) == self.blocks
+    }
+
+    fn come_home(&mut self, block: u64) -> bool {
+        if let Some(suspects) = &mut self.suspects {
+            suspects.remove(block);
+        }
+        self.home.insert(block)
+    }
+}
+
+/// How many free blocks of one class a client keeps in its ready list before it sends some home.
+const READY_BLOCKS_MAX: usize = 4096;
+/// How many bytes of free blocks of one class a client keeps at most.
+const READY_BYTES_MAX: u64 = 1 << 20;
+
+/// The block lists of one client.
+#[derive(Debug)]
+pub struct Heap {
+    geometry: Vec<Geometry>,
+    ready: Vec<Vec<RemoteAddr>>,
+    limbo: VecDeque<(u64, RemoteAddr, Option<SizeClass>)>,
+    outbox: Vec<RemoteAddr>,
+    chunks: BTreeMap<ChunkId, OwnedChunk>,
+    /// Owned chunks with blocks at home, by class.
+    stocked: BTreeSet<(SizeClass, ChunkId)>,
+    homing: bool,
+}
+
+impl Heap {
+    /// An empty heap over the nodes with these geometries.
+    #[must_use]
+    pub fn new(geometry: Vec<Geometry>) -> Self {
+        let classes = SizeClass::count(geometry[0].chunk_bytes);
+        Self {
+            geometry,
+            ready: vec![Vec::new(); classes],
+            limbo: VecDeque::new(),
+            outbox: Vec::new(),
+            chunks: BTreeMap::new(),
+            stocked: BTreeSet::new(),
+            homing: false,
+        }
+    }
+
+    /// The class for blocks of `bytes` bytes.
+    #[inline]
+    #[must_use]
+    pub fn class_for(&self, bytes: u64) -> SizeClass {
+        SizeClass::for_bytes(bytes, self.geometry[0].chunk_bytes)
+    }
+
+    /// Takes a ready block of the class, if there is one; not for runs.
+    #[inline]
+    pub fn take(&mut self, class: SizeClass) -> Option<RemoteAddr> {
+        let list = self.ready.get_mut(usize::from(class.0))?;
+        let block = list.pop();
+        if block.is_some() || !self.stock(class) {
+            return block;
+        }
+        self.ready[usize::from(class.0)].pop()
+    }
+
+    /// Whether [`Heap::take`] or [`Heap::take_run`] would find a block.
+    #[must_use]
+    pub fn has(&self, class: SizeClass, bytes: u64) -> bool {
+        let ready = self
+            .ready
+            .get(usize::from(class.0))
+            .is_some_and(|list| !list.is_empty());
+        let first = ChunkId { node: 0, index: 0 };
+        let mut stocked = self
+            .stocked
+            .range((class, first)..)
+            .take_while(|(found, _)| *found == class);
+        let run_bytes = |id: &ChunkId| u64::from(self.chunks[id].run) * self.geometry[0].chunk_bytes;
+        ready || stocked.any(|(_, id)| class != SizeClass::RUN || run_bytes(id) >= bytes)
+    }
+
+    /// Moves blocks of owned chunks from home to the ready list; returns whether there were any.
+    fn stock(&mut self, class: SizeClass) -> bool {
+        const BLOCKS_AT_ONCE: usize = 64;
+        let first = ChunkId { node: 0, index: 0 };
+        let next = self.stocked.range((class, first)..).next();
+        let Some(&(_, id)) = next.filter(|&&(found, _)| found == class) else {
+            return false;
+        };
+        let chunk = self.chunks.get_mut(&id).expect("stocked chunks are owned");
+        let base = self.geometry[usize::from(id.node)].chunk(u64::from(id.index));
+        let blocks: Vec<u64> = chunk.home.iter().take(BLOCKS_AT_ONCE).collect();
+        for &block in blocks.iter().rev() {
+            chunk.home.remove(block);
+            self.ready[usize::from(class.0)].push(base.plus(block * class.bytes()));
+        }
+        if chunk.home.count() == 0 {
+            self.stocked.remove(&(class, id));
+        }
+        true
+    }
+
+    /// Takes the shortest unused run that holds `bytes` bytes, if this client owns one.
+    pub fn take_run(&mut self, bytes: u64) -> Option<RemoteAddr> {
+        let chunk_bytes = self.geometry[0].chunk_bytes;
+        let first = ChunkId { node: 0, index: 0 };
+        let unused = self.stocked.range((SizeClass::RUN, first)..);
+        let fits = unused.filter(|(_, id)| u64::from(self.chunks[id].run) * chunk_bytes >= bytes);
+        let &(class, id) = fits.min_by_key(|(_, id)| self.chunks[id].run)?;
+        self.stocked.remove(&(class, id));
+        let chunk = self.chunks.get_mut(&id).expect("stocked chunks are owned");
+        assert!(chunk.home.remove(0), "a stocked run is at home");
+        Some(self.geometry[usize::from(id.node)].chunk(u64::from(id.index)))
+    }
+
+    /// Which chunk holds a block, and the 64-byte unit at which it starts.
+    #[must_use]
+    pub fn locate(&self, block: RemoteAddr) -> Option<(ChunkId, u64)> {
+        let geometry = self.geometry.get(block.node().index())?;
+        let (index, unit) = geometry.locate(block)?;
+        Some((
+            ChunkId {
+                node: block.node().index() as u16,
+                index: index as u32,
+            },
+            unit,
+        ))
+    }
+
+    /// A block that nobody links any more, unlinked while the local epoch was `epoch`. Its class may
+    /// be unknown: then it is not reused but sent home.
+    #[inline]
+    pub fn retire(&mut self, epoch: u64, block: RemoteAddr, class: Option<SizeClass>) {
+        self.limbo.push_back((epoch, block, class));
+    }
+
+    /// Ends the limbo of blocks whose grace period is over at `epoch`. Returns the smallest tag that
+    /// still waits, or `epoch`: no block with a smaller tag is in limbo.
+    pub fn reclaim(&mut self, epoch: u64) -> u64 {
+        while let Some(&(tag, block, class)) = self.limbo.front() {
+            if tag + GRACE_EPOCHS > epoch {
+                break;
+            }
+            self.limbo.pop_front();
+            match class {
+                Some(class) => self.release(block, class),
+                None => self.send_home(block),
+            }
+        }
+        self.limbo.front().map_or(epoch, |&(tag, ..)| tag)
+    }
+
+    /// A block that may be handed out again at once.
+    pub fn release(&mut self, block: RemoteAddr, class: SizeClass) {
+        if self.homing || class == SizeClass::RUN {
+            return self.send_home(block);
+        }
+        let list = &mut self.ready[usize::from(class.0)];
+        list.push(block);
+        let list_max = READY_BLOCKS_MAX.min((READY_BYTES_MAX / class.bytes()) as usize).max(8);
+        if list.len() > list_max {
+            // The older half: the younger is still in the processor's cache.
+            let surplus: Vec<RemoteAddr> = list.drain(..list_max / 2).collect();
+            surplus.into_iter().for_each(|block| self.send_home(block));
+        }
+    }
+
+    /// Brings a block back to its chunk: at once if the chunk is owned, else by the outbox.
+    fn send_home(&mut self, block: RemoteAddr) {
+        let Some((id, unit)) = self.locate(block) else {
+            tracing::error!("{block} was freed but lies in no chunk; it is dropped");
+            return;
+        };
+        match self.chunks.get_mut(&id) {
+            Some(chunk) => {
+                let index = unit_to_block(chunk.class, unit);
+                self.stocked.insert((chunk.class, id));
+                if !chunk.come_home(index) {
+                    tracing::error!("{block} was freed twice; the second time is ignored");
+                }
+            }
+            None => self.outbox.push(block),
+        }
+    }
+
+    /// Takes ownership of a chunk, of whose blocks those in `home` are free.
+    pub fn adopt(&mut self, id: ChunkId, owner: Owner, class: SizeClass, run: u16, home: BlockMap) {
+        let blocks = self.geometry[usize::from(id.node)].blocks_per_chunk(class);
+        if home.count() > 0 {
+            self.stocked.insert((class, id));
+        }
+        let chunk = OwnedChunk {
+            class,
+            owner,
+            run,
+            blocks,
+            home,
+            suspects: None,
+        };
+        let before = self.chunks.insert(id, chunk);
+        assert!(before.is_none(), "a chunk is taken over once");
+    }
+
+    /// Gives up ownership of a chunk of which no block is in use or in a list; `None` if one is.
+    pub fn disown_unused(&mut self, id: ChunkId) -> Option<OwnedChunk> {
+        let is_unused = self.chunks.get(&id).is_some_and(OwnedChunk::is_unused);
+        if is_unused { self.disown(id) } else { None }
+    }
+
+    /// Gives up ownership. Ready blocks of the chunk come home first: whoever takes the chunk over must
+    /// be able to tell them.
+    pub fn disown(&mut self, id: ChunkId) -> Option<OwnedChunk> {
+        let class = self.chunks.get(&id)?.class;
+        if let Some(list) = self.ready.get_mut(usize::from(class.0)) {
+            let (back, kept) = core::mem::take(list).into_iter().partition::<Vec<_>, _>(|&block| {
+                let geometry = &self.geometry[block.node().index()];
+                block.node().index() == usize::from(id.node)
+                    && geometry
+                        .locate(block)
+                        .is_some_and(|(index, _)| index == u64::from(id.index))
+            });
+            *list = kept;
+            back.into_iter().for_each(|block| self.send_home(block));
+        }
+        let chunk = self.chunks.remove(&id)?;
+        self.stocked.remove(&(chunk.class, id));
+        Some(chunk)
+    }
+
+    /// The chunks that this client owns.
+    pub fn chunks(&self) -> &BTreeMap<ChunkId, OwnedChunk> {
+        &self.chunks
+    }
+
+    /// Starts the search for lost blocks: every block of an owned chunk that is not at home now is a
+    /// suspect, and stays one until it comes home or is acquitted.
+    pub fn suspect_all(&mut self) {
+        // What is ready is known to be free, too.
+        self.set_homing(true);
+        for chunk in self.chunks.values_mut() {
+            let mut suspects = BlockMap::new(chunk.blocks);
+            for block in (0..chunk.blocks).filter(|&block| !chunk.home.contains(block)) {
+                suspects.insert(block);
+            }
+            chunk.suspects = Some(suspects);
+        }
+    }
+
+    /// A suspect that turned out to be reachable.
+    pub fn acquit(&mut self, block: RemoteAddr) {
+        let Some((id, unit)) = self.locate(block) else { return };
+        if let Some(chunk) = self.chunks.get_mut(&id)
+            && let Some(suspects) = &mut chunk.suspects
+        {
+            suspects.remove(unit_to_block(chunk.class, unit));
+        }
+    }
+
+    /// Ends the search: the suspects that are left were lost by a dead client, and come home.
+    /// Returns how many there were.
+    pub fn recover_suspects(&mut self) -> u64 {
+        let mut count = 0;
+        for (&id, chunk) in &mut self.chunks {
+            for block in chunk.suspects.take().unwrap_or_default().iter() {
+                assert!(chunk.home.insert(block), "a block at home is no suspect");
+                count += 1;
+            }
+            if chunk.home.count() > 0 {
+                self.stocked.insert((chunk.class, id));
+            }
+        }
+        count
+    }
+
+    /// Blocks that other clients gave back through the free map of an owned chunk.
+    pub fn collect(&mut self, id: ChunkId, units: impl Iterator<Item = u64>) {
+        let Some(chunk) = self.chunks.get_mut(&id) else { return };
+        for unit in units {
+            self.stocked.insert((chunk.class, id));
+            let block = unit_to_block(chunk.class, unit);
+            if block >= chunk.blocks || !chunk.come_home(block) {
+                tracing::error!(
+                    "the free map of chunk {} of node {} names unit {unit} wrongly",
+                    id.index,
+                    id.node
+                );
+            }
+        }
+    }
+
+    /// Whether free blocks are sent home rather than reused.
+    #[must_use]
+    pub fn is_homing(&self) -> bool {
+        self.homing
+    }
+
+    /// Starts or ends homing; at the start every ready block goes home.
+    pub fn set_homing(&mut self, homing: bool) {
+        self.homing = homing;
+        if homing {
+            for class in 0..self.ready.len() {
+                let blocks = core::mem::take(&mut self.ready[class]);
+                blocks.into_iter().for_each(|block| self.send_home(block));
+            }
+        }
+    }
+
+    /// Takes the foreign blocks that are on their way home, sorted by address.
+    pub fn take_outbox(&mut self) -> Vec<RemoteAddr> {
+        let mut blocks = core::mem::take(&mut self.outbox);
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// How many blocks wait for their grace period.
+    #[must_use]
+    pub fn limbo_count(&self) -> usize {
+        self.limbo.len()
+    }
+
+    /// Every block in a list of this client, for accounting.
+    pub fn listed(&self) -> impl Iterator<Item = RemoteAddr> + '_ {
+        let limbo = self.limbo.iter().map(|&(_, block, _)| block);
+        self.ready
+            .iter()
+            .flatten()
+            .copied()
+            .chain(limbo)
+            .chain(self.outbox.iter().copied())
+    }
+}
+
+/// The block that starts at a 64-byte unit of its chunk.
+fn unit_to_block(class: SizeClass, unit: u64) -> u64 {
+    if class == SizeClass::RUN {
+        unit
+    } else {
+        unit / (class.bytes() / UNIT_BYTES)
+    }
+}
+
+/// The 64-byte unit at which a block starts.
+pub(crate) fn block_to_unit(class: SizeClass, block: u64) -> u64 {
+    if class == SizeClass::RUN {
+        block
+    } else {
+        block * (class.bytes() / UNIT_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farside_fabric::NodeId;
+    use proptest::prelude::*;
+
+    const ME: Owner = Owner { client: 0, life: 0 };
+
+    fn heap() -> Heap {
+        let geometry = Geometry::divide(1, NodeId::new(0), 1, 1 << 20, 4096, 8).expect("large enough");
+        Heap::new(vec![geometry])
+    }
+
+    fn full_home(blocks: u64) -> BlockMap {
+        let mut home = BlockMap::new(blocks);
+        (0..blocks).for_each(|block| assert!(home.insert(block)));
+        home
+    }
+
+    #[test]
+    fn retired_blocks_wait_three_epochs() {
+        let mut heap = heap();
+        let class = heap.class_for(100);
+        let id = ChunkId { node: 0, index: 2 };
+        heap.adopt(id, ME, class, 1, full_home(32));
+        let block = heap.take(class).expect("the chunk has blocks");
+        let others: Vec<_> = core::iter::from_fn(|| heap.take(class)).collect();
+        assert_eq!(others.len(), 31);
+        heap.retire(7, block, Some(class));
+        for epoch in 7..10 {
+            assert_eq!(heap.reclaim(epoch), 7);
+            assert_eq!(heap.take(class), None, "epoch {epoch}");
+        }
+        assert_eq!(heap.reclaim(10), 10);
+        assert_eq!(heap.take(class), Some(block));
+    }
+
+    #[test]
+    fn foreign_blocks_are_reused_unless_homing() {
+        let mut heap = heap();
+        let class = heap.class_for(64);
+        let foreign = RemoteAddr::new(NodeId::new(0), heap.geometry[0].chunk(5).offset() + 128);
+        heap.retire(0, foreign, Some(class));
+        heap.reclaim(3);
+        assert_eq!(heap.take(class), Some(foreign));
+        heap.retire(3, foreign, Some(class));
+        heap.reclaim(6);
+        heap.set_homing(true);
+        assert_eq!(heap.take(class), None);
+        assert_eq!(heap.take_outbox(), [foreign]);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_handed_out_once(sizes in proptest::collection::vec(1_u64..2048, 1..200)) {
+            let mut heap = heap();
+            let mut seen = BTreeMap::new();
+            let mut next = 0;
+            for bytes in sizes {
+                let class = heap.class_for(bytes);
+                let block = heap.take(class).unwrap_or_else(|| {
+                    let blocks = heap.geometry[0].blocks_per_chunk(class);
+                    heap.adopt(ChunkId { node: 0, index: next }, ME, class, 1, full_home(blocks));
+                    next += 1;
+                    heap.take(class).expect("a fresh chunk has blocks")
+                });
+                seen.insert(block.offset(), class.bytes());
+                prop_assert!(class.bytes() >= bytes);
+                let ends: Vec<u64> = seen.iter().map(|(at, bytes)| at + bytes).collect();
+                prop_assert!(seen.keys().skip(1).zip(ends).all(|(&next, end)| next >= end));
+            }
+        }
+    }
+}

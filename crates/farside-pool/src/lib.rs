@@ -1,0 +1,34 @@
+//! The pool: blocks of far memory that clients allocate, link into an index, unlink and reuse.
+//!
+//! On the path: beside the locks. Indexes and synchronisation schemes allocate a block for each new
+//! item and retire the block that it replaced; nothing of that costs a verb in the usual case.
+//!
+//! Two levels: *chunks* are taken from a node with one atomic, *blocks* are cut from chunks locally.
+//! Retired blocks are reused when no operation that may have found them is running any more
+//! ([`epoch`]); what a client held when it died is found again ([`recovery`]). The words that clients
+//! share are described in [`layout`] and [`client`].
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod bulk;
+pub mod client;
+pub mod epoch;
+pub mod error;
+pub mod heap;
+pub mod layout;
+pub mod maintenance;
+pub mod pool;
+pub mod recovery;
+pub mod refill;
+pub mod size_class;
+pub mod superblock;
+
+pub use account::{Account, account};
+pub use bulk::BulkLoader;
+pub use epoch::Pin;
+pub use error::PoolError;
+pub use layout::Geometry;
+pub use pool::{Pool, PoolOptions, Purpose};
+pub use recovery::Recovered;
+pub use superblock::{FormatOptions, Root, make_root, open, open_or_format, root};

@@ -1,0 +1,210 @@
+//! The small task of every client: renew the lease, move the epoch, bring blocks home, notice the
+//! dead.
+//!
+//! One tick:
+//!  1. read the global epoch, the count of deaths and this client's own state word;
+//!  2. end the limbo of blocks whose grace period is over, send foreign blocks home;
+//!  3. write this client's progress: lease, published epoch, drained, parked, audited;
+//!  4. if the epoch has not moved for a while, look at all clients: advance it if all have published
+//!     it; cut off and declare dead who has not renewed its lease.
+//!
+//! The client with the smallest index looks first, so usually one of them does it for all.
+//!
+//! A lease is judged by the judge's own clock: from when it saw the renewal count last change. A
+//! client is declared dead only after the fabric has cut it off, so a slow client cannot touch what
+//! is handed on; it learns of its death from its state word, or from the fabric.
+
+use std::collections::BTreeMap;
+
+use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, NodeId, OpContext, RemoteAddr, Slice};
+
+use crate::client::{self, ClientEntry, Liveness, PROGRESS_AT, PROGRESS_BYTES};
+use crate::error::PoolError;
+use crate::layout::{DEATHS_AT, EPOCH_AT, Owner};
+use crate::pool::Pool;
+
+/// How long a node may take to cut a client off.
+const FENCE_NS: u64 = 1_000_000_000;
+/// How many chunks' free maps are collected per visit, one visit every so many ticks.
+const HOUSEKEEPING_TICKS: u64 = 64;
+/// How many unused chunks of a class a client keeps.
+const UNUSED_KEEP: usize = 1;
+
+/// What the task remembers from tick to tick.
+#[derive(Default, Debug)]
+pub(crate) struct Watch {
+    ticks: u64,
+    lease: u64,
+    epoch: u64,
+    /// The tick at which the epoch was last seen to move, or this client last tried to move it.
+    epoch_tick: u64,
+    /// For each client the lease count, and when that was first seen. An endpoint's identity is never
+    /// used again, an entry of the table is.
+    leases: BTreeMap<EndpointId, (u64, u64)>,
+}
+
+impl<E: Endpoint> Pool<E> {
+    /// Runs until the client leaves or is declared dead.
+    pub(crate) async fn keep_alive(self) {
+        loop {
+            self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
+            if self.check_alive().is_err() {
+                return;
+            }
+            match self.tick().await {
+                Ok(()) => {}
+                Err(error @ (PoolError::LeaseLost | PoolError::Fabric(FabricError::Fenced { .. }))) => {
+                    tracing::warn!("client {}: {error}", self.shared.owner.client);
+                    self.shared.ended.borrow_mut().get_or_insert(PoolError::LeaseLost);
+                    return;
+                }
+                // The node may come back; until then operations report the error themselves.
+                Err(error) => tracing::debug!("client {}: {error}", self.shared.owner.client),
+            }
+        }
+    }
+
+    /// One round of housekeeping.
+    ///
+    /// # Errors
+    /// [`PoolError::LeaseLost`] if this client was declared dead; what the fabric reports.
+    pub async fn tick(&self) -> Result<(), PoolError> {
+        let mut watch = self.shared.ticking.lock().await;
+        self.check_alive()?;
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
+        cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns));
+        watch.ticks += 1;
+
+        let node = NodeId::new(0);
+        let (entry, alive) = client::owner_state(self.shared.owner, Liveness::Live);
+        let mut batch = Batch::new();
+        let state = batch.read_word(entry);
+        let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
+        let deaths = batch.read_word(RemoteAddr::new(node, DEATHS_AT));
+        cx.post(&mut batch).await?;
+        if batch.result(state) != alive {
+            return Err(PoolError::LeaseLost);
+        }
+        let epoch = batch.result(epoch);
+        self.shared.epochs.observe(epoch);
+        self.shared.deaths.set(batch.result(deaths));
+        if self.shared.deaths.get() > self.shared.audited.get() {
+            self.shared.heap.borrow_mut().set_homing(true);
+        }
+
+        // What a running operation has unlinked it has perhaps not retired yet.
+        let drained = self
+            .shared
+            .heap
+            .borrow_mut()
+            .reclaim(epoch)
+            .min(self.shared.epochs.oldest());
+        self.flush_outbox(&mut cx).await?;
+        self.publish(&mut cx, &mut watch, drained).await?;
+
+        if epoch != watch.epoch {
+            (watch.epoch, watch.epoch_tick) = (epoch, watch.ticks);
+        }
+        // Each client waits a little longer than the one before it in the table.
+        let patience = u64::from(self.shared.owner.client).min(64) * 2;
+        if watch.ticks - watch.epoch_tick >= patience {
+            watch.epoch_tick = watch.ticks;
+            self.look_around(&mut cx, &mut watch, epoch).await?;
+        }
+        if watch.ticks.is_multiple_of(HOUSEKEEPING_TICKS) {
+            self.free_unused(&mut cx, UNUSED_KEEP).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes this client's progress into its entry.
+    async fn publish(&self, cx: &mut OpContext<E>, watch: &mut Watch, drained: u64) -> Result<(), PoolError> {
+        watch.lease += 1;
+        let progress = ClientEntry {
+            liveness: Liveness::Live,
+            life: self.shared.owner.life,
+            endpoint: None,
+            lease: watch.lease,
+            published: self.shared.epochs.oldest(),
+            drained,
+            parked: self.shared.parked.get(),
+            audited: self.shared.audited.get(),
+        }
+        .progress();
+        cx.buffer_mut()[..progress.len()].copy_from_slice(&progress);
+        let target = client::entry_addr(self.shared.owner.client).plus(PROGRESS_AT);
+        cx.write(Slice::first(PROGRESS_BYTES), target).await?;
+        Ok(())
+    }
+
+    /// Looks at every client: advances the epoch if all have come far enough, buries the dead.
+    async fn look_around(&self, cx: &mut OpContext<E>, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
+        let clients = self.clients(cx).await?;
+        let live = || clients.iter().filter(|(_, entry)| entry.is_live());
+        if live().all(|(_, entry)| entry.published >= epoch) {
+            // Losing means that another client advanced it.
+            cx.compare_swap(RemoteAddr::new(NodeId::new(0), EPOCH_AT), epoch, epoch + 1)
+                .await?;
+        }
+        // Nobody searches for lost blocks any more: retired blocks may be reused again.
+        let deaths = self.shared.deaths.get();
+        let is_homing = self.shared.heap.borrow().is_homing();
+        if is_homing && !self.shared.recovering.get() && live().all(|(_, entry)| entry.audited >= deaths) {
+            self.shared.heap.borrow_mut().set_homing(false);
+        }
+
+        let now = self.shared.endpoint.now_ns();
+        let mut leases = BTreeMap::new();
+        for &(client, entry) in &clients {
+            let Some(endpoint) = entry.endpoint else { continue };
+            let known = watch.leases.get(&endpoint).filter(|(lease, _)| *lease == entry.lease);
+            let mut since = known.map_or(now, |&(_, since)| since);
+            let is_late = now - since > self.shared.options.lease_ns && client != self.shared.owner.client;
+            if is_late && entry.liveness != Liveness::Dead {
+                since = now;
+                self.bury(cx, client, entry).await?;
+            }
+            leases.insert(endpoint, (entry.lease, since));
+        }
+        watch.leases = leases;
+        Ok(())
+    }
+
+    /// Cuts a client off whose lease has run out, and declares it dead.
+    async fn bury(&self, cx: &mut OpContext<E>, index: u16, entry: ClientEntry) -> Result<(), PoolError> {
+        let Some(endpoint) = entry.endpoint else { return Ok(()) };
+        let deadline = Deadline(self.shared.endpoint.now_ns() + FENCE_NS);
+        match self.shared.endpoint.fence(endpoint, deadline).await? {
+            Fence::StillRunning => {
+                tracing::warn!("client {index} has not renewed its lease, but its process is still there");
+                return Ok(());
+            }
+            Fence::CutOff => {}
+        }
+        if entry.liveness == Liveness::Free {
+            // It died while joining, and holds nothing but the entry.
+            cx.compare_swap(client::entry_addr(index).plus(8), endpoint.0, 0)
+                .await?;
+            return Ok(());
+        }
+        tracing::info!("client {index} is gone; what it held is taken over");
+        self.declare_dead(
+            cx,
+            Owner {
+                client: index,
+                life: entry.life,
+            },
+        )
+        .await
+    }
+
+    /// Marks a client, which must have been cut off or have ended, as dead.
+    pub(crate) async fn declare_dead(&self, cx: &mut OpContext<E>, dead: Owner) -> Result<(), PoolError> {
+        let (state, live) = client::owner_state(dead, Liveness::Live);
+        let (_, dead) = client::owner_state(dead, Liveness::Dead);
+        if cx.compare_swap(state, live, dead).await? == live {
+            cx.fetch_add(RemoteAddr::new(NodeId::new(0), DEATHS_AT), 1).await?;
+        }
+        Ok(())
+    }
+}

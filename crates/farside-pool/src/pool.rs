@@ -1,0 +1,319 @@
+//! One client's membership of a pool: what sessions and indexes allocate from.
+//!
+//! On the path: beside the locks; a writer allocates a block for the new item before it publishes it
+//! and retires the one that it replaced. [`Pool`] joins the client table, hands out and takes back
+//! blocks, and runs a small task that renews the lease and moves the epoch
+//! ([`maintenance`](crate::maintenance)).
+//!
+//! A client is a thread of a compute node: everything here is local to it, and an operation in the
+//! usual case costs no verb.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr};
+
+use crate::client::{self, ClientEntry, Liveness};
+use crate::epoch::{Epochs, Pin};
+use crate::error::PoolError;
+use crate::heap::Heap;
+use crate::layout::{CLIENTS_HIGH_AT, DEATHS_AT, EPOCH_AT, Geometry, Owner};
+use crate::size_class::SizeClass;
+use crate::{maintenance, refill};
+
+/// Times of a pool's housekeeping, in nanoseconds of the endpoint's clock. All clients of a pool
+/// should use the same.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolOptions {
+    /// How often a client renews its lease and publishes its epoch.
+    pub tick_ns: u64,
+    /// How long a lease lasts without renewal.
+    pub lease_ns: u64,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self {
+            tick_ns: 1_000_000,
+            lease_ns: 1_000_000_000,
+        }
+    }
+}
+
+/// What a block is for: it decides how deep [`Pool::restock`] may dig.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A new item. Refused when only the reserve is left.
+    Insert,
+    /// Replaces a block that will be retired; may use the reserve, and waits for memory that is
+    /// about to be reclaimed.
+    Overwrite,
+}
+
+/// A client's membership of a pool. Clones are the same membership.
+#[derive(Debug)]
+pub struct Pool<E> {
+    pub(crate) shared: Rc<Shared<E>>,
+}
+
+impl<E> Clone for Pool<E> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared<E> {
+    pub(crate) endpoint: E,
+    pub(crate) geometry: Vec<Geometry>,
+    pub(crate) options: PoolOptions,
+    pub(crate) owner: Owner,
+    pub(crate) epochs: Rc<Epochs>,
+    pub(crate) heap: RefCell<Heap>,
+    /// Held while blocks are fetched from far memory, so that many operations that find their class
+    /// empty fetch once.
+    pub(crate) refill: tokio::sync::Mutex<refill::Hints>,
+    /// Held while bits are moved from a free map to the heap.
+    pub(crate) collecting: tokio::sync::Mutex<()>,
+    /// One tick at a time.
+    pub(crate) ticking: tokio::sync::Mutex<maintenance::Watch>,
+    /// Deaths that this client knows of, has parked for, and has searched its chunks for.
+    pub(crate) deaths: Cell<u64>,
+    pub(crate) parked: Cell<u64>,
+    pub(crate) audited: Cell<u64>,
+    pub(crate) recovering: Cell<bool>,
+    pub(crate) leaving: Cell<bool>,
+    /// Set once: the task ends, and every call fails with this from then on.
+    pub(crate) ended: RefCell<Option<PoolError>>,
+}
+
+impl<E: Endpoint> Pool<E> {
+    /// Joins the pool on the nodes that `cx` reaches, which must be formatted.
+    ///
+    /// # Errors
+    /// [`PoolError::TooManyClients`], or what opening the superblocks or the fabric reports.
+    pub async fn join(cx: &mut OpContext<E>, geometry: Vec<Geometry>, options: PoolOptions) -> Result<Self, PoolError> {
+        let node = NodeId::new(0);
+        let clients_max = geometry[0].clients_max;
+        let id = cx.endpoint().id();
+        for index in 0..clients_max as u16 {
+            let entry = client::entry_addr(index);
+            if cx.read_word(entry.plus(8)).await? != 0 || cx.compare_swap(entry.plus(8), 0, id.0).await? != 0 {
+                continue;
+            }
+            // The entry is ours. Raise the mark up to which the others look, then fill it in.
+            let high = RemoteAddr::new(node, CLIENTS_HIGH_AT);
+            let mut seen = cx.read_word(high).await?;
+            while seen <= u64::from(index) {
+                let before = cx.compare_swap(high, seen, u64::from(index) + 1).await?;
+                // Lost to another client that joins: it raised the mark, so this ends.
+                seen = if before == seen { u64::from(index) + 1 } else { before };
+            }
+            let life = ((cx.read_word(entry).await? >> 8) as u16).wrapping_add(1);
+            let deaths = cx.read_word(RemoteAddr::new(node, DEATHS_AT)).await?;
+            let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
+            // Dead clients whose search nobody has finished are searched for by this one, too.
+            let clients = read_clients(cx, clients_max).await?;
+            let has_dead = clients.iter().any(|(_, entry)| entry.liveness == Liveness::Dead);
+            let audited = deaths - u64::from(has_dead && deaths > 0);
+            let mut batch = Batch::new();
+            for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
+                batch.write_word(entry.plus(word * 8), value);
+            }
+            batch.write_word(entry, client::state_word(Liveness::Live, life));
+            // Once the entry is live nobody who looks advances past it; whoever looked before that
+            // may still do so once. The value read now is therefore at most one behind.
+            let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
+            cx.post(&mut batch).await?;
+
+            let epochs = Rc::new(Epochs::default());
+            epochs.start(batch.result(epoch));
+            let mut heap = Heap::new(geometry.clone());
+            // Others may be searching for lost blocks: reuse nothing until they are known to be done.
+            heap.set_homing(true);
+            let pool = Self {
+                shared: Rc::new(Shared {
+                    endpoint: cx.endpoint().clone(),
+                    geometry,
+                    options,
+                    owner: Owner { client: index, life },
+                    epochs,
+                    heap: RefCell::new(heap),
+                    refill: tokio::sync::Mutex::default(),
+                    collecting: tokio::sync::Mutex::default(),
+                    ticking: tokio::sync::Mutex::default(),
+                    deaths: Cell::new(deaths),
+                    parked: Cell::new(deaths),
+                    audited: Cell::new(audited),
+                    recovering: Cell::new(false),
+                    leaving: Cell::new(false),
+                    ended: RefCell::new(None),
+                }),
+            };
+            pool.tick().await?;
+            let task = pool.clone();
+            cx.endpoint().spawn(async move { task.keep_alive().await });
+            return Ok(pool);
+        }
+        Err(PoolError::TooManyClients { clients_max })
+    }
+
+    /// Announces an operation that may hold addresses read from far memory.
+    #[inline]
+    #[must_use]
+    pub fn pin(&self) -> Pin {
+        self.shared.epochs.pin()
+    }
+
+    /// A block of at least `bytes` bytes with arbitrary contents, or `None` if this client has none
+    /// left: then the operation unpins, calls [`Pool::restock`] and starts again. The block must be
+    /// linked or given back before the operation unpins.
+    #[inline]
+    #[must_use]
+    pub fn allocate(&self, bytes: u64) -> Option<RemoteAddr> {
+        let class = self.class_for(bytes);
+        let mut heap = self.shared.heap.borrow_mut();
+        if class == SizeClass::RUN {
+            heap.take_run(bytes)
+        } else {
+            heap.take(class)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn class_for(&self, bytes: u64) -> SizeClass {
+        SizeClass::for_bytes(bytes, self.shared.geometry[0].chunk_bytes)
+    }
+
+    /// Takes back a block that was allocated for `bytes` bytes and never linked.
+    pub fn give_back(&self, block: RemoteAddr, bytes: u64) {
+        let class = self.class_for(bytes);
+        self.shared.heap.borrow_mut().release(block, class);
+    }
+
+    /// Takes a block that the caller has just unlinked; exactly one client must do so. It is reused
+    /// when no operation that may have found it is running any more. `bytes` is what it was
+    /// allocated for; without it the block goes home instead of being reused here.
+    #[inline]
+    pub fn retire(&self, block: RemoteAddr, bytes: Option<u64>) {
+        let class = bytes.map(|bytes| self.class_for(bytes));
+        self.shared
+            .heap
+            .borrow_mut()
+            .retire(self.shared.epochs.local(), block, class);
+    }
+
+    /// What the nodes are divided into.
+    #[must_use]
+    pub fn geometry(&self) -> &[Geometry] {
+        &self.shared.geometry
+    }
+
+    /// Who this client is in the client table.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.shared.owner
+    }
+
+    /// Blocks retired by this client that still wait for their grace period.
+    #[must_use]
+    pub fn limbo_count(&self) -> usize {
+        self.shared.heap.borrow().limbo_count()
+    }
+
+    /// Leaves the pool: sends every block home, gives up every chunk, frees the entry. Operations
+    /// that are still running must have ended. If that is not possible, the others take over what
+    /// this client held when its lease has run out.
+    ///
+    /// # Errors
+    /// What the fabric reports; the others clean up then.
+    pub async fn leave(self) -> Result<(), PoolError> {
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
+        let patience = self.shared.endpoint.deadline_in(2 * self.shared.options.lease_ns);
+        // Chunks in which blocks of a dead client may be are searched before they are given up. A
+        // later death finds this client not parked, and waits until it has left.
+        let must_wait = || {
+            let is_searching = self.shared.recovering.get() || self.needs_recovery();
+            self.shared.leaving.set(!is_searching);
+            is_searching || self.limbo_count() > 0
+        };
+        while must_wait() && self.shared.endpoint.now_ns() < patience.0 {
+            self.shared.heap.borrow_mut().set_homing(true);
+            self.tick().await?;
+            if must_wait() {
+                self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
+            }
+        }
+        self.shared.heap.borrow_mut().set_homing(true);
+        let _ticking = self.shared.ticking.lock().await;
+        self.flush_outbox(&mut cx).await?;
+        let ids: Vec<_> = self.shared.heap.borrow().chunks().keys().copied().collect();
+        for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
+            self.disown(&mut cx, id).await?;
+        }
+        *self.shared.ended.borrow_mut() = Some(PoolError::LeaseLost);
+        let (entry, live) = client::owner_state(self.shared.owner, Liveness::Live);
+        if self.limbo_count() == 0 && self.shared.leaving.get() {
+            let (_, free) = client::owner_state(self.shared.owner, Liveness::Free);
+            if cx.compare_swap(entry, live, free).await? == live {
+                cx.write_word(entry.plus(8), 0).await?;
+            }
+        } else {
+            // Somebody's operation holds the epoch back, or the search does not end. Blocks in limbo,
+            // and suspects, count as lost by a dead client, and are found by the search that follows.
+            self.declare_dead(&mut cx, self.shared.owner).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the client has left or was declared dead.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.borrow().is_some()
+    }
+
+    /// Fails once the client has been declared dead or has left.
+    pub(crate) fn check_alive(&self) -> Result<(), PoolError> {
+        self.shared.ended.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Every taken entry of the client table with its index.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(crate) async fn clients(&self, cx: &mut OpContext<E>) -> Result<Vec<(u16, ClientEntry)>, PoolError> {
+        read_clients(cx, self.shared.geometry[0].clients_max).await
+    }
+}
+
+/// Every taken entry of a pool's client table with its index.
+///
+/// # Errors
+/// What the fabric reports.
+pub async fn read_clients<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    clients_max: u64,
+) -> Result<Vec<(u16, ClientEntry)>, PoolError> {
+    use crate::layout::CLIENT_BYTES;
+    use farside_fabric::Slice;
+    const ENTRIES_AT_ONCE: u64 = 128;
+    let high = cx
+        .read_word(RemoteAddr::new(NodeId::new(0), CLIENTS_HIGH_AT))
+        .await?
+        .min(clients_max);
+    let mut entries = Vec::new();
+    for first in (0..high).step_by(ENTRIES_AT_ONCE as usize) {
+        let count = ENTRIES_AT_ONCE.min(high - first);
+        let target = Slice::first((count * CLIENT_BYTES) as u32);
+        let bytes = cx.read(client::entry_addr(first as u16), target).await?;
+        for (index, bytes) in bytes.chunks_exact(CLIENT_BYTES as usize).enumerate() {
+            let entry = ClientEntry::from_bytes(bytes);
+            if entry.endpoint.is_some() || entry.liveness != Liveness::Free {
+                entries.push((first as u16 + index as u16, entry));
+            }
+        }
+    }
+    Ok(entries)
+}

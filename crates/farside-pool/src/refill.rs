@@ -1,0 +1,443 @@
+//! Fetching blocks from far memory when a client has none of a class left.
+//!
+//! On the path: the slow side of an allocation, once per chunk of blocks. In order:
+//!  1. blocks that others gave back to chunks that this client owns;
+//!  2. a free chunk of any node, taken by one compare-and-swap; the next node each time, so that a
+//!     pool's nodes fill evenly. For an INSERT only while more than the reserve is free;
+//!  3. a chunk of this class that nobody owns and that has free blocks;
+//!  4. chunks of other classes that nobody owns and nobody uses: they become free;
+//!  5. whatever becomes free meanwhile: retired blocks, or those of a dead client.
+//!
+//! When all of that gives nothing, memory is full.
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+
+use crate::error::PoolError;
+use crate::heap::{BlockMap, ChunkId, block_to_unit};
+use crate::layout::{ChunkState, Geometry};
+use crate::pool::{Pool, Purpose};
+use crate::size_class::SizeClass;
+
+/// Where the search for chunks goes on.
+#[derive(Default, Debug)]
+pub(crate) struct Hints {
+    node: usize,
+    owned: Option<ChunkId>,
+    /// Until when the chunk tables need not be searched: they were full just before.
+    full_until_ns: u64,
+}
+
+/// What is being looked for.
+#[derive(Clone, Copy)]
+struct Request {
+    class: SizeClass,
+    bytes: u64,
+    purpose: Purpose,
+}
+
+/// One in this many chunks of a node is kept for overwrites.
+const RESERVE_SHARE: usize = 64;
+/// How many owned chunks are asked for returned blocks before a new chunk is taken.
+const COLLECT_FIRST: usize = 8;
+/// How long full chunk tables are not searched again.
+const FULL_NS: u64 = 5_000_000;
+/// How often an allocation waits one tick for memory to become free.
+const INSERT_WAITS_MAX: u32 = 50;
+const OVERWRITE_WAITS_MAX: u32 = 2000;
+
+impl<E: Endpoint> Pool<E> {
+    /// Fetches blocks from far memory, so that [`Pool::allocate`] finds one of `bytes` bytes, unless
+    /// another operation of this client takes it first. The caller must not be pinned: memory that is
+    /// about to be reclaimed waits for running operations.
+    ///
+    /// # Errors
+    /// [`PoolError::OutOfMemory`], [`PoolError::LeaseLost`], or what the fabric reports.
+    pub async fn restock(&self, bytes: u64, purpose: Purpose) -> Result<(), PoolError> {
+        let mut hints = self.shared.refill.lock().await;
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
+        let request = Request {
+            class: self.class_for(bytes),
+            bytes,
+            purpose,
+        };
+        let waits_max = match purpose {
+            Purpose::Insert => INSERT_WAITS_MAX,
+            Purpose::Overwrite => OVERWRITE_WAITS_MAX,
+        };
+        for wait in 0..waits_max {
+            self.check_alive()?;
+            if self.find_blocks(&mut cx, &mut hints, request).await? {
+                return Ok(());
+            }
+            // Without anything on its way, waiting is of no use.
+            let is_hopeful = self.limbo_count() > 0 || self.shared.heap.borrow().is_homing();
+            if !is_hopeful && (purpose == Purpose::Insert || wait >= INSERT_WAITS_MAX) {
+                break;
+            }
+            self.tick().await?;
+            self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
+        }
+        Err(PoolError::OutOfMemory { bytes })
+    }
+
+    async fn find_blocks(&self, cx: &mut OpContext<E>, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
+        // Another operation may have fetched blocks while this one waited for its turn.
+        if self.has(request) {
+            return Ok(true);
+        }
+        self.collect(cx, hints, request.class, COLLECT_FIRST).await?;
+        if self.has(request) {
+            return Ok(true);
+        }
+        if self.shared.endpoint.now_ns() < hints.full_until_ns {
+            return Ok(false);
+        }
+        if self.take_chunk(cx, hints, request).await? {
+            return Ok(true);
+        }
+        // During a recovery chunks that nobody owns are left to those who search them.
+        let may_adopt = !self.shared.heap.borrow().is_homing();
+        if may_adopt {
+            self.adopt_unowned_of(cx, request.class).await?;
+        }
+        self.collect(cx, hints, request.class, usize::MAX).await?;
+        if self.has(request) {
+            return Ok(true);
+        }
+        self.collect(cx, hints, SizeClass::RUN, usize::MAX).await?;
+        self.free_unused(cx, 0).await?;
+        if may_adopt {
+            self.free_unowned(cx).await?;
+        }
+        let found = self.take_chunk(cx, hints, request).await?;
+        if !found {
+            hints.full_until_ns = self.shared.endpoint.now_ns() + FULL_NS;
+        }
+        Ok(found)
+    }
+
+    fn has(&self, request: Request) -> bool {
+        self.shared.heap.borrow().has(request.class, request.bytes)
+    }
+
+    /// Takes a free chunk, or a run of them, of the first node that has it.
+    async fn take_chunk(&self, cx: &mut OpContext<E>, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
+        let nodes = self.shared.geometry.len();
+        hints.node += 1;
+        for turn in 0..nodes {
+            let node = (hints.node + turn) % nodes;
+            let geometry = self.shared.geometry[node];
+            let is_run = request.class == SizeClass::RUN;
+            let run = if is_run {
+                request.bytes.div_ceil(geometry.chunk_bytes)
+            } else {
+                1
+            };
+            let table = read_chunk_table(cx, &geometry).await?;
+            let free = table.iter().filter(|&&state| state == ChunkState::Free).count();
+            let reserve = match request.purpose {
+                Purpose::Insert => (table.len() / RESERVE_SHARE).max(2),
+                Purpose::Overwrite => 0,
+            };
+            if free < reserve + run as usize {
+                continue;
+            }
+            let mut first = 0;
+            for (index, &state) in table.iter().enumerate() {
+                if state != ChunkState::Free {
+                    first = index + 1;
+                } else if index + 1 - first == run as usize {
+                    let id = ChunkId {
+                        node: node as u16,
+                        index: first as u32,
+                    };
+                    if self.claim(cx, id, request.class, run as u16).await? {
+                        return Ok(true);
+                    }
+                    // Lost to another client; go on behind it.
+                    first = index + 1;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes free chunks this client's own; false if another client was quicker.
+    async fn claim(&self, cx: &mut OpContext<E>, id: ChunkId, class: SizeClass, run: u16) -> Result<bool, PoolError> {
+        let geometry = self.shared.geometry[usize::from(id.node)];
+        let owner = Some(self.shared.owner);
+        for back in 0..run {
+            let state = match (class == SizeClass::RUN, back) {
+                (false, _) => ChunkState::Blocks { owner, class },
+                (true, 0) => ChunkState::Run { owner, count: run },
+                (true, back) => ChunkState::RunTail { owner, back },
+            };
+            let word = geometry.chunk_word(u64::from(id.index) + u64::from(back));
+            if cx.compare_swap(word, 0, state.to_word()).await? != 0 {
+                for undo in (0..back).rev() {
+                    let word = geometry.chunk_word(u64::from(id.index) + u64::from(undo));
+                    cx.write_word(word, 0).await?;
+                }
+                return Ok(false);
+            }
+        }
+        let blocks = geometry.blocks_per_chunk(class);
+        let mut home = BlockMap::new(blocks);
+        (0..blocks).for_each(|block| assert!(home.insert(block), "each block once"));
+        self.shared
+            .heap
+            .borrow_mut()
+            .adopt(id, self.shared.owner, class, run, home);
+        Ok(true)
+    }
+
+    /// Collects what others gave back to up to `limit` owned chunks of a class.
+    pub(crate) async fn collect(
+        &self,
+        cx: &mut OpContext<E>,
+        hints: &mut Hints,
+        class: SizeClass,
+        limit: usize,
+    ) -> Result<(), PoolError> {
+        let ids: Vec<ChunkId> = {
+            let heap = self.shared.heap.borrow();
+            let of_class = heap
+                .chunks()
+                .iter()
+                .filter(|(_, chunk)| chunk.class == class)
+                .map(|(&id, _)| id);
+            let (after, before): (Vec<_>, Vec<_>) = of_class.partition(|&id| Some(id) > hints.owned);
+            after.into_iter().chain(before).take(limit).collect()
+        };
+        for id in ids {
+            hints.owned = Some(id);
+            self.collect_chunk(cx, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks out of an owned chunk's free map.
+    pub(crate) async fn collect_chunk(&self, cx: &mut OpContext<E>, id: ChunkId) -> Result<(), PoolError> {
+        // One at a time: two tasks that saw the same bits would take them away twice.
+        let _collecting = self.shared.collecting.lock().await;
+        let geometry = self.shared.geometry[usize::from(id.node)];
+        let map = geometry.free_map(u64::from(id.index));
+        for (at, word) in read_free_map(cx, &geometry, id.index).await? {
+            // Others only add bits, the owner only takes away those it has seen: no carry, no borrow.
+            cx.fetch_add(map.plus(at * 8), word.wrapping_neg()).await?;
+            let units = bits(word).map(|bit| at * 64 + bit);
+            self.shared.heap.borrow_mut().collect(id, units);
+        }
+        Ok(())
+    }
+
+    /// Takes over a chunk of the class that nobody owns and that has free blocks.
+    async fn adopt_unowned_of(&self, cx: &mut OpContext<E>, class: SizeClass) -> Result<(), PoolError> {
+        for geometry in self.shared.geometry.clone() {
+            let table = read_chunk_table(cx, &geometry).await?;
+            for (index, state) in (0..).zip(table) {
+                if state == (ChunkState::Blocks { owner: None, class })
+                    && !read_free_map(cx, &geometry, index).await?.is_empty()
+                    && self.adopt_unowned(cx, &geometry, index, state).await?
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a chunk that nobody owns; false if another client was quicker.
+    async fn adopt_unowned(
+        &self,
+        cx: &mut OpContext<E>,
+        geometry: &Geometry,
+        index: u32,
+        state: ChunkState,
+    ) -> Result<bool, PoolError> {
+        let word = geometry.chunk_word(u64::from(index));
+        let mine = state.with_owner(Some(self.shared.owner)).to_word();
+        if cx.compare_swap(word, state.to_word(), mine).await? != state.to_word() {
+            return Ok(false);
+        }
+        let id = ChunkId {
+            node: geometry.node.index() as u16,
+            index,
+        };
+        let (class, run) = match state {
+            ChunkState::Blocks { class, .. } => (class, 1),
+            ChunkState::Run { count, .. } => (SizeClass::RUN, count),
+            _ => unreachable!("only chunks that hold blocks are adopted"),
+        };
+        let home = BlockMap::new(geometry.blocks_per_chunk(class));
+        self.shared
+            .heap
+            .borrow_mut()
+            .adopt(id, self.shared.owner, class, run, home);
+        self.collect_chunk(cx, id).await?;
+        Ok(true)
+    }
+
+    /// Frees the chunks that nobody owns and nobody uses.
+    async fn free_unowned(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+        for geometry in self.shared.geometry.clone() {
+            let table = read_chunk_table(cx, &geometry).await?;
+            for (index, state) in (0..).zip(table) {
+                let class = match state {
+                    ChunkState::Blocks { owner: None, class } => class,
+                    ChunkState::Run { owner: None, .. } => SizeClass::RUN,
+                    _ => continue,
+                };
+                let map = read_free_map(cx, &geometry, index).await?;
+                let free: u64 = map.iter().map(|(_, word)| u64::from(word.count_ones())).sum();
+                if free == geometry.blocks_per_chunk(class) && self.adopt_unowned(cx, &geometry, index, state).await? {
+                    self.free_unused(cx, 0).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives unused chunks back to their nodes, all but `keep` of each class.
+    pub(crate) async fn free_unused(&self, cx: &mut OpContext<E>, keep: usize) -> Result<(), PoolError> {
+        let unused: Vec<ChunkId> = {
+            let heap = self.shared.heap.borrow();
+            let mut kept = std::collections::BTreeMap::<SizeClass, usize>::new();
+            let unused = heap.chunks().iter().filter(|(_, chunk)| chunk.is_unused());
+            let surplus = unused.filter(|(_, chunk)| {
+                let kept = kept.entry(chunk.class).or_default();
+                *kept += 1;
+                *kept > keep || chunk.class == SizeClass::RUN
+            });
+            surplus.map(|(&id, _)| id).collect()
+        };
+        for id in unused {
+            // Meanwhile an operation may have taken a block of it.
+            let Some(chunk) = self.shared.heap.borrow_mut().disown_unused(id) else {
+                continue;
+            };
+            let geometry = self.shared.geometry[usize::from(id.node)];
+            // Tails first: whoever sees the first chunk free sees all of them free.
+            for back in (0..chunk.run).rev() {
+                let word = geometry.chunk_word(u64::from(id.index) + u64::from(back));
+                cx.write_word(word, ChunkState::Free.to_word()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an owned chunk up: its free blocks become bits of its free map, and whoever needs the
+    /// class may take it over.
+    pub(crate) async fn disown(&self, cx: &mut OpContext<E>, id: ChunkId) -> Result<(), PoolError> {
+        let is_unused = self
+            .shared
+            .heap
+            .borrow()
+            .chunks()
+            .get(&id)
+            .is_some_and(|chunk| chunk.is_unused());
+        if is_unused {
+            return self.free_unused(cx, 0).await;
+        }
+        let Some(chunk) = self.shared.heap.borrow_mut().disown(id) else {
+            return Ok(());
+        };
+        let geometry = self.shared.geometry[usize::from(id.node)];
+        let map = geometry.free_map(u64::from(id.index));
+        let units: Vec<u64> = chunk
+            .home
+            .iter()
+            .map(|block| block_to_unit(chunk.class, block))
+            .collect();
+        self.add_bits(cx, map, &units).await?;
+        // The first chunk last: whoever takes the run over finds the tails as they will stay.
+        for back in (0..chunk.run).rev() {
+            let state = match (chunk.class == SizeClass::RUN, back) {
+                (false, _) => ChunkState::Blocks {
+                    owner: None,
+                    class: chunk.class,
+                },
+                (true, 0) => ChunkState::Run {
+                    owner: None,
+                    count: chunk.run,
+                },
+                (true, back) => ChunkState::RunTail { owner: None, back },
+            };
+            let word = geometry.chunk_word(u64::from(id.index) + u64::from(back));
+            cx.write_word(word, state.to_word()).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the foreign blocks of the outbox home: one fetch-and-add per word of a free map.
+    pub(crate) async fn flush_outbox(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+        let blocks = self.shared.heap.borrow_mut().take_outbox();
+        let mut by_chunk = std::collections::BTreeMap::<ChunkId, Vec<u64>>::new();
+        for block in blocks {
+            let located = self.shared.heap.borrow().locate(block);
+            let (id, unit) = located.expect("only blocks within chunks enter the outbox");
+            by_chunk.entry(id).or_default().push(unit);
+        }
+        for (id, units) in by_chunk {
+            let map = self.shared.geometry[usize::from(id.node)].free_map(u64::from(id.index));
+            self.add_bits(cx, map, &units).await?;
+        }
+        Ok(())
+    }
+
+    async fn add_bits(&self, cx: &mut OpContext<E>, map: RemoteAddr, units: &[u64]) -> Result<(), PoolError> {
+        for units in units.chunk_by(|a, b| a / 64 == b / 64) {
+            let word = units.iter().fold(0, |word, unit| word | 1_u64 << (unit % 64));
+            cx.fetch_add(map.plus(units[0] / 64 * 8), word).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The set bits of a word, lowest first.
+pub(crate) fn bits(word: u64) -> impl Iterator<Item = u64> {
+    (0..64).filter(move |bit| word >> bit & 1 == 1)
+}
+
+/// The words of a chunk's free map that are not zero, with their index.
+///
+/// # Errors
+/// What the fabric reports.
+pub(crate) async fn read_free_map<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &Geometry,
+    index: u32,
+) -> Result<Vec<(u64, u64)>, PoolError> {
+    let words = read_words(cx, geometry.free_map(u64::from(index)), geometry.free_map_bytes() / 8).await?;
+    Ok((0..).zip(words).filter(|&(_, word)| word != 0).collect())
+}
+
+/// The state of every chunk of a node.
+///
+/// # Errors
+/// [`PoolError::Damaged`] if a word is none of the states, or what the fabric reports.
+pub(crate) async fn read_chunk_table<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &Geometry,
+) -> Result<Vec<ChunkState>, PoolError> {
+    let words = read_words(cx, geometry.chunk_word(0), geometry.chunk_count).await?;
+    let states = words.into_iter().enumerate().map(|(index, word)| {
+        ChunkState::from_word(word).ok_or_else(|| PoolError::Damaged {
+            node: geometry.node,
+            reason: format!("the word of chunk {index} is {word:#x}"),
+        })
+    });
+    states.collect()
+}
+
+async fn read_words<E: Endpoint>(cx: &mut OpContext<E>, first: RemoteAddr, count: u64) -> Result<Vec<u64>, PoolError> {
+    const WORDS_AT_ONCE: u64 = 1024;
+    let mut words = Vec::with_capacity(count as usize);
+    for at in (0..count).step_by(WORDS_AT_ONCE as usize) {
+        let target = Slice::first((count - at).min(WORDS_AT_ONCE) as u32 * 8);
+        let bytes = cx.read(first.plus(at * 8), target).await?;
+        let (whole, _) = bytes.as_chunks::<8>();
+        words.extend(whole.iter().map(|&word| u64::from_le_bytes(word)));
+    }
+    Ok(words)
+}
