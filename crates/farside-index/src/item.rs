@@ -1,0 +1,230 @@
+//! The blocks that slots point to: an item, or a bucket of items whose keys share a slot.
+//!
+//! ```text
+//! item     byte 0    kind ITEM
+//!          1..4      key length, 24 bits
+//!          4..8      value length
+//!          8..16     expiry: milliseconds since the Unix epoch, 0 = never
+//!          16..      key, then value
+//!
+//! bucket   byte 0    kind BUCKET
+//!          4..8      number of entries
+//!          16..      entries of 16 bytes: hash of the key, data pointer of the item
+//! ```
+//!
+//! Both are written before they are linked and never changed afterwards, so a reader cannot see
+//! half of one.
+
+use farside_sync::{Pointer, SizeHint};
+
+/// The longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// The longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+const KIND_ITEM: u8 = 0x49;
+const KIND_BUCKET: u8 = 0x42;
+/// Bytes of the header of both kinds.
+pub const HEADER_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 16;
+/// How many entries a bucket may have; far beyond what a hash gives, it bounds damaged ones.
+pub const BUCKET_ENTRIES_MAX: usize = 1 << 16;
+
+/// An item as it stands in a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Item<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// When the item expires, in milliseconds since the Unix epoch; 0 means never.
+    pub expiry_ms: u64,
+}
+
+impl Item<'_> {
+    /// Bytes that the item takes in its block.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (HEADER_BYTES + self.key.len() + self.value.len()) as u64
+    }
+
+    /// Writes the item to the start of `target`.
+    ///
+    /// # Panics
+    /// If it does not fit, or key or value are longer than allowed.
+    pub fn encode(&self, target: &mut [u8]) {
+        assert!(
+            self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX,
+            "checked by the index"
+        );
+        target[0] = KIND_ITEM;
+        target[1..4].copy_from_slice(&(self.key.len() as u32).to_le_bytes()[..3]);
+        target[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
+        target[8..16].copy_from_slice(&self.expiry_ms.to_le_bytes());
+        let value_at = HEADER_BYTES + self.key.len();
+        target[HEADER_BYTES..value_at].copy_from_slice(self.key);
+        target[value_at..value_at + self.value.len()].copy_from_slice(self.value);
+    }
+}
+
+/// One item of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Hash of the item's key.
+    pub hash: u64,
+    /// Where the item is.
+    pub pointer: Pointer,
+}
+
+/// The header of a block: what it is, and how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header {
+    /// An item.
+    Item {
+        /// Length of the key.
+        key_bytes: usize,
+        /// Length of the value.
+        value_bytes: usize,
+        /// See [`Item::expiry_ms`].
+        expiry_ms: u64,
+    },
+    /// A bucket.
+    Bucket {
+        /// How many entries it has.
+        entries: usize,
+    },
+}
+
+impl Header {
+    /// Reads the first [`HEADER_BYTES`] of a block; `None` if they are neither an item's nor a
+    /// bucket's.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let first = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+        let expiry_ms = u64::from_le_bytes(*header[8..].first_chunk()?);
+        match first as u8 {
+            KIND_ITEM => {
+                let key_bytes = (first >> 8) as usize;
+                let fits = key_bytes <= KEY_BYTES_MAX && count <= VALUE_BYTES_MAX;
+                fits.then_some(Self::Item {
+                    key_bytes,
+                    value_bytes: count,
+                    expiry_ms,
+                })
+            }
+            KIND_BUCKET => (count <= BUCKET_ENTRIES_MAX).then_some(Self::Bucket { entries: count }),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the block has in use.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        match *self {
+            Self::Item {
+                key_bytes, value_bytes, ..
+            } => (HEADER_BYTES + key_bytes + value_bytes) as u64,
+            Self::Bucket { entries } => bucket_bytes(entries),
+        }
+    }
+
+    /// The item whose header this is, given all bytes of its block.
+    ///
+    /// # Panics
+    /// If this is a bucket's header, or `bytes` is too short.
+    #[must_use]
+    pub fn item<'a>(&self, bytes: &'a [u8]) -> Item<'a> {
+        let Self::Item {
+            key_bytes,
+            value_bytes,
+            expiry_ms,
+        } = *self
+        else {
+            panic!("asked for an item where a bucket was found");
+        };
+        let value_at = HEADER_BYTES + key_bytes;
+        Item {
+            key: &bytes[HEADER_BYTES..value_at],
+            value: &bytes[value_at..value_at + value_bytes],
+            expiry_ms,
+        }
+    }
+}
+
+/// Bytes of a bucket with this many entries.
+#[must_use]
+pub fn bucket_bytes(entries: usize) -> u64 {
+    (HEADER_BYTES + entries * ENTRY_BYTES) as u64
+}
+
+/// Writes a bucket to the start of `target`.
+///
+/// # Panics
+/// If it does not fit.
+pub fn encode_bucket(entries: &[Entry], target: &mut [u8]) {
+    target[..HEADER_BYTES].fill(0);
+    target[0] = KIND_BUCKET;
+    target[4..8].copy_from_slice(&(entries.len() as u32).to_le_bytes());
+    for (entry, target) in entries.iter().zip(target[HEADER_BYTES..].chunks_exact_mut(ENTRY_BYTES)) {
+        target[..8].copy_from_slice(&entry.hash.to_le_bytes());
+        target[8..].copy_from_slice(&entry.pointer.to_word().to_le_bytes());
+    }
+}
+
+/// The entries of a bucket, given all bytes of its block.
+pub fn decode_bucket(bytes: &[u8]) -> impl Iterator<Item = Entry> + '_ {
+    let (entries, _) = bytes.get(HEADER_BYTES..).unwrap_or_default().as_chunks::<ENTRY_BYTES>();
+    entries.iter().map(|entry| {
+        let (hash, pointer) = entry.split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of an entry is a word"));
+        Entry {
+            hash: word(hash),
+            pointer: Pointer::from_word(word(pointer)),
+        }
+    })
+}
+
+/// The hint for a pointer to an item of this size; a bucket's is always [`SizeHint::Other`].
+#[must_use]
+pub fn item_hint(bytes: u64) -> SizeHint {
+    SizeHint::for_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn items_survive_encoding(key in vec(any::<u8>(), 0..300), value in vec(any::<u8>(), 0..300), expiry_ms: u64) {
+            let item = Item { key: &key, value: &value, expiry_ms };
+            let mut bytes = vec![0xff; item.bytes() as usize + 9];
+            item.encode(&mut bytes);
+            let header = Header::decode(&bytes).expect("an item");
+            prop_assert_eq!(header.block_bytes(), item.bytes());
+            prop_assert_eq!(header.item(&bytes), item);
+        }
+
+        #[test]
+        fn buckets_survive_encoding(words in vec(any::<(u64, u64)>(), 0..40)) {
+            let entries: Vec<Entry> =
+                words.iter().map(|&(hash, word)| Entry { hash, pointer: Pointer::from_word(word) }).collect();
+            let mut bytes = vec![0xff; bucket_bytes(entries.len()) as usize];
+            encode_bucket(&entries, &mut bytes);
+            prop_assert_eq!(Header::decode(&bytes), Some(Header::Bucket { entries: entries.len() }));
+            prop_assert_eq!(decode_bucket(&bytes).collect::<Vec<_>>(), entries);
+        }
+
+        #[test]
+        fn damaged_headers_never_exceed_the_limits(bytes: [u8; HEADER_BYTES]) {
+            if let Some(header) = Header::decode(&bytes) {
+                let most = HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+                prop_assert!(header.block_bytes() as usize <= most);
+            }
+        }
+    }
+}

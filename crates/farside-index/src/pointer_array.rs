@@ -1,0 +1,762 @@
+//! The pointer array: slot i holds the data pointer of the key that belongs to slot i.
+//!
+//! On the path: the smallest index, and the field's micro-benchmark (CIDER, section 2.2 and 5.2),
+//! where the key *is* the number of its slot. For arbitrary keys the slot is chosen by a hash; keys
+//! that share a slot are listed in a *bucket*, a small block that is replaced like an item.
+//!
+//! SEARCH: 1. READ the slot. 2. READ the block that it points to. (3. If that is a bucket, READ the
+//! item; if the item is longer than its hint, READ the rest.)
+//!
+//! A change: 1., 2. as above. 3. WRITE the new item to a block of its own; if keys share the slot,
+//! WRITE the new bucket too. 4. Publish the new pointer. If another client was quicker, start again.
+//!
+//! Invariants: a block is changed by nobody once it is linked; an item stays in the slot of its key
+//! until it is unlinked; two items of one slot have different keys.
+
+use std::borrow::Cow;
+
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_pool::{Geometry, Pool, PoolError, Purpose, Root, make_root, root};
+use farside_sync::{Pointer, Publish, Scheme, SizeHint};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::error::IndexError;
+use crate::item::{
+    self, Entry, HEADER_BYTES, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket,
+};
+
+/// The root of the array on each node.
+const ROOT: u8 = 0;
+/// How many slots the walk reads at once.
+const SLOTS_AT_ONCE: u64 = 512;
+
+/// Which slot belongs to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addressing {
+    /// The key is the slot's number: 8 bytes, little-endian. No two keys share a slot, so an update
+    /// needs not look at the item that it replaces.
+    Direct,
+    /// The hash of the key chooses the slot.
+    Hashed,
+}
+
+/// An item that was found; its bytes are in the context's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The value within the buffer.
+    pub value: Slice,
+    /// See [`Item::expiry_ms`].
+    pub expiry_ms: u64,
+}
+
+/// What to do with a key, given what is stored under it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision<'v> {
+    /// Leave it as it is.
+    Keep,
+    /// Store this value.
+    Put {
+        /// The value.
+        value: Cow<'v, [u8]>,
+        /// See [`Item::expiry_ms`].
+        expiry_ms: u64,
+    },
+    /// Remove it.
+    Delete,
+}
+
+/// What a change did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nothing, as decided; or there was nothing to delete.
+    Kept,
+    /// A new key was stored.
+    Inserted,
+    /// The key had a value, and has another one now.
+    Updated,
+    /// The key is gone.
+    Deleted,
+}
+
+/// The array, as one client sees it.
+#[derive(Clone, Debug)]
+pub struct PointerArray<E> {
+    pool: Pool<E>,
+    scheme: Scheme,
+    addressing: Addressing,
+    roots: Vec<Root>,
+    /// Slots in all, spread over the nodes one by one.
+    slots: u64,
+    seed: u64,
+}
+
+/// How far an attempt to change a slot has come.
+enum Step {
+    /// The slot is as it should be.
+    Done(Change),
+    /// Another client changed it first.
+    Lost,
+    /// This client has no block of this size left.
+    Short { bytes: u64, purpose: Purpose },
+}
+
+/// What a slot holds: nothing, one item, or a bucket of several.
+struct Slot {
+    addr: RemoteAddr,
+    pointer: Pointer,
+    /// The items of the slot. Hashes are known only if the slot holds a bucket.
+    entries: Vec<Entry>,
+    /// Bytes of the bucket, if there is one.
+    bucket_bytes: Option<u64>,
+    /// Which entry has the key that is looked for.
+    index: Option<usize>,
+    /// The header of that item, which starts at byte 0 of the buffer; or of the only item.
+    header: Option<Header>,
+}
+
+impl<E: Endpoint> PointerArray<E> {
+    /// Makes the array, or opens the one that is there. Each node gets an equal share of the slots.
+    ///
+    /// # Errors
+    /// If a node has not enough contiguous memory, or the fabric fails.
+    pub async fn create(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        scheme: Scheme,
+        addressing: Addressing,
+        slots: u64,
+    ) -> Result<Self, IndexError> {
+        let nodes = pool.geometry().len() as u64;
+        for geometry in pool.geometry().to_vec() {
+            make_root(cx, &geometry, ROOT, slots.div_ceil(nodes).max(1) * 8).await?;
+        }
+        let mut array = Self::open(cx, pool, scheme, addressing).await?;
+        if addressing == Addressing::Direct {
+            array.slots = array.slots.min(slots);
+        }
+        Ok(array)
+    }
+
+    /// Opens the array of a pool.
+    ///
+    /// # Errors
+    /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
+    pub async fn open(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        scheme: Scheme,
+        addressing: Addressing,
+    ) -> Result<Self, IndexError> {
+        let roots = open_roots(cx, pool.geometry()).await?;
+        let per_node = roots.iter().map(|root| root.bytes / 8).min().unwrap_or(0);
+        let seed = pool.geometry()[0].pool_id;
+        let slots = per_node * roots.len() as u64;
+        Ok(Self {
+            pool,
+            scheme,
+            addressing,
+            roots,
+            slots,
+            seed,
+        })
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// The pool from which the array allocates.
+    #[must_use]
+    pub fn pool(&self) -> &Pool<E> {
+        &self.pool
+    }
+
+    /// Where slot `index` is.
+    #[inline]
+    #[must_use]
+    pub fn slot_addr(&self, index: u64) -> RemoteAddr {
+        let nodes = self.roots.len() as u64;
+        let (node, row) = if nodes == 1 {
+            (0, index)
+        } else {
+            (index % nodes, index / nodes)
+        };
+        self.roots[node as usize].addr.plus(row * 8)
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        xxh3_64_with_seed(key, self.seed)
+    }
+
+    #[inline]
+    fn slot_of(&self, key: &[u8]) -> RemoteAddr {
+        let index = match (self.addressing, key.first_chunk()) {
+            (Addressing::Direct, Some(number)) => u64::from_le_bytes(*number) % self.slots,
+            // The upper bits of the product: a hash below 2^64 scaled to the number of slots.
+            _ => ((u128::from(self.hash(key)) * u128::from(self.slots)) >> 64) as u64,
+        };
+        self.slot_addr(index)
+    }
+
+    /// SEARCH. The value is left in the context's buffer.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    #[inline]
+    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+        let addr = self.slot_of(key);
+        let _pin = self.pool.pin();
+        let pointer = Pointer::from_word(cx.read_word(addr).await?);
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        let header = self.read_block(cx, addr, pointer).await?;
+        if let Header::Item {
+            key_bytes,
+            value_bytes,
+            expiry_ms,
+        } = header
+        {
+            let is_same = header.item(cx.buffer()).key == key;
+            let value = Slice::new((HEADER_BYTES + key_bytes) as u32, value_bytes as u32);
+            return Ok(is_same.then_some(Found { value, expiry_ms }));
+        }
+        self.search_bucket(cx, addr, key, header).await
+    }
+
+    /// The rest of a SEARCH whose slot several keys share.
+    async fn search_bucket(
+        &self,
+        cx: &mut OpContext<E>,
+        addr: RemoteAddr,
+        key: &[u8],
+        bucket: Header,
+    ) -> Result<Option<Found>, IndexError> {
+        let hash = self.hash(key);
+        let entries = decode_bucket(&cx.buffer()[..bucket.block_bytes() as usize]);
+        let candidates: Vec<Entry> = entries.filter(|entry| entry.hash == hash).collect();
+        for entry in candidates {
+            let header = self.read_item(cx, addr, entry.pointer).await?;
+            let item = header.item(cx.buffer());
+            if item.key == key {
+                let value = Slice::new((HEADER_BYTES + item.key.len()) as u32, item.value.len() as u32);
+                return Ok(Some(Found {
+                    value,
+                    expiry_ms: item.expiry_ms,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a block to the start of the buffer: as much as the hint says, and the rest if there is
+    /// more.
+    #[inline]
+    async fn read_block(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        pointer: Pointer,
+    ) -> Result<Header, IndexError> {
+        let first = self.readable(pointer);
+        let bytes = cx.read(pointer.block, Slice::first(first)).await?;
+        let damaged = IndexError::Damaged {
+            slot,
+            block: pointer.block,
+        };
+        let Some(header) = Header::decode(bytes) else {
+            return Err(damaged);
+        };
+        let whole = header.block_bytes();
+        if whole > u64::from(first) {
+            if pointer.hint != SizeHint::Other || whole > u64::from(self.readable_up_to(pointer.block, whole)) {
+                return Err(damaged);
+            }
+            cx.reserve(whole as usize);
+            let rest = Slice::new(first, (whole - u64::from(first)) as u32);
+            cx.read(pointer.block.plus(u64::from(first)), rest).await?;
+        }
+        Ok(header)
+    }
+
+    /// The same where only an item can be.
+    async fn read_item(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Result<Header, IndexError> {
+        let header = self.read_block(cx, slot, pointer).await?;
+        match header {
+            Header::Item { .. } => Ok(header),
+            Header::Bucket { .. } => Err(IndexError::Damaged {
+                slot,
+                block: pointer.block,
+            }),
+        }
+    }
+
+    /// How many bytes the hint asks for, cut at the end of the node.
+    #[inline]
+    fn readable(&self, pointer: Pointer) -> u32 {
+        self.readable_up_to(pointer.block, u64::from(pointer.hint.bytes()))
+    }
+
+    #[inline]
+    fn readable_up_to(&self, block: RemoteAddr, bytes: u64) -> u32 {
+        let end = self
+            .pool
+            .geometry()
+            .get(block.node().index())
+            .map_or(0, |geometry| geometry.node_bytes);
+        bytes.min(end.saturating_sub(block.offset())) as u32
+    }
+
+    /// Reads the slot of a key, and the item under the key if there is one.
+    async fn read_slot(&self, cx: &mut OpContext<E>, addr: RemoteAddr, key: &[u8]) -> Result<Slot, IndexError> {
+        let pointer = Pointer::from_word(cx.read_word(addr).await?);
+        let mut slot = Slot {
+            addr,
+            pointer,
+            entries: Vec::new(),
+            bucket_bytes: None,
+            index: None,
+            header: None,
+        };
+        if pointer.is_null() {
+            return Ok(slot);
+        }
+        let header = self.read_block(cx, addr, pointer).await?;
+        match header {
+            Header::Item { .. } => {
+                let found = header.item(cx.buffer()).key;
+                slot.entries.push(Entry {
+                    hash: self.hash(found),
+                    pointer,
+                });
+                slot.index = (found == key).then_some(0);
+                slot.header = Some(header);
+            }
+            Header::Bucket { .. } => {
+                let bytes = header.block_bytes();
+                slot.bucket_bytes = Some(bytes);
+                slot.entries = decode_bucket(&cx.buffer()[..bytes as usize]).collect();
+                let hash = self.hash(key);
+                for index in 0..slot.entries.len() {
+                    if slot.entries[index].hash == hash {
+                        let header = self.read_item(cx, addr, slot.entries[index].pointer).await?;
+                        if header.item(cx.buffer()).key == key {
+                            (slot.index, slot.header) = (Some(index), Some(header));
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Reads what is stored under a key and changes it as `decide` says, atomically: if another
+    /// client changes the slot meanwhile, `decide` is asked again with the new state. It must not
+    /// depend on how often it is asked.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
+    pub async fn change<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, IndexError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(IndexError::KeyTooLong { bytes: key.len() });
+        }
+        let addr = self.slot_of(key);
+        // Ends when no other client changes the slot between our READ and our compare-and-swap;
+        // each failure means that one of them has made progress.
+        loop {
+            let pin = self.pool.pin();
+            let slot = self.read_slot(cx, addr, key).await?;
+            let stored = match (slot.index, &slot.header) {
+                (Some(_), Some(header)) => Some(header.item(cx.buffer())),
+                _ => None,
+            };
+            let old_bytes = stored.map(|item| item.bytes());
+            let step = match decide(stored) {
+                Decision::Keep => Step::Done(Change::Kept),
+                Decision::Put { value, expiry_ms } => {
+                    self.put(
+                        cx,
+                        &slot,
+                        Item {
+                            key,
+                            value: &value,
+                            expiry_ms,
+                        },
+                        old_bytes,
+                    )
+                    .await?
+                }
+                Decision::Delete => match (slot.index, old_bytes) {
+                    (Some(index), Some(bytes)) => self.unlink(cx, &slot, index, bytes).await?,
+                    _ => Step::Done(Change::Kept),
+                },
+            };
+            drop(pin);
+            match step {
+                Step::Done(change) => return Ok(change),
+                Step::Lost => {}
+                Step::Short { bytes, purpose } => self.pool.restock(bytes, purpose).await?,
+            }
+        }
+    }
+
+    /// UPDATE of an existing key without looking at its old item, as the field's micro-benchmark
+    /// does it: READ the slot, WRITE the item, compare-and-swap until it succeeds. Returns whether
+    /// the key was there. Only with [`Addressing::Direct`], where no other key can be in the slot.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    ///
+    /// # Panics
+    /// With [`Addressing::Hashed`].
+    pub async fn update(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
+        assert!(
+            self.addressing == Addressing::Direct,
+            "an update without a look needs a slot per key"
+        );
+        let addr = self.slot_of(key);
+        let item = Item {
+            key,
+            value,
+            expiry_ms: 0,
+        };
+        let (_pin, mut old, new) = loop {
+            let pin = self.pool.pin();
+            let old = Pointer::from_word(cx.read_word(addr).await?);
+            if old.is_null() {
+                return Ok(false);
+            }
+            if let Some(new) = self.write_item(cx, item, old.version).await? {
+                break (pin, old, new);
+            }
+            drop(pin);
+            self.pool.restock(item.bytes(), Purpose::Overwrite).await?;
+        };
+        // Ends like `change`: whoever is in our way has made progress.
+        while let Publish::Lost { current } = self.scheme.publish(cx, addr, old, new).await? {
+            if current.is_null() {
+                self.pool.give_back(new.block, item.bytes());
+                return Ok(false);
+            }
+            old = current;
+        }
+        // The replaced item has the size that its hint bounds; only the smallest class is certain.
+        let old_bytes = (old.hint == SizeHint::Line).then_some(1);
+        self.pool.retire(old.block, old_bytes);
+        Ok(true)
+    }
+
+    /// Publishes an item in a slot.
+    async fn put(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: &Slot,
+        item: Item<'_>,
+        old_bytes: Option<u64>,
+    ) -> Result<Step, IndexError> {
+        if item.value.len() > VALUE_BYTES_MAX {
+            return Err(IndexError::ValueTooLong {
+                bytes: item.value.len(),
+            });
+        }
+        let purpose = if slot.index.is_some() {
+            Purpose::Overwrite
+        } else {
+            Purpose::Insert
+        };
+        // A new key in the slot is a new identity; an update keeps it.
+        let version = match slot.index {
+            Some(_) => slot.pointer.version,
+            None => slot.pointer.version.wrapping_add(1),
+        };
+        let Some(new) = self.write_item(cx, item, version).await? else {
+            return Ok(Step::Short {
+                bytes: item.bytes(),
+                purpose,
+            });
+        };
+        let mut entries = slot.entries.clone();
+        match slot.index {
+            Some(index) => entries[index].pointer = new,
+            None => entries.push(Entry {
+                hash: self.hash(item.key),
+                pointer: new,
+            }),
+        }
+        match self.replace(cx, slot, &entries, version, purpose).await {
+            Ok(Step::Done(_)) => {}
+            // The item is not linked, unless the fabric failed while publishing: then nobody knows,
+            // and the block stays with whoever finds it.
+            Ok(step) => {
+                self.pool.give_back(new.block, item.bytes());
+                return Ok(step);
+            }
+            Err(error) => return Err(error),
+        }
+        match (slot.index, old_bytes) {
+            (Some(index), Some(bytes)) => {
+                self.pool.retire(slot.entries[index].pointer.block, Some(bytes));
+                Ok(Step::Done(Change::Updated))
+            }
+            _ => Ok(Step::Done(Change::Inserted)),
+        }
+    }
+
+    /// Removes an item from a slot.
+    async fn unlink(&self, cx: &mut OpContext<E>, slot: &Slot, index: usize, bytes: u64) -> Result<Step, IndexError> {
+        let mut entries = slot.entries.clone();
+        let removed = entries.remove(index);
+        let version = slot.pointer.version.wrapping_add(1);
+        let step = self.replace(cx, slot, &entries, version, Purpose::Overwrite).await?;
+        if let Step::Done(_) = step {
+            self.pool.retire(removed.pointer.block, Some(bytes));
+        }
+        Ok(step)
+    }
+
+    /// Publishes what a slot shall hold: nothing, the only item, or a bucket. Retires the bucket that
+    /// was there.
+    async fn replace(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: &Slot,
+        entries: &[Entry],
+        version: u8,
+        purpose: Purpose,
+    ) -> Result<Step, IndexError> {
+        let new = match entries {
+            [] => Pointer {
+                version,
+                ..Pointer::NULL
+            },
+            [only] => Pointer {
+                version,
+                ..only.pointer
+            },
+            _ => {
+                let bytes = bucket_bytes(entries.len());
+                let Some(block) = self.pool.allocate(bytes) else {
+                    return Ok(Step::Short { bytes, purpose });
+                };
+                cx.reserve(bytes as usize);
+                encode_bucket(entries, cx.buffer_mut());
+                cx.write(Slice::first(bytes as u32), block).await?;
+                Pointer::new(block, SizeHint::Other, version)
+            }
+        };
+        if let Publish::Lost { .. } = self.scheme.publish(cx, slot.addr, slot.pointer, new).await? {
+            if entries.len() > 1 {
+                self.pool.give_back(new.block, bucket_bytes(entries.len()));
+            }
+            return Ok(Step::Lost);
+        }
+        if let Some(bytes) = slot.bucket_bytes {
+            self.pool.retire(slot.pointer.block, Some(bytes));
+        }
+        Ok(Step::Done(Change::Deleted))
+    }
+
+    /// Writes an item to a block of its own; `None` if this client has no block left.
+    async fn write_item(
+        &self,
+        cx: &mut OpContext<E>,
+        item: Item<'_>,
+        version: u8,
+    ) -> Result<Option<Pointer>, IndexError> {
+        let bytes = item.bytes();
+        let Some(block) = self.pool.allocate(bytes) else {
+            return Ok(None);
+        };
+        cx.reserve(bytes as usize);
+        item.encode(cx.buffer_mut());
+        if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
+            // Never linked; but a WRITE that has not completed may still change it.
+            self.pool.retire(block, Some(bytes));
+            return Err(error.into());
+        }
+        Ok(Some(Pointer::new(block, item::item_hint(bytes), version)))
+    }
+
+    /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the
+    /// epoch can move; items that are linked or unlinked meanwhile may be missed.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+        walk(cx, self.pool.geometry(), || self.pool.pin(), visit)
+            .await
+            .map(drop)
+    }
+
+    /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+        walk(cx, self.pool.geometry(), || self.pool.pin(), &mut |_| {}).await
+    }
+
+    /// Removes every key that is there when its slot is visited; returns how many.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; some keys may be gone then.
+    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+        let mut count = 0;
+        for (node, root) in self.roots.iter().enumerate() {
+            for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
+                let slots = read_slots(cx, node, root, first).await?;
+                for (addr, _) in slots.into_iter().filter(|(_, pointer)| !pointer.is_null()) {
+                    count += self.clear_slot(cx, addr).await?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn clear_slot(&self, cx: &mut OpContext<E>, addr: RemoteAddr) -> Result<u64, IndexError> {
+        loop {
+            let _pin = self.pool.pin();
+            // No key is found, since none is looked for; the entries are what matters.
+            let pointer = Pointer::from_word(cx.read_word(addr).await?);
+            if pointer.is_null() {
+                return Ok(0);
+            }
+            let header = self.read_block(cx, addr, pointer).await?;
+            let mut blocks = vec![(pointer.block, header.block_bytes())];
+            if let Header::Bucket { .. } = header {
+                let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
+                for entry in entries {
+                    let item = self.read_item(cx, addr, entry.pointer).await?;
+                    blocks.push((entry.pointer.block, item.block_bytes()));
+                }
+            }
+            let empty = Pointer {
+                version: pointer.version.wrapping_add(1),
+                ..Pointer::NULL
+            };
+            if self.scheme.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
+                let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
+                for (block, bytes) in blocks {
+                    self.pool.retire(block, Some(bytes));
+                }
+                return Ok(count);
+            }
+        }
+    }
+}
+
+async fn open_roots<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Vec<Root>, IndexError> {
+    let mut roots = Vec::new();
+    for geometry in geometry {
+        let root = root(cx, geometry.node, ROOT).await?;
+        roots.push(root.ok_or(IndexError::Missing { index: "pointer array" })?);
+    }
+    Ok(roots)
+}
+
+async fn read_slots<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    node: usize,
+    root: &Root,
+    first: u64,
+) -> Result<Vec<(RemoteAddr, Pointer)>, IndexError> {
+    let count = SLOTS_AT_ONCE.min(root.bytes / 8 - first);
+    let addr = RemoteAddr::new(NodeId::new(node as u16), root.addr.offset() + first * 8);
+    let bytes = cx.read(addr, Slice::first(count as u32 * 8)).await?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let slots = words
+        .iter()
+        .zip(0..)
+        .map(|(&word, index)| (addr.plus(index * 8), Pointer::from_word(u64::from_le_bytes(word))));
+    Ok(slots.collect())
+}
+
+/// Visits every linked block of the pool's array and returns the number of items. `pin` is called
+/// for each group of slots; for a pool that nobody uses it need not pin anything.
+///
+/// # Errors
+/// See [`IndexError`].
+pub async fn walk<E: Endpoint, P>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    pin: impl Fn() -> P,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<u64, IndexError> {
+    let roots = open_roots(cx, geometry).await?;
+    let mut items = 0;
+    for (node, root) in roots.iter().enumerate() {
+        for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
+            let _pin = pin();
+            for (slot, pointer) in read_slots(cx, node, root, first).await? {
+                if pointer.is_null() {
+                    continue;
+                }
+                visit(pointer.block);
+                items += 1;
+                if pointer.hint == SizeHint::Other {
+                    items += walk_block(cx, geometry, slot, pointer, visit).await?;
+                }
+            }
+        }
+    }
+    Ok(items)
+}
+
+/// Visits the items of a bucket; returns how many more than one there are.
+async fn walk_block<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    slot: RemoteAddr,
+    pointer: Pointer,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<u64, IndexError> {
+    let damaged = IndexError::Damaged {
+        slot,
+        block: pointer.block,
+    };
+    let end = geometry
+        .get(pointer.block.node().index())
+        .map_or(0, |geometry| geometry.node_bytes);
+    if pointer.block.offset() + HEADER_BYTES as u64 > end {
+        return Err(damaged);
+    }
+    let bytes = cx.read(pointer.block, Slice::first(HEADER_BYTES as u32)).await?;
+    match Header::decode(bytes) {
+        Some(Header::Item { .. }) => Ok(0),
+        Some(header @ Header::Bucket { entries }) if pointer.block.offset() + header.block_bytes() <= end => {
+            cx.reserve(header.block_bytes() as usize);
+            let bytes = cx
+                .read(pointer.block, Slice::first(header.block_bytes() as u32))
+                .await?;
+            decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block));
+            Ok(entries as u64 - 1)
+        }
+        _ => Err(damaged),
+    }
+}
+
+/// What a recovery needs of [`PointerArray::walk`]: pool errors only.
+impl From<IndexError> for PoolError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Pool(error) => error,
+            IndexError::Damaged { slot, .. } => Self::Damaged {
+                node: slot.node(),
+                reason: error.to_string(),
+            },
+            other => Self::Damaged {
+                node: NodeId::new(0),
+                reason: other.to_string(),
+            },
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Optimistic synchronisation (O-SYNC): one compare-and-swap decides.
+//!
+//! On the path: UPDATE, INSERT and DELETE have written their item out of place and swap the pointer
+//! (CIDER, section 2.2). Of n clients that replace the same pointer at once one succeeds per round,
+//! so they need up to n (n - 1) / 2 retries: the collapse that CIDER's Figure 1 shows.
+//!
+//! The same address cannot come back while this operation runs: blocks are not reused before every
+//! operation that may know them has ended, so equal pointers mean an untouched slot (no ABA).
+
+use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+
+use crate::{Pointer, Publish};
+
+/// Replaces `old` by `new` unless another client has replaced it first.
+///
+/// # Errors
+/// What the fabric reports.
+#[inline]
+pub async fn publish<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    slot: RemoteAddr,
+    old: Pointer,
+    new: Pointer,
+) -> Result<Publish, FabricError> {
+    let seen = cx.compare_swap(slot, old.to_word(), new.to_word()).await?;
+    if seen == old.to_word() {
+        return Ok(Publish::Replaced);
+    }
+    cx.count_retry();
+    Ok(Publish::Lost {
+        current: Pointer::from_word(seen),
+    })
+}
