@@ -1,0 +1,45 @@
+//! What can go wrong in a store.
+
+use farside_fabric::FabricError;
+use farside_index::IndexError;
+use farside_pool::PoolError;
+
+/// A store operation failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// The index, the pool or the fabric failed underneath.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+impl KvError {
+    /// Whether memory is full: nothing was changed, and deleting or overwriting keys helps.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Index(IndexError::Pool(PoolError::OutOfMemory { .. })))
+    }
+
+    /// Whether this client was cut off from the pool and must open the store again.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        matches!(
+            self,
+            Self::Index(IndexError::Pool(
+                PoolError::LeaseLost | PoolError::Fabric(FabricError::Fenced { .. } | FabricError::NodeGone { .. })
+            ))
+        )
+    }
+}
+
+impl From<PoolError> for KvError {
+    fn from(error: PoolError) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+impl From<FabricError> for KvError {
+    fn from(error: FabricError) -> Self {
+        Self::Index(error.into())
+    }
+}

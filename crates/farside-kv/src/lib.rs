@@ -1,0 +1,26 @@
+//! The store: keys, values and expiry over an index in far memory.
+//!
+//! On the path: the gateway, the command line and the benchmarks open a [`Store`] and make a
+//! [`Session`] for each operation they want in flight. Which fabric, index and scheme make a store is
+//! decided in [`stack`], and nowhere else.
+//!
+//! # What is promised
+//! Operations on one key are linearizable: each takes effect at one instant between its start and
+//! its end. An operation that fails with an error of the fabric may or may not have taken effect.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod expiry;
+pub mod session;
+pub mod stack;
+pub mod store;
+
+pub use config::StoreConfig;
+pub use error::KvError;
+pub use expiry::Expiry;
+pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use session::{Condition, Session, SetOptions, SetOutcome};
+pub use stack::{PoolSpec, StackError};
+pub use store::Store;

@@ -1,0 +1,200 @@
+//! A session: operations on keys, one at a time.
+//!
+//! On the path: this is where a protocol's command becomes a search or a change of the index, and
+//! where expiry is decided: an expired item is treated as absent, and replaced or removed by the
+//! next change of its key.
+
+use std::borrow::Cow;
+
+use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_index::{Change, Decision, Item};
+
+use crate::error::KvError;
+use crate::expiry::{self, Expiry};
+use crate::store::Store;
+
+/// When a value is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Condition {
+    /// In any case.
+    #[default]
+    Always,
+    /// Only if the key is not there.
+    IfAbsent,
+    /// Only if it is.
+    IfPresent,
+}
+
+/// How a value is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SetOptions {
+    /// When.
+    pub condition: Condition,
+    /// For how long.
+    pub expiry: Expiry,
+    /// Whether the value before is wanted.
+    pub returns_old: bool,
+}
+
+/// What storing a value did.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SetOutcome {
+    /// Whether the condition held.
+    pub is_stored: bool,
+    /// The value before, if it was wanted and there was one.
+    pub old: Option<Vec<u8>>,
+}
+
+/// One operation at a time on a store.
+#[derive(Debug)]
+pub struct Session<E> {
+    store: Store<E>,
+    cx: OpContext<E>,
+}
+
+impl<E: Endpoint> Session<E> {
+    pub(crate) fn new(store: Store<E>, cx: OpContext<E>) -> Self {
+        Self { store, cx }
+    }
+
+    /// The context, with its counts of retries.
+    #[must_use]
+    pub fn context(&self) -> &OpContext<E> {
+        &self.cx
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store<E> {
+        &self.store
+    }
+
+    #[inline]
+    fn start(&mut self) {
+        if let Some(timeout_ns) = self.store.timeout_ns {
+            let deadline = Deadline(self.store.endpoint.now_ns().saturating_add(timeout_ns));
+            self.cx.set_deadline(deadline);
+        }
+    }
+
+    /// The value of a key. It stands in the session's buffer until the next operation.
+    ///
+    /// # Errors
+    /// See [`KvError`]; likewise for all operations below.
+    #[inline]
+    pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        self.start();
+        let found = self.store.index.search(&mut self.cx, key).await?;
+        let endpoint = &self.store.endpoint;
+        let found = found.filter(|found| expiry::is_there(found.expiry_ms, || endpoint.unix_ms()));
+        Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// When a key expires: `None` if it is not there, 0 if it never does.
+    pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        self.start();
+        let found = self.store.index.search(&mut self.cx, key).await?;
+        let endpoint = &self.store.endpoint;
+        let found = found.filter(|found| expiry::is_there(found.expiry_ms, || endpoint.unix_ms()));
+        Ok(found.map(|found| found.expiry_ms))
+    }
+
+    /// Stores a value for good.
+    pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.set(key, value, SetOptions::default()).await.map(drop)
+    }
+
+    /// Stores a value under a condition.
+    pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        let mut outcome = SetOutcome::default();
+        self.change(key, |stored| {
+            outcome.is_stored = match options.condition {
+                Condition::Always => true,
+                Condition::IfAbsent => stored.is_none(),
+                Condition::IfPresent => stored.is_some(),
+            };
+            outcome.old = stored.filter(|_| options.returns_old).map(|item| item.value.to_vec());
+            if !outcome.is_stored {
+                return Decision::Keep;
+            }
+            let expiry_ms = options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms));
+            Decision::Put {
+                value: Cow::Borrowed(value),
+                expiry_ms,
+            }
+        })
+        .await?;
+        Ok(outcome)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        let mut was_there = false;
+        self.change(key, |stored| {
+            was_there = stored.is_some();
+            Decision::Delete
+        })
+        .await?;
+        Ok(was_there)
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays.
+    /// `update` may be asked several times, and may refuse.
+    ///
+    /// # Errors
+    /// Those of the store in the outer result, the refusal in the inner one: nothing was changed.
+    pub async fn update<R>(
+        &mut self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, KvError> {
+        let mut result = Ok(());
+        self.change(key, |stored| match update(stored.map(|item| item.value)) {
+            Ok(value) => {
+                result = Ok(());
+                let expiry_ms = stored.map_or(0, |item| item.expiry_ms);
+                Decision::Put {
+                    value: Cow::Owned(value),
+                    expiry_ms,
+                }
+            }
+            Err(refusal) => {
+                result = Err(refusal);
+                Decision::Keep
+            }
+        })
+        .await?;
+        Ok(result)
+    }
+
+    /// Changes a key; `decide` does not see an item that has expired.
+    async fn change<'v>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, KvError> {
+        self.start();
+        let endpoint = self.store.endpoint.clone();
+        let change = self
+            .store
+            .index
+            .change(&mut self.cx, key, |stored| {
+                decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || endpoint.unix_ms())))
+            })
+            .await;
+        self.cx.shrink();
+        Ok(change?)
+    }
+
+    /// How many keys are stored, expired ones that nobody has touched since included.
+    pub async fn count(&mut self) -> Result<u64, KvError> {
+        self.cx.set_deadline(Deadline::NEVER);
+        Ok(self.store.index.count(&mut self.cx).await?)
+    }
+
+    /// Removes every key; returns how many there were.
+    pub async fn clear(&mut self) -> Result<u64, KvError> {
+        self.cx.set_deadline(Deadline::NEVER);
+        Ok(self.store.index.clear(&mut self.cx).await?)
+    }
+}

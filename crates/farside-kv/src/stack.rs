@@ -1,0 +1,160 @@
+//! Where a store is put together: which fabric, which nodes.
+//!
+//! This is the one file that names the backends. Everything else is generic over the fabric; whoever
+//! wants to run on the nodes that a user named writes an [`EndpointTask`] and hands it to [`run`].
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use farside_fabric::Endpoint;
+use farside_fabric::shm::{self, Segment, SegmentError};
+use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
+
+/// How long an operation over TCP may take before it fails.
+const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
+
+/// The memory nodes of a pool, as a user names them: `shm:PATH` and `tcp:HOST:PORT`, separated by
+/// commas, in the order of their numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolSpec {
+    nodes: Vec<NodeSpec>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum NodeSpec {
+    Shm(PathBuf),
+    Tcp(String),
+}
+
+/// The nodes could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// The text is no list of nodes.
+    #[error("`{text}` names no memory node: write shm:PATH or tcp:HOST:PORT, several with commas between them")]
+    Spec {
+        /// The part that is wrong.
+        text: String,
+    },
+    /// A segment cannot be used.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// A node cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The system gives no runtime.
+    #[error("no event loop: {0}")]
+    Runtime(std::io::Error),
+}
+
+impl FromStr for PoolSpec {
+    type Err = StackError;
+
+    fn from_str(text: &str) -> Result<Self, StackError> {
+        let nodes = text.split(',').map(|node| {
+            let wrong = || StackError::Spec { text: node.to_owned() };
+            match node.trim().split_once(':').ok_or_else(wrong)? {
+                ("shm", path) if !path.is_empty() => Ok(NodeSpec::Shm(path.into())),
+                ("tcp", place) if is_host_and_port(place) => Ok(NodeSpec::Tcp(place.to_owned())),
+                _ => Err(wrong()),
+            }
+        });
+        Ok(Self {
+            nodes: nodes.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn is_host_and_port(place: &str) -> bool {
+    place
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+impl PoolSpec {
+    /// Opens the segments that are named, and notes the addresses.
+    ///
+    /// # Errors
+    /// [`StackError::Segment`] with the file that cannot be used.
+    pub fn locate(&self) -> Result<Vec<NodeLocation>, StackError> {
+        let nodes = self.nodes.iter().map(|node| match node {
+            NodeSpec::Shm(path) => Ok(NodeLocation::Mapped(Segment::open(path)?)),
+            NodeSpec::Tcp(place) => Ok(NodeLocation::Remote(place.clone())),
+        });
+        nodes.collect()
+    }
+}
+
+/// Something to do with an endpoint, whatever backend it is of.
+pub trait EndpointTask {
+    /// What it results in.
+    type Output;
+
+    /// Does it. `timeout_ns` is how long an operation on this backend should be given.
+    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output;
+}
+
+/// Connects to the nodes and runs a task on this thread until it is done: over mapped memory alone
+/// if all nodes are mapped, over TCP otherwise.
+///
+/// # Errors
+/// If a node cannot be reached.
+pub fn run<T: EndpointTask>(
+    nodes: Vec<NodeLocation>,
+    secret: Option<Secret>,
+    task: T,
+) -> Result<T::Output, StackError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StackError::Runtime)?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let mapped = nodes.iter().map(|node| match node {
+            NodeLocation::Mapped(segment) => Some(segment.clone()),
+            NodeLocation::Remote(_) => None,
+        });
+        if let Some(segments) = mapped.collect() {
+            let endpoint = shm::Fabric::new(segments).endpoint()?;
+            return Ok(task.run(endpoint, None).await);
+        }
+        let mut options = ConnectOptions::default();
+        if let Some(secret) = secret {
+            options = options.with_secret(secret);
+        }
+        let endpoint = tcp::connect(nodes, options).await?;
+        Ok(task.run(endpoint, Some(TCP_TIMEOUT_NS)).await)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_lists_of_nodes() {
+        let spec: PoolSpec = "shm:/tmp/a,tcp:localhost:7380".parse().expect("two nodes");
+        assert_eq!(
+            spec.nodes,
+            [
+                NodeSpec::Shm("/tmp/a".into()),
+                NodeSpec::Tcp("localhost:7380".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_node_is_named() {
+        for text in [
+            "",
+            "shm:",
+            "/tmp/a",
+            "tcp:host",
+            "tcp:host:99999",
+            "tcp::1",
+            "shm:/a,,shm:/b",
+            "rdma:x:1",
+        ] {
+            let error = text.parse::<PoolSpec>().expect_err(text);
+            assert!(matches!(error, StackError::Spec { .. }), "{text}: {error}");
+        }
+    }
+}

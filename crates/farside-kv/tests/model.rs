@@ -1,0 +1,183 @@
+//! The store against `BTreeMap`: sequences of operations on one session over mapped memory.
+//!
+//! The array has few slots, so that most keys share one and buckets grow and shrink all the time.
+
+use std::collections::BTreeMap;
+
+use farside_fabric::shm::{self, Segment};
+use farside_kv::{Condition, Expiry, SetOptions, Store, StoreConfig};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Get(Vec<u8>),
+    Set(Vec<u8>, Vec<u8>, Condition),
+    Delete(Vec<u8>),
+    Append(Vec<u8>, Vec<u8>),
+    Count,
+    Clear,
+}
+
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => (0..40_u8).prop_map(|number| vec![b'k', number]),
+        1 => Just(Vec::new()),
+        1 => vec(any::<u8>(), 0..300),
+    ]
+}
+
+fn values() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => vec(any::<u8>(), 0..40),
+        2 => vec(any::<u8>(), 40..3000),
+        1 => (0..200_000_usize, any::<u8>()).prop_map(|(bytes, byte)| vec![byte; bytes]),
+    ]
+}
+
+fn conditions() -> impl Strategy<Value = Condition> {
+    prop_oneof![3 => Just(Condition::Always), 1 => Just(Condition::IfAbsent), 1 => Just(Condition::IfPresent)]
+}
+
+fn operations() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        20 => keys().prop_map(Operation::Get),
+        20 => (keys(), values(), conditions()).prop_map(|(key, value, when)| Operation::Set(key, value, when)),
+        10 => keys().prop_map(Operation::Delete),
+        5 => (keys(), vec(any::<u8>(), 0..20)).prop_map(|(key, tail)| Operation::Append(key, tail)),
+        2 => Just(Operation::Count),
+        1 => Just(Operation::Clear),
+    ]
+}
+
+fn run<T>(body: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, body)
+}
+
+async fn open(memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
+    let segment = Segment::anonymous(memory_bytes).expect("memory");
+    let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+    let config = StoreConfig { slots: Some(slots), ..StoreConfig::default() };
+    Store::open(endpoint, config).await.expect("a store")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn store_is_a_map(operations in vec(operations(), 1..150)) {
+        run(async {
+            let store = open(64 << 20, 5).await;
+            let mut session = store.session();
+            let mut model = BTreeMap::<Vec<u8>, Vec<u8>>::new();
+            for operation in operations {
+                match operation {
+                    Operation::Get(key) => {
+                        let found = session.get(&key).await.expect("get").map(<[u8]>::to_vec);
+                        assert_eq!(found.as_ref(), model.get(&key));
+                    }
+                    Operation::Set(key, value, condition) => {
+                        let options = SetOptions { condition, returns_old: true, ..SetOptions::default() };
+                        let outcome = session.set(&key, &value, options).await.expect("set");
+                        assert_eq!(outcome.old.as_ref(), model.get(&key));
+                        let holds = match condition {
+                            Condition::Always => true,
+                            Condition::IfAbsent => !model.contains_key(&key),
+                            Condition::IfPresent => model.contains_key(&key),
+                        };
+                        assert_eq!(outcome.is_stored, holds);
+                        if holds {
+                            model.insert(key, value);
+                        }
+                    }
+                    Operation::Delete(key) => {
+                        let was_there = session.delete(&key).await.expect("delete");
+                        assert_eq!(was_there, model.remove(&key).is_some());
+                    }
+                    Operation::Append(key, tail) => {
+                        let appended = session.update(&key, |value| {
+                            Ok::<_, ()>([value.unwrap_or_default(), &tail].concat())
+                        });
+                        appended.await.expect("append").expect("never refused");
+                        model.entry(key).or_default().extend(tail);
+                    }
+                    Operation::Count => {
+                        assert_eq!(session.count().await.expect("count"), model.len() as u64);
+                    }
+                    Operation::Clear => {
+                        assert_eq!(session.clear().await.expect("clear"), model.len() as u64);
+                        model.clear();
+                    }
+                }
+            }
+            store.close().await.expect("close");
+        });
+    }
+}
+
+#[test]
+fn expired_keys_are_absent() {
+    run(async {
+        let store = open(16 << 20, 1).await;
+        let mut session = store.session();
+        let past = SetOptions { expiry: Expiry::AtMs(1), ..SetOptions::default() };
+        session.set(b"gone", b"x", past).await.expect("set");
+        assert_eq!(session.get(b"gone").await.expect("get"), None);
+        assert!(!session.delete(b"gone").await.expect("delete"));
+        let future = SetOptions { expiry: Expiry::AtMs(u64::MAX), ..SetOptions::default() };
+        session.set(b"there", b"x", future).await.expect("set");
+        assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(u64::MAX));
+        let keep = SetOptions { expiry: Expiry::Keep, ..SetOptions::default() };
+        session.set(b"there", b"y", keep).await.expect("set");
+        assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(u64::MAX));
+        session.put(b"there", b"z").await.expect("put");
+        assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(0));
+    });
+}
+
+#[test]
+fn full_memory_is_an_error_and_overwrites_go_on() {
+    run(async {
+        let store = open(16 << 20, 4096).await;
+        let mut session = store.session();
+        let value = [7; 1000];
+        let mut stored = 0_u32;
+        let error = loop {
+            match session.put(&stored.to_le_bytes(), &value).await {
+                Ok(()) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_out_of_memory(), "{error}");
+        assert!(stored > 5000, "most of the memory can be used, but only {stored} items fit");
+        for key in 0..stored {
+            let value = [8; 1000];
+            session.put(&key.to_le_bytes(), &value).await.expect("overwriting in full memory");
+        }
+        for key in (0..stored).step_by(2) {
+            assert!(session.delete(&key.to_le_bytes()).await.expect("deleting in full memory"));
+        }
+        for key in (0..stored).step_by(2) {
+            session.put(&key.to_le_bytes(), &value).await.expect("the deleted memory is there again");
+        }
+        assert_eq!(session.count().await.expect("count"), u64::from(stored));
+        assert_eq!(session.get(&1_u32.to_le_bytes()).await.expect("get"), Some(&[8; 1000][..]));
+    });
+}
+
+#[test]
+fn largest_key_and_value_fit() {
+    run(async {
+        let store = open(128 << 20, 16).await;
+        let mut session = store.session();
+        let (key, value) = (vec![1; farside_kv::KEY_BYTES_MAX], vec![2; farside_kv::VALUE_BYTES_MAX]);
+        for _ in 0..8 {
+            session.put(&key, &value).await.expect("put");
+        }
+        assert_eq!(session.get(&key).await.expect("get"), Some(&value[..]));
+        let longer_key = vec![1; farside_kv::KEY_BYTES_MAX + 1];
+        assert!(session.put(&longer_key, b"").await.is_err());
+        let longer_value = vec![1; farside_kv::VALUE_BYTES_MAX + 1];
+        assert!(session.put(b"key", &longer_value).await.is_err());
+    });
+}
