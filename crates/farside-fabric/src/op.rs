@@ -4,6 +4,9 @@
 //! registered buffer that the operation's verbs work on, so that the way of a request allocates
 //! nothing.
 
+use core::cell::Cell;
+use std::rc::Rc;
+
 use crate::addr::RemoteAddr;
 use crate::batch::Batch;
 use crate::buffer::Buffer;
@@ -23,7 +26,7 @@ pub struct OpContext<E> {
     buffer: Buffer,
     deadline: Deadline,
     pipeline: Option<Pipeline>,
-    retries: u64,
+    retries: Rc<Cell<u64>>,
 }
 
 impl<E: Endpoint> OpContext<E> {
@@ -36,7 +39,7 @@ impl<E: Endpoint> OpContext<E> {
             buffer,
             deadline: Deadline::NEVER,
             pipeline: None,
-            retries: 0,
+            retries: Rc::default(),
         }
     }
 
@@ -69,13 +72,19 @@ impl<E: Endpoint> OpContext<E> {
     /// Counts one retry: another client was quicker and part of the work is done again.
     #[inline]
     pub fn count_retry(&mut self) {
-        self.retries += 1;
+        self.retries.set(self.retries.get() + 1);
     }
 
     /// How many retries the operations of this context have made so far.
     #[must_use]
     pub fn retries(&self) -> u64 {
-        self.retries
+        self.retries.get()
+    }
+
+    /// The count of retries, to be watched while an operation is under way.
+    #[must_use]
+    pub fn retry_meter(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.retries)
     }
 
     /// The buffer.

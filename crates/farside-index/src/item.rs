@@ -15,7 +15,7 @@
 //! Both are written before they are linked and never changed afterwards, so a reader cannot see
 //! half of one.
 
-use farside_sync::{Pointer, SizeHint};
+use farside_sync::Pointer;
 
 /// The longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -184,12 +184,6 @@ pub fn decode_bucket(bytes: &[u8]) -> impl Iterator<Item = Entry> + '_ {
             pointer: Pointer::from_word(word(pointer)),
         }
     })
-}
-
-/// The hint for a pointer to an item of this size; a bucket's is always [`SizeHint::Other`].
-#[must_use]
-pub fn item_hint(bytes: u64) -> SizeHint {
-    SizeHint::for_bytes(bytes)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::IndexError;
 use crate::item::{
-    self, Entry, HEADER_BYTES, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket,
+    Entry, HEADER_BYTES, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket,
 };
 
 /// The root of the array on each node.
@@ -237,8 +237,13 @@ impl<E: Endpoint> PointerArray<E> {
     ) -> Result<Option<Found>, IndexError> {
         let hash = self.hash(key);
         let entries = decode_bucket(&cx.buffer()[..bucket.block_bytes() as usize]);
-        let candidates: Vec<Entry> = entries.filter(|entry| entry.hash == hash).collect();
-        for entry in candidates {
+        // Different keys of one hash are rarer than failing memory, but nothing forbids them.
+        let mut candidates = entries.filter(|entry| entry.hash == hash);
+        let Some(first) = candidates.next() else {
+            return Ok(None);
+        };
+        let others: Vec<Entry> = candidates.collect();
+        for entry in core::iter::once(first).chain(others) {
             let header = self.read_item(cx, addr, entry.pointer).await?;
             let item = header.item(cx.buffer());
             if item.key == key {
@@ -272,7 +277,8 @@ impl<E: Endpoint> PointerArray<E> {
         };
         let whole = header.block_bytes();
         if whole > u64::from(first) {
-            if pointer.hint != SizeHint::Other || whole > u64::from(self.readable_up_to(pointer.block, whole)) {
+            let is_open = matches!(pointer.hint, SizeHint::Large | SizeHint::Bucket);
+            if !is_open || whole > u64::from(self.readable_up_to(pointer.block, whole)) {
                 return Err(damaged);
             }
             cx.reserve(whole as usize);
@@ -550,7 +556,7 @@ impl<E: Endpoint> PointerArray<E> {
                 cx.reserve(bytes as usize);
                 encode_bucket(entries, cx.buffer_mut());
                 cx.write(Slice::first(bytes as u32), block).await?;
-                Pointer::new(block, SizeHint::Other, version)
+                Pointer::new(block, SizeHint::Bucket, version)
             }
         };
         if let Publish::Lost { .. } = self.scheme.publish(cx, slot.addr, slot.pointer, new).await? {
@@ -583,7 +589,7 @@ impl<E: Endpoint> PointerArray<E> {
             self.pool.retire(block, Some(bytes));
             return Err(error.into());
         }
-        Ok(Some(Pointer::new(block, item::item_hint(bytes), version)))
+        Ok(Some(Pointer::new(block, SizeHint::for_item(bytes), version)))
     }
 
     /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the
@@ -702,7 +708,7 @@ pub async fn walk<E: Endpoint, P>(
                 }
                 visit(pointer.block);
                 items += 1;
-                if pointer.hint == SizeHint::Other {
+                if pointer.hint == SizeHint::Bucket {
                     items += walk_block(cx, geometry, slot, pointer, visit).await?;
                 }
             }
@@ -731,7 +737,6 @@ async fn walk_block<E: Endpoint>(
     }
     let bytes = cx.read(pointer.block, Slice::first(HEADER_BYTES as u32)).await?;
     match Header::decode(bytes) {
-        Some(Header::Item { .. }) => Ok(0),
         Some(header @ Header::Bucket { entries }) if pointer.block.offset() + header.block_bytes() <= end => {
             cx.reserve(header.block_bytes() as usize);
             let bytes = cx

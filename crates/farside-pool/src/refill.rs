@@ -182,8 +182,7 @@ impl<E: Endpoint> Pool<E> {
             }
         }
         let blocks = geometry.blocks_per_chunk(class);
-        let mut home = BlockMap::new(blocks);
-        (0..blocks).for_each(|block| assert!(home.insert(block), "each block once"));
+        let home = BlockMap::full(blocks);
         self.shared
             .heap
             .borrow_mut()

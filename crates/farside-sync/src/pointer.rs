@@ -23,25 +23,24 @@ const _: () = assert!(VERSION_AT + 8 == 64 && OFFSET_BITS + UNIT_LOG == farside_
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum SizeHint {
-    /// The block has at most 64 bytes.
+    /// An item of at most 64 bytes.
     Line = 0,
-    /// At most 256.
+    /// An item of at most 256 bytes.
     Small = 1,
-    /// At most 1024.
-    Medium = 2,
-    /// More than that, or a block of another kind than an item: its first bytes tell.
-    Other = 3,
+    /// A larger item: its first bytes tell how large.
+    Large = 2,
+    /// Not an item but a bucket of them: its first bytes tell of how many.
+    Bucket = 3,
 }
 
 impl SizeHint {
-    /// The hint for a block with `bytes` bytes in use.
+    /// The hint for an item of `bytes` bytes.
     #[must_use]
-    pub const fn for_bytes(bytes: u64) -> Self {
+    pub const fn for_item(bytes: u64) -> Self {
         match bytes {
             0..=64 => Self::Line,
             65..=256 => Self::Small,
-            257..=1024 => Self::Medium,
-            _ => Self::Other,
+            _ => Self::Large,
         }
     }
 
@@ -49,9 +48,9 @@ impl SizeHint {
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
-            Self::Line => 64,
+            Self::Line | Self::Bucket => 64,
             Self::Small => 256,
-            Self::Medium | Self::Other => 1024,
+            Self::Large => 1024,
         }
     }
 
@@ -59,8 +58,8 @@ impl SizeHint {
         match bits & 3 {
             0 => Self::Line,
             1 => Self::Small,
-            2 => Self::Medium,
-            _ => Self::Other,
+            2 => Self::Large,
+            _ => Self::Bucket,
         }
     }
 }
@@ -137,8 +136,8 @@ mod tests {
         }
 
         #[test]
-        fn hints_cover_their_blocks(bytes in 0_u64..=1024) {
-            prop_assert!(u64::from(SizeHint::for_bytes(bytes).bytes()) >= bytes);
+        fn hints_cover_small_items(bytes in 0_u64..=1024) {
+            prop_assert!(u64::from(SizeHint::for_item(bytes).bytes()) >= bytes);
         }
     }
 }

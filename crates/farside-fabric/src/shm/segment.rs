@@ -147,7 +147,9 @@ impl Segment {
         }
     }
 
-    /// A segment without a file, which ends with this process.
+    /// A segment without a file, which ends with this process. Its memory is private to the process,
+    /// since only such memory gets huge pages without a word from the administrator; a file on tmpfs
+    /// gets them where it is mounted with `huge=advise` or more.
     ///
     /// # Errors
     /// If the system has not that much memory to give.
@@ -169,7 +171,15 @@ impl Segment {
             .set_len(geometry.total_bytes)
             .map_err(|error| source.io("extend", error))?;
         source.fill(geometry)?;
-        source.map()
+        let mut segment = source.map()?;
+        let memory = Region::anonymous(memory_bytes).map_err(|source| SegmentError::Io {
+            path: path.to_path_buf(),
+            action: "map",
+            source,
+        })?;
+        let shared = Arc::get_mut(&mut segment.shared).expect("nobody else has seen the segment yet");
+        shared.region = memory;
+        Ok(segment)
     }
 
     /// The remote-addressable memory: offset 0 of the node is its first byte.
