@@ -6,15 +6,13 @@
 
 use core::cell::RefCell;
 use core::future::Future;
-use core::hash::{BuildHasher, Hasher};
 use core::time::Duration;
-use std::hash::RandomState;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clock::Deadline;
 
@@ -30,17 +28,13 @@ impl HostClock {
     #[inline]
     #[must_use]
     pub fn now_ns(self) -> u64 {
-        let now = clock_gettime(ClockId::Monotonic);
-        // The monotonic clock is never negative.
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        in_ns(clock_gettime(ClockId::Monotonic))
     }
 
     /// Milliseconds since the Unix epoch.
     #[must_use]
     pub fn unix_ms(self) -> u64 {
-        #[expect(clippy::disallowed_methods, reason = "the real backends are where real time enters")]
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        since_epoch.map_or(0, |duration| duration.as_millis() as u64)
+        in_ns(clock_gettime(ClockId::Realtime)) / 1_000_000
     }
 
     /// Waits. Other tasks of the thread run meanwhile.
@@ -53,6 +47,8 @@ impl HostClock {
         }
         // A back-off of microseconds: a timer would make it a thousand times longer.
         while self.now_ns() < end {
+            // Whoever we wait for may need this core.
+            std::thread::yield_now();
             tokio::task::yield_now().await;
         }
     }
@@ -80,7 +76,7 @@ impl HostRandom {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            generator: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(entropy())),
+            generator: RefCell::new(Xoshiro256PlusPlus::from_seed(entropy())),
         }
     }
 
@@ -96,12 +92,19 @@ impl Default for HostRandom {
     }
 }
 
-/// A word from the system's entropy, by way of the seed that the standard library draws for its
-/// hash maps.
-fn entropy() -> u64 {
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(HostClock.now_ns());
-    hasher.finish()
+/// Bytes of true chance, from the operating system; at most 256.
+#[must_use]
+pub fn entropy<const BYTES: usize>() -> [u8; BYTES] {
+    const { assert!(BYTES <= 256, "longer requests may be interrupted (getrandom(2))") };
+    let mut bytes = [0; BYTES];
+    let count = getrandom(&mut bytes[..], GetRandomFlags::empty());
+    assert_eq!(count, Ok(BYTES), "the system gives a few random bytes");
+    bytes
+}
+
+/// The clocks that are read are never negative.
+fn in_ns(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Runs `task` beside the caller, on the same thread.

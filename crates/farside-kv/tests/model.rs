@@ -51,14 +51,20 @@ fn operations() -> impl Strategy<Value = Operation> {
 }
 
 fn run<T>(body: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
 async fn open(memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
     let segment = Segment::anonymous(memory_bytes).expect("memory");
     let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
-    let config = StoreConfig { slots: Some(slots), ..StoreConfig::default() };
+    let config = StoreConfig {
+        slots: Some(slots),
+        ..StoreConfig::default()
+    };
     Store::open(endpoint, config).await.expect("a store")
 }
 
@@ -120,14 +126,23 @@ fn expired_keys_are_absent() {
     run(async {
         let store = open(16 << 20, 1).await;
         let mut session = store.session();
-        let past = SetOptions { expiry: Expiry::AtMs(1), ..SetOptions::default() };
+        let past = SetOptions {
+            expiry: Expiry::AtMs(1),
+            ..SetOptions::default()
+        };
         session.set(b"gone", b"x", past).await.expect("set");
         assert_eq!(session.get(b"gone").await.expect("get"), None);
         assert!(!session.delete(b"gone").await.expect("delete"));
-        let future = SetOptions { expiry: Expiry::AtMs(u64::MAX), ..SetOptions::default() };
+        let future = SetOptions {
+            expiry: Expiry::AtMs(u64::MAX),
+            ..SetOptions::default()
+        };
         session.set(b"there", b"x", future).await.expect("set");
         assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(u64::MAX));
-        let keep = SetOptions { expiry: Expiry::Keep, ..SetOptions::default() };
+        let keep = SetOptions {
+            expiry: Expiry::Keep,
+            ..SetOptions::default()
+        };
         session.set(b"there", b"y", keep).await.expect("set");
         assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(u64::MAX));
         session.put(b"there", b"z").await.expect("put");
@@ -149,19 +164,36 @@ fn full_memory_is_an_error_and_overwrites_go_on() {
             }
         };
         assert!(error.is_out_of_memory(), "{error}");
-        assert!(stored > 5000, "most of the memory can be used, but only {stored} items fit");
+        assert!(
+            stored > 5000,
+            "most of the memory can be used, but only {stored} items fit"
+        );
         for key in 0..stored {
             let value = [8; 1000];
-            session.put(&key.to_le_bytes(), &value).await.expect("overwriting in full memory");
+            session
+                .put(&key.to_le_bytes(), &value)
+                .await
+                .expect("overwriting in full memory");
         }
         for key in (0..stored).step_by(2) {
-            assert!(session.delete(&key.to_le_bytes()).await.expect("deleting in full memory"));
+            assert!(
+                session
+                    .delete(&key.to_le_bytes())
+                    .await
+                    .expect("deleting in full memory")
+            );
         }
         for key in (0..stored).step_by(2) {
-            session.put(&key.to_le_bytes(), &value).await.expect("the deleted memory is there again");
+            session
+                .put(&key.to_le_bytes(), &value)
+                .await
+                .expect("the deleted memory is there again");
         }
         assert_eq!(session.count().await.expect("count"), u64::from(stored));
-        assert_eq!(session.get(&1_u32.to_le_bytes()).await.expect("get"), Some(&[8; 1000][..]));
+        assert_eq!(
+            session.get(&1_u32.to_le_bytes()).await.expect("get"),
+            Some(&[8; 1000][..])
+        );
     });
 }
 

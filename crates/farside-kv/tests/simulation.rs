@@ -42,8 +42,15 @@ struct World {
 const CONFIG: StoreConfig = StoreConfig {
     scheme: farside_sync::Scheme::Optimistic,
     slots: Some(96),
-    format: FormatOptions { clients_max: 24, chunk_bytes: Some(16 << 10), take_over: false },
-    pool: PoolOptions { tick_ns: 20_000, lease_ns: 300_000 },
+    format: FormatOptions {
+        clients_max: 24,
+        chunk_bytes: Some(16 << 10),
+        take_over: false,
+    },
+    pool: PoolOptions {
+        tick_ns: 20_000,
+        lease_ns: 300_000,
+    },
     timeout_ns: Some(5_000_000),
 };
 
@@ -60,7 +67,9 @@ fn value(endpoint: &Endpoint, key: &[u8]) -> Vec<u8> {
 
 /// A value that was written for `key` starts with it and goes on with one byte repeated.
 fn assert_whole(key: &[u8], value: &[u8]) {
-    let rest = value.strip_prefix(key).unwrap_or_else(|| panic!("{key:?} holds another key's value"));
+    let rest = value
+        .strip_prefix(key)
+        .unwrap_or_else(|| panic!("{key:?} holds another key's value"));
     assert!(rest.iter().all(|byte| byte == &rest[0]), "{key:?} holds a torn value");
 }
 
@@ -79,7 +88,11 @@ async fn work(endpoint: Endpoint, writer: u8, world: Rc<World>) {
                 }
                 if is_private {
                     let fates = world.fates.borrow();
-                    assert_eq!(found, fates.get(&key).and_then(|fate| fate.acknowledged.clone()), "own key {key:?}");
+                    assert_eq!(
+                        found,
+                        fates.get(&key).and_then(|fate| fate.acknowledged.clone()),
+                        "own key {key:?}"
+                    );
                 }
             }
             choice => {
@@ -92,7 +105,10 @@ async fn work(endpoint: Endpoint, writer: u8, world: Rc<World>) {
                     None => drop(session.delete(&key).await.expect("delete")),
                 }
                 if is_private {
-                    let fate = Fate { acknowledged: new, pending: None };
+                    let fate = Fate {
+                        acknowledged: new,
+                        pending: None,
+                    };
                     world.fates.borrow_mut().insert(key, fate);
                 }
             }
@@ -105,7 +121,11 @@ async fn work(endpoint: Endpoint, writer: u8, world: Rc<World>) {
 
 /// Runs one seed; returns the trace hash and how many operations and crashes there were.
 fn run(seed: u64) -> (u64, u64, u64) {
-    let sim = Sim::new(SimOptions { seed, tear_bytes: if seed % 2 == 0 { 64 } else { 8 }, ..SimOptions::default() });
+    let sim = Sim::new(SimOptions {
+        seed,
+        tear_bytes: if seed % 2 == 0 { 64 } else { 8 },
+        ..SimOptions::default()
+    });
     for _ in 0..=seed % 3 / 2 {
         let _ = sim.add_memory_node(8 << 20);
     }
@@ -135,7 +155,11 @@ fn run(seed: u64) -> (u64, u64, u64) {
     let deadline = sim.now_ns() + 200_000_000;
     while world.running.get() > 0 {
         sim.run_until(sim.now_ns() + 100_000);
-        assert!(sim.now_ns() < deadline, "{} clients do not come to an end", world.running.get());
+        assert!(
+            sim.now_ns() < deadline,
+            "{} clients do not come to an end",
+            world.running.get()
+        );
     }
 
     let endpoint = sim.endpoint(sim.add_compute_node());
@@ -149,7 +173,11 @@ fn run(seed: u64) -> (u64, u64, u64) {
         for (key, fate) in last.fates.borrow().iter() {
             let found = session.get(key).await.expect("get").map(<[u8]>::to_vec);
             let is_known = found == fate.acknowledged || fate.pending.as_ref() == Some(&found);
-            assert!(is_known, "key {key:?} was lost: found {:?} bytes", found.map(|value| value.len()));
+            assert!(
+                is_known,
+                "key {key:?} was lost: found {:?} bytes",
+                found.map(|value| value.len())
+            );
         }
         store.close().await.expect("close");
     });
@@ -158,7 +186,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await.expect("a pool");
         let mut blocks = Vec::new();
-        pointer_array::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block)).await.expect("a walk");
+        pointer_array::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
+            .await
+            .expect("a walk");
         let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
         assert_eq!(account.faults, [""; 0], "{account:?}");
         assert_eq!((account.clients_live, account.clients_dead), (0, 0), "{account:?}");
@@ -168,7 +198,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
 }
 
 fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+    std::env::var(name)
+        .ok()
+        .map_or(default, |text| text.parse().expect("a number"))
 }
 
 #[test]
@@ -190,6 +222,39 @@ fn crashes_lose_nothing() {
     }
     println!("{operations} operations, {crashes} crashes");
     assert!(operations > 0 && crashes > 0);
+}
+
+#[test]
+fn footprint_of_updates_is_flat() {
+    let sim = Sim::new(SimOptions::default());
+    let node = sim.add_memory_node(2 << 20);
+    for writer in 0..4 {
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        endpoint.clone().spawn(async move {
+            let store = Store::open(endpoint.clone(), CONFIG).await.expect("a store");
+            let mut session = store.session();
+            loop {
+                let key = [endpoint.random_below(40) as u8];
+                let value = vec![writer; 20 + endpoint.random_below(100) as usize];
+                session.put(&key, &value).await.expect("put");
+            }
+        });
+    }
+    let auditor = sim.endpoint(sim.add_compute_node());
+    let chunks_used = |until_ns: u64| {
+        sim.run_until(until_ns);
+        let mut cx = OpContext::new(auditor.clone());
+        sim.block_on(async move {
+            let geometry = open(&mut cx).await.expect("a pool");
+            account(&mut cx, &geometry, &[]).await.expect("an account").chunks_used
+        })
+    };
+    let after_a_while = chunks_used(20_000_000);
+    let updates = sim.statistics(node).atomics();
+    let much_later = chunks_used(100_000_000);
+    assert_eq!(much_later, after_a_while, "chunks in use");
+    // Each update takes a block of 64 bytes or more: without reuse they would not have fitted.
+    assert!((sim.statistics(node).atomics() - updates) * 64 > 2 << 20);
 }
 
 #[test]

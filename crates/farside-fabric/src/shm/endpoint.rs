@@ -4,14 +4,8 @@
 //! complete at once: no allocation, no suspension; what is left of the fabric is a bounds check, a
 //! look at the state word (a line that nobody writes) and a count.
 
-use core::cell::RefCell;
 use std::rc::Rc;
 
-use rand_core::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-
-use super::clock;
-use super::entropy;
 use super::error::SegmentError;
 use super::registration::Registration;
 use super::segment::{Segment, is_closed};
@@ -24,6 +18,7 @@ use crate::clock::{Clock, Deadline};
 use crate::counters::Counters;
 use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
+use crate::host::{self, HostClock, HostRandom};
 use crate::message::{EndpointId, Message, Messages, Received};
 use crate::region::Region;
 use crate::rng::Random;
@@ -63,14 +58,12 @@ impl Fabric {
             .iter()
             .map(|segment| Registration::claim(segment, Kind::Mapped, Some(home.id())))
             .collect();
-        let mut seed = [0; 32];
-        entropy::fill(&mut seed);
         Ok(Endpoint {
             shared: Rc::new(Shared {
                 nodes: self.segments.iter().map(Node::new).collect(),
                 capabilities: Region::capabilities(),
                 counters: Counters::default(),
-                random: RefCell::new(Xoshiro256PlusPlus::from_seed(seed)),
+                random: HostRandom::new(),
                 others: others?,
                 home,
             }),
@@ -91,7 +84,7 @@ struct Shared {
     nodes: Vec<Node>,
     capabilities: Capabilities,
     counters: Counters,
-    random: RefCell<Xoshiro256PlusPlus>,
+    random: HostRandom,
     home: Registration,
     others: Vec<Registration>,
 }
@@ -242,22 +235,22 @@ impl Fencing for Endpoint {
 impl Clock for Endpoint {
     #[inline]
     fn now_ns(&self) -> u64 {
-        clock::now_ns()
+        HostClock.now_ns()
     }
 
     fn unix_ms(&self) -> u64 {
-        clock::unix_ms()
+        HostClock.unix_ms()
     }
 
     async fn sleep(&self, duration_ns: u64) {
-        clock::sleep(duration_ns).await;
+        HostClock.sleep(duration_ns).await;
     }
 }
 
 impl Random for Endpoint {
     #[inline]
     fn random(&self) -> u64 {
-        self.shared.random.borrow_mut().next_u64()
+        self.shared.random.random()
     }
 }
 
@@ -267,7 +260,6 @@ impl Spawn for Endpoint {
     /// # Panics
     /// Outside a tokio `LocalSet` or `LocalRuntime`.
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        #[expect(clippy::disallowed_methods, reason = "this is the spawn of real endpoints")]
-        tokio::task::spawn_local(task);
+        host::spawn_local(task);
     }
 }

@@ -12,10 +12,8 @@
 //! process's number and start time, and undone or skipped by whoever meets it next. One machine and
 //! one process number namespace, that is: a process in another container is never taken for dead.
 
-pub mod clock;
 mod connected;
 mod endpoint;
-mod entropy;
 mod error;
 mod futex;
 mod header;

@@ -7,7 +7,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Poll;
 use core::time::Duration;
 
-use super::clock;
 use super::error::SegmentError;
 use super::mailbox::{Taken, tag};
 use super::process::ProcessIdentity;
@@ -18,6 +17,7 @@ use crate::addr::NodeId;
 use crate::clock::Deadline;
 use crate::endpoint::Fence;
 use crate::error::FabricError;
+use crate::host::HostClock;
 use crate::message::{EndpointId, Message, Received};
 
 /// How often an empty mailbox is looked into before the task sleeps: about two microseconds, what a
@@ -111,16 +111,16 @@ impl Registration {
             if let Taken::Message(received) = taken {
                 return Ok(received);
             }
-            if clock::now_ns() >= deadline.0 {
+            if HostClock.now_ns() >= deadline.0 {
                 return Err(FabricError::NoMessage);
             }
             if taken == Taken::Unfinished {
-                clock::sleep(UNFINISHED_PAUSE_NS).await;
+                HostClock.sleep(UNFINISHED_PAUSE_NS).await;
                 continue;
             }
             match self.segment.shared.waiter() {
                 Some(waiter) => self.await_mail(waiter, deadline).await,
-                None => clock::sleep(POLL_INTERVAL_NS).await,
+                None => HostClock.sleep(POLL_INTERVAL_NS).await,
             }
         }
     }
@@ -153,7 +153,7 @@ impl Registration {
         if deadline == Deadline::NEVER {
             return mail.await;
         }
-        let remaining = Duration::from_nanos(deadline.0.saturating_sub(clock::now_ns()));
+        let remaining = Duration::from_nanos(deadline.0.saturating_sub(HostClock.now_ns()));
         #[expect(
             clippy::disallowed_methods,
             reason = "this is where the deadline of a receive is kept"
@@ -209,10 +209,10 @@ impl Segment {
         // Who executes a verb first says so and then looks whether it was fenced; we did it the other
         // way round, so one of us sees the other.
         while entry.busy().load(Ordering::SeqCst) != 0 && entry.id() == Some(peer) && !entry.owner_is_gone() {
-            if clock::now_ns() >= deadline.0 {
+            if HostClock.now_ns() >= deadline.0 {
                 return Err(FabricError::DeadlineExceeded { node });
             }
-            clock::sleep(UNFINISHED_PAUSE_NS).await;
+            HostClock.sleep(UNFINISHED_PAUSE_NS).await;
         }
         Ok(Fence::CutOff)
     }

@@ -26,11 +26,11 @@ use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::entropy;
 use super::error::SegmentError;
 use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT, STATE_AT, STATE_CLOSED, STATE_OPEN};
 use super::table::Table;
 use super::waiter::Waiter;
+use crate::host::entropy;
 use crate::region::{Region, advise_huge_pages};
 
 /// How many endpoints a segment has room for unless told otherwise.
@@ -440,9 +440,7 @@ impl Source<'_> {
 
     /// Writes the header, the magic last. The endpoint table is right as it is: all zero.
     fn fill(&self, geometry: Geometry) -> Result<(), SegmentError> {
-        let mut id = [0; 16];
-        entropy::fill(&mut id);
-        let header = Header::new(geometry, u128::from_le_bytes(id));
+        let header = Header::new(geometry, u128::from_le_bytes(entropy()));
         let control = Region::new(self.map_bytes(HEADER_BYTES)?, 0, HEADER_BYTES);
         let skip = size_of_val(&header.magic);
         control.write(MAGIC_AT + skip as u64, &header.as_bytes()[skip..]);
