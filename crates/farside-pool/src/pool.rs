@@ -40,6 +40,9 @@ impl Default for PoolOptions {
     }
 }
 
+/// For how many leases a client that leaves waits for what it must finish first.
+const PATIENCE_LEASES: u64 = 5;
+
 /// What a block is for: it decides how deep [`Pool::restock`] may dig.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
@@ -231,7 +234,10 @@ impl<E: Endpoint> Pool<E> {
     /// What the fabric reports; the others clean up then.
     pub async fn leave(self) -> Result<(), PoolError> {
         let mut cx = OpContext::new(self.shared.endpoint.clone());
-        let patience = self.shared.endpoint.deadline_in(2 * self.shared.options.lease_ns);
+        let patience = self
+            .shared
+            .endpoint
+            .deadline_in(PATIENCE_LEASES * self.shared.options.lease_ns);
         // Chunks in which blocks of a dead client may be are searched before they are given up. A
         // later death finds this client not parked, and waits until it has left.
         let must_wait = || {
@@ -246,6 +252,12 @@ impl<E: Endpoint> Pool<E> {
                 self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
             }
         }
+        // A search that has not come to an end in time stops at its next step: whoever is declared
+        // dead must not take anything over any more.
+        *self.shared.ended.borrow_mut() = Some(PoolError::LeaseLost);
+        while self.shared.recovering.get() {
+            self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
+        }
         self.shared.heap.borrow_mut().set_homing(true);
         let _ticking = self.shared.ticking.lock().await;
         self.flush_outbox(&mut cx).await?;
@@ -253,7 +265,6 @@ impl<E: Endpoint> Pool<E> {
         for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
             self.disown(&mut cx, id).await?;
         }
-        *self.shared.ended.borrow_mut() = Some(PoolError::LeaseLost);
         let (entry, live) = client::owner_state(self.shared.owner, Liveness::Live);
         if self.limbo_count() == 0 && self.shared.leaving.get() {
             let (_, free) = client::owner_state(self.shared.owner, Liveness::Free);

@@ -69,7 +69,7 @@ impl<E: Endpoint> Pool<E> {
         cx: &mut OpContext<E>,
         walk: impl AsyncFn(&mut OpContext<E>, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
     ) -> Result<Recovered, PoolError> {
-        if self.shared.leaving.get() {
+        if self.shared.leaving.get() || self.has_ended() {
             return Ok(Recovered::default());
         }
         self.shared.recovering.set(true);
