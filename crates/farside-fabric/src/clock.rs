@@ -18,7 +18,7 @@ pub trait Clock {
     /// clocks start at a fixed date.
     fn unix_ms(&self) -> u64;
 
-    /// Waits for `duration_ns` nanoseconds of this clock.
+    /// Waits for `duration_ns` nanoseconds of this clock; with 0, lets the other tasks run.
     async fn sleep(&self, duration_ns: u64);
 
     /// Charges `duration_ns` of computation to the client's core. Only simulated time needs to be

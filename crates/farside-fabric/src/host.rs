@@ -37,7 +37,7 @@ impl HostClock {
         in_ns(clock_gettime(ClockId::Realtime)) / 1_000_000
     }
 
-    /// Waits. Other tasks of the thread run meanwhile.
+    /// Waits. Other tasks of the thread run meanwhile, even if there is no time to wait.
     pub async fn sleep(self, duration_ns: u64) {
         let end = self.now_ns().saturating_add(duration_ns);
         let duration = Duration::from_nanos(duration_ns);
@@ -46,10 +46,13 @@ impl HostClock {
             tokio::time::sleep(duration).await;
         }
         // A back-off of microseconds: a timer would make it a thousand times longer.
-        while self.now_ns() < end {
+        loop {
+            tokio::task::yield_now().await;
+            if self.now_ns() >= end {
+                return;
+            }
             // Whoever we wait for may need this core.
             std::thread::yield_now();
-            tokio::task::yield_now().await;
         }
     }
 

@@ -619,6 +619,7 @@ impl<E: Endpoint> PointerArray<E> {
         let mut count = 0;
         for (node, root) in self.roots.iter().enumerate() {
             for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
+                let_others_run(cx, first).await;
                 let slots = read_slots(cx, node, root, first).await?;
                 for (addr, _) in slots.into_iter().filter(|(_, pointer)| !pointer.is_null()) {
                     count += self.clear_slot(cx, addr).await?;
@@ -667,6 +668,14 @@ async fn open_roots<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -
         roots.push(root.ok_or(IndexError::Missing { index: "pointer array" })?);
     }
     Ok(roots)
+}
+
+/// Over mapped memory nothing waits, so a walk would keep the thread's other tasks from running.
+async fn let_others_run<E: Endpoint>(cx: &OpContext<E>, slot: u64) {
+    const SLOTS_BETWEEN: u64 = 64 * SLOTS_AT_ONCE;
+    if slot.is_multiple_of(SLOTS_BETWEEN) {
+        cx.endpoint().sleep(0).await;
+    }
 }
 
 async fn read_slots<E: Endpoint>(
