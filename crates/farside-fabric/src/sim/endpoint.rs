@@ -184,21 +184,32 @@ impl Verbs for Endpoint {
     }
 
     #[inline]
-    async fn execute(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
-        let (flight, uses_buffer) = {
-            let mut world = self.handle.shared.world();
-            world.check(&verb)?;
-            let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
-            self.handle.counters.count_doorbell();
-            self.count(&verb);
-            let lead = world.prepare_verb(self.handle.client, &verb);
-            let flight = self.flight(lead);
-            world.post(lead, memory, deadline);
-            (flight, uses_buffer)
-        };
-        let mut flight = flight;
-        Pin::new(&mut flight).await;
-        land(flight, uses_buffer.then_some(buffer), None)
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn moves its arguments at the first poll; a copy of the verb just written stalls the core"
+    )]
+    fn execute(
+        &self,
+        verb: Verb,
+        buffer: &mut Buffer,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<u128, FabricError>> {
+        async move {
+            let (flight, uses_buffer) = {
+                let mut world = self.handle.shared.world();
+                world.check(&verb)?;
+                let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
+                self.handle.counters.count_doorbell();
+                self.count(&verb);
+                let lead = world.prepare_verb(self.handle.client, &verb);
+                let flight = self.flight(lead);
+                world.post(lead, memory, deadline);
+                (flight, uses_buffer)
+            };
+            let mut flight = flight;
+            Pin::new(&mut flight).await;
+            land(flight, uses_buffer.then_some(buffer), None)
+        }
     }
 
     async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {

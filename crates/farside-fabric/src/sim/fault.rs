@@ -198,13 +198,10 @@ impl World {
     /// The node executes nothing more of a client, not even what it has begun.
     pub(super) fn cut_off(&mut self, peer: u32, node: u16) {
         self.nodes[node as usize].fenced.insert(peer);
-        let id = NodeId::new(node);
-        for index in self.nodes[node as usize].transfers.clone() {
-            if self.operations[index].client == peer {
-                self.cut_transfer(index);
-                self.operations[index].error = Some(FabricError::Fenced { node: id });
-            }
-        }
+        let error = FabricError::Fenced {
+            node: NodeId::new(node),
+        };
+        self.interrupt(self.nodes[node as usize].nic, Some(peer), error);
     }
 
     fn crash_node_now(&mut self, id: NodeId) {
@@ -215,11 +212,8 @@ impl World {
         node.is_alive = false;
         node.incarnation += 1;
         let nic = node.nic;
-        for index in node.transfers.clone() {
-            self.cut_transfer(index);
-            self.operations[index].error = Some(FabricError::NodeGone { node: id });
-        }
         self.drain_units(nic, id);
+        self.interrupt(nic, None, FabricError::NodeGone { node: id });
         self.record_fault(0, id.index() as u64, 2);
     }
 

@@ -41,12 +41,19 @@ impl Port {
         }
     }
 
+    /// At least a nanosecond, the step of events: so of two messages that a port delays, the second is
+    /// always the later one, and a queue pair keeps its order.
+    #[inline]
+    fn duration_ps(&self, bytes: u64) -> u64 {
+        (bytes * self.picoseconds_per_byte).max(1000)
+    }
+
     /// Sends a message that is ready at `ready_ns`; returns when its last byte has left. Callers
     /// come in the order of `ready_ns`.
     #[inline]
     pub(super) fn transmit(&mut self, ready_ns: u64, bytes: u64) -> u64 {
         let start = self.busy_until_ps.max(ready_ns * 1000);
-        self.busy_until_ps = start + bytes * self.picoseconds_per_byte;
+        self.busy_until_ps = start + self.duration_ps(bytes);
         self.busy_until_ps.div_ceil(1000)
     }
 
@@ -54,7 +61,7 @@ impl Port {
     /// from later messages and waits for none.
     #[inline]
     pub(super) fn acknowledge(&mut self, ready_ns: u64, bytes: u64) -> u64 {
-        let duration = bytes * self.picoseconds_per_byte;
+        let duration = self.duration_ps(bytes);
         self.busy_until_ps = self.busy_until_ps.max(ready_ns * 1000) + duration;
         (ready_ns * 1000 + duration).div_ceil(1000)
     }
@@ -63,7 +70,7 @@ impl Port {
     /// when it is.
     #[inline]
     pub(super) fn receive(&mut self, due_ns: u64, bytes: u64) -> u64 {
-        let duration = bytes * self.picoseconds_per_byte;
+        let duration = self.duration_ps(bytes);
         let start = self.busy_until_ps.max((due_ns * 1000).saturating_sub(duration));
         self.busy_until_ps = start + duration;
         self.busy_until_ps.div_ceil(1000)

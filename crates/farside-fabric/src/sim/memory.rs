@@ -1,17 +1,17 @@
 //! The memory of a node, and how verbs touch it: line by line, at distinct instants.
 //!
-//! On the path: a unit that took up a READ or WRITE touches its lines here. One line is touched when
-//! the unit takes the verb up. Several are touched one after the other while the unit works on it,
-//! in an order that chance decides; so a READ may see half of a WRITE, whichever half.
+//! On the path: a unit that executes a READ or WRITE touches its lines here. One line is touched when
+//! the unit is done. Several are touched one after the other while the unit works on it, the last at
+//! the end, in an order that chance decides; so a READ may see half of a WRITE, whichever half.
 //!
 //! An event per line would make a tree's 1 KiB nodes sixteen times as expensive to simulate as a
 //! word. So lines are touched late: as long as nobody else touches the same bytes it makes no
-//! difference when, and one event at the last instant touches all of them. The first other verb
+//! difference when, and the end of the operation touches all of them. The first other verb
 //! that meets the bytes makes the transfer *contended*: what is due is touched first, and from then
 //! on each line has its event. (Whoever reads a [`Region`](crate::region::Region) directly in the
 //! middle of a WRITE may see lines missing that are due; they belong to a verb that is in flight.)
 //!
-//! Invariant: `transfers` holds exactly the operations on this node that have untouched pieces.
+//! Invariant: `transfers` holds exactly the operations of several lines that this node is executing.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -39,32 +39,30 @@ pub(super) struct MemoryNode {
 }
 
 impl World {
-    /// Begins a READ or WRITE; returns for how long its lines are touched.
+    /// Whether a verb touches memory at one instant.
     #[inline]
-    pub(super) fn begin_transfer(&mut self, index: u32, verb: &Verb) -> u64 {
+    pub(super) fn is_one_piece(&self, verb: &Verb) -> bool {
+        let (addr, bytes) = verb.target();
+        // Pieces are powers of two: no division for the verbs that are most frequent.
+        let inside = self.options.tear_bytes - 1;
+        bytes == 0 || (addr.offset() ^ (addr.offset() + bytes - 1)) & !inside == 0
+    }
+
+    /// Begins a READ or WRITE of several pieces; returns how long it occupies its unit.
+    pub(super) fn begin_transfer(&mut self, index: u32, verb: Verb) -> u64 {
         let (addr, bytes) = verb.target();
         let tear = self.options.tear_bytes;
         let offset = addr.offset();
-        let is_one_piece = bytes == 0 || offset / tear == (offset + bytes - 1) / tear;
-        if is_one_piece {
-            if self.operations[index].line_limit == 0 {
-                // Its client crashed before the first line.
-                self.operations[index].is_executed = true;
-            } else {
-                self.apply_word_verb(index, verb);
-            }
-            self.after_effect(index);
-            return 0;
-        }
+        let unit_ns = self.options.profile.unit_ns;
         let lines = (offset + bytes - 1) / 64 - offset / 64 + 1;
         let pieces = ((offset + bytes - 1) / tear - offset / tear + 1) as u32;
         // At most one line per nanosecond.
-        let span = self.options.profile.unit_ns.max(lines);
+        let span = unit_ns.max(lines);
         let first = self.random_below(u64::from(pieces)) as u32;
         let stride = self.random_stride(pieces);
         let phase = self.random_below(span);
         let limit = self.operations[index].line_limit.min(pieces);
-        let is_contended = self.meet(addr.node(), offset, bytes, is_write(verb));
+        let is_contended = self.meet(addr.node(), offset, bytes, is_write(&verb));
         let transfer = Transfer {
             start: self.now,
             span,
@@ -78,8 +76,7 @@ impl World {
         };
         self.operations[index].transfer = transfer;
         self.nodes[addr.node().index()].transfers.push(index);
-        self.queue.push(transfer.instant(pieces - 1), Event::Lines(index));
-        if is_contended && pieces > 1 {
+        if is_contended {
             self.queue.push(transfer.instant(0), Event::Lines(index));
         }
         span
@@ -96,24 +93,48 @@ impl World {
         1
     }
 
-    /// Executes a verb within one line: it takes effect now.
+    /// A verb takes effect: the whole of it, or what is left to touch.
     #[inline]
-    pub(super) fn apply_word_verb(&mut self, index: u32, verb: &Verb) {
+    pub(super) fn end_verb(&mut self, index: u32) {
+        let operation = &mut self.operations[index];
+        if operation.transfer.pieces != 0 {
+            let Work::Verb(verb) = operation.work else {
+                unreachable!("only verbs transfer lines")
+            };
+            self.touch_due(index, &verb);
+            self.end_transfer(index);
+        } else if operation.line_limit == 0 {
+            // Its client crashed before the first line.
+            operation.is_executed = true;
+        } else {
+            self.apply_piece(index);
+        }
+    }
+
+    /// Executes an atomic, or a verb within one line.
+    #[inline]
+    fn apply_piece(&mut self, index: u32) {
+        let operation = &self.operations[index];
+        let Work::Verb(verb) = &operation.work else {
+            unreachable!("the caller has looked")
+        };
         let (addr, bytes) = verb.target();
         let offset = addr.offset();
         if !self.nodes[addr.node().index()].transfers.is_empty() {
-            self.meet(addr.node(), offset, bytes, is_write(verb));
+            let writes = is_write(verb);
+            self.meet(addr.node(), offset, bytes, writes);
         }
-        let node = &self.nodes[addr.node().index()];
+        let region = &self.nodes[addr.node().index()].region;
         let operation = &mut self.operations[index];
         operation.is_executed = true;
-        let lead = operation.lead;
-        match *verb {
-            Verb::Read { .. } | Verb::Write { .. } => {
+        match operation.work {
+            Work::Verb(verb @ (Verb::Read { .. } | Verb::Write { .. })) => {
+                let lead = operation.lead;
                 let memory = self.operations[lead].memory.bytes_mut();
-                touch(&node.region, verb, memory, offset..offset + bytes);
+                touch(region, &verb, memory, offset..offset + bytes);
             }
-            _ => operation.result = node.region.execute(verb, &mut []),
+            Work::Verb(ref verb) => operation.result = region.execute(verb, &mut []),
+            _ => unreachable!("the caller has looked"),
         }
     }
 
@@ -136,6 +157,7 @@ impl World {
             let transfer = &mut self.operations[index].transfer;
             if !transfer.is_contended {
                 transfer.is_contended = true;
+                // The last piece is touched when the operation ends.
                 if transfer.touched + 1 < transfer.pieces {
                     let due = transfer.instant(transfer.touched);
                     self.queue.push(due, Event::Lines(index));
@@ -189,17 +211,13 @@ impl World {
         let was_touched = transfer.touched;
         self.touch_due(index, &verb);
         let transfer = &self.operations[index].transfer;
-        if transfer.touched == transfer.pieces {
-            self.end_transfer(index);
-            self.after_effect(index);
-        } else if transfer.touched + 1 < transfer.pieces && transfer.touched > was_touched {
-            // The last piece has had its event from the start.
+        if transfer.touched + 1 < transfer.pieces && transfer.touched > was_touched {
             self.queue.push(transfer.instant(transfer.touched), Event::Lines(index));
         }
     }
 
     /// Removes a transfer that is complete or cut short.
-    pub(super) fn end_transfer(&mut self, index: u32) {
+    fn end_transfer(&mut self, index: u32) {
         let operation = &mut self.operations[index];
         operation.transfer.pieces = 0;
         operation.is_executed = true;

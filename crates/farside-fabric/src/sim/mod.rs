@@ -25,6 +25,7 @@
 //! over the `link`s to a `nic`, and on to `memory` or a `mailbox`, until its `deadline`; `fault`
 //! breaks things; `trace` and `statistics` say what happened; `profile` says what it costs.
 
+mod address_lock;
 mod client;
 mod deadline;
 mod endpoint;
@@ -35,6 +36,7 @@ mod mailbox;
 mod memory;
 mod nic;
 mod operation;
+mod operation_queue;
 mod profile;
 mod queue;
 mod scheduler;

@@ -1,19 +1,32 @@
-//! A NIC: processing units that work through their queues, and the locks of atomics.
+//! A NIC: processing units that work through their queues.
 //!
 //! On the path: steps 3 to 4 of a verb. This is where one-sided protocols collapse: an atomic whose
-//! address is locked blocks its unit, and with it everything queued behind, such as the release that
+//! address is locked blocks its unit, and with it what is queued behind, such as the release that
 //! would end the contention.
 //!
+//! The rules, at time `t` of a unit that is free:
+//!  1. A READ, WRITE or SEND occupies the unit for `[t, t + unit_ns)`, whether its address is locked
+//!     or not. Its lines are touched in `(t, t + unit_ns]`, the last at the end.
+//!  2. An atomic asks for its address. If that is locked, the unit is *blocked* until it is granted.
+//!  3. Granted at `g`, an atomic occupies its unit and locks its address for `[g, g + address_ns)`.
+//!     Memory is read, compared and written in one step at the end.
+//!  4. At the end of an operation, in this order and in one instant: memory is touched, the response
+//!     leaves, the address is free, the atomic that has waited longest for it is granted it, and the
+//!     unit goes on.
+//!  5. While a unit is blocked it serves, one at a time, the oldest operation among the first
+//!     `window` of its queue that is no atomic and behind no operation of its own queue pair.†
+//!
+//! † A grant in the middle of that starts the atomic at once; the unit takes new work when both are
+//! done. The window is this model's one addition to head-of-line blocking: see docs/simulator.md.
+//!
 //! Invariants:
-//! - a unit executes one operation at a time, in the order of arrival;
-//! - an address is granted to one atomic at a time, and not again for `address_ns`;
-//! - while a unit is blocked it is in the waiting list of exactly one address.
+//! - a unit executes one operation at a time, except for the overlap of †;
+//! - a unit without a current operation has an empty queue, unless a bypass is still being served.
 
-use std::collections::{HashMap, VecDeque};
-
-use super::hash::MixState;
+use super::address_lock::AddressLocks;
 use super::link::Port;
 use super::operation::{NONE, Operations, Work};
+use super::operation_queue::OperationQueue;
 use super::profile::Profile;
 use super::queue::Event;
 use super::statistics::NodeStatistics;
@@ -21,119 +34,98 @@ use super::trace::Step;
 use super::world::World;
 use crate::addr::NodeId;
 use crate::error::FabricError;
-use crate::verb::{Verb, VerbKind};
-
-/// The decisions that published figures, not data sheets, have to settle: each in one place.
-pub(super) mod policy {
-    use super::super::operation::Operations;
-    use super::super::profile::Profile;
-    use super::OperationQueue;
-
-    /// Which unit a new queue pair belongs to: round robin.
-    #[inline]
-    pub(in crate::sim) fn unit_of_queue_pair(number: u32, units: u32) -> u32 {
-        number % units
-    }
-
-    /// How long an atomic occupies its unit once its address is granted. It takes effect at the
-    /// grant, and its reply leaves when the unit is free again.
-    #[inline]
-    pub(in crate::sim) fn unit_hold_of_atomic(profile: &Profile, is_extended: bool) -> u64 {
-        profile.unit_ns + if is_extended { profile.extended_extra_ns } else { 0 }
-    }
-
-    /// How long a granted address stays locked.
-    #[inline]
-    pub(in crate::sim) fn address_hold(profile: &Profile, is_extended: bool) -> u64 {
-        profile.address_ns + if is_extended { profile.extended_extra_ns } else { 0 }
-    }
-
-    /// Who is granted an address next: the unit that has been blocked longest.
-    #[inline]
-    pub(in crate::sim) fn next_granted(waiting: &mut OperationQueue, operations: &Operations) -> Option<u32> {
-        waiting.pop(operations)
-    }
-}
-
-/// Operations in order, linked through their slots.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OperationQueue {
-    head: u32,
-    tail: u32,
-}
-
-impl OperationQueue {
-    pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE };
-
-    #[inline]
-    pub(super) fn is_empty(self) -> bool {
-        self.head == NONE
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, operations: &mut Operations, index: u32) {
-        operations[index].next = NONE;
-        if self.head == NONE {
-            self.head = index;
-        } else {
-            operations[self.tail].next = index;
-        }
-        self.tail = index;
-    }
-
-    #[inline]
-    pub(super) fn pop(&mut self, operations: &Operations) -> Option<u32> {
-        if self.head == NONE {
-            return None;
-        }
-        let index = self.head;
-        self.head = operations[index].next;
-        Some(index)
-    }
-}
+use crate::verb::VerbKind;
 
 /// A processing unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     queue: OperationQueue,
-    busy_until: u64,
-    /// Whether its current atomic waits for its address; `busy_until` says nothing then.
+    /// What it executes, or the atomic that waits for its address; `NONE` if it is free.
+    current: u32,
+    /// What it serves although its current atomic waits, or did when that began; else `NONE`.
+    bypass: u32,
+    /// Whether its current atomic waits for its address.
     is_blocked: bool,
-    /// Time of the one event that counts.
-    wake_at: u64,
 }
 
-/// The lock of an address.
-#[derive(Clone, Copy, Debug)]
-struct AddressLock {
-    offset: u64,
-    locked_until: u64,
-    waiting: OperationQueue,
+impl Unit {
+    const FREE: Self = Self {
+        queue: OperationQueue::EMPTY,
+        current: NONE,
+        bypass: NONE,
+        is_blocked: false,
+    };
+
+    /// Takes the operation that may be served past the current atomic, if there is one.
+    #[inline]
+    fn take_bypass(&mut self, window: u32, operations: &mut Operations) -> Option<u32> {
+        let (mut previous, mut index) = (NONE, self.queue.head());
+        for _ in 0..window {
+            if index == NONE {
+                return None;
+            }
+            if !operations[index].is_atomic && !self.is_behind_own(index, operations) {
+                return self.queue.remove_behind(previous, operations);
+            }
+            (previous, index) = (index, operations[index].next);
+        }
+        None
+    }
+
+    /// Whether an operation of the same queue pair is at the head or before it in the queue: queue
+    /// pairs keep their order.
+    #[inline]
+    fn is_behind_own(&self, index: u32, operations: &Operations) -> bool {
+        let pair = operations[index].pair;
+        let mut other = self.queue.head();
+        while other != index {
+            if operations[other].pair == pair {
+                return true;
+            }
+            other = operations[other].next;
+        }
+        operations[self.current].pair == pair
+    }
 }
 
-/// A port with its processing units.
+/// Ports with the processing units behind them.
 #[derive(Debug)]
 pub(super) struct Nic {
     /// The memory node that it belongs to, or `None` at a compute node.
     pub(super) node: Option<u16>,
     pub(super) first_unit: u32,
-    pub(super) unit_count: u32,
+    unit_count: u32,
     /// How many queue pairs it has been given.
-    pub(super) queue_pairs: u32,
+    queue_pairs: u32,
     pub(super) sending: Port,
     pub(super) receiving: Port,
     pub(super) statistics: NodeStatistics,
-    locks: Vec<AddressLock>,
-    locks_free: Vec<u16>,
-    /// Never iterated: its order is nobody's business.
-    lock_of: HashMap<u64, u16, MixState>,
-    /// Locks in about the order in which they end, so that ended ones are forgotten without an event.
-    ending: VecDeque<u16>,
+    locks: AddressLocks,
 }
 
 impl Nic {
-    fn new(node: Option<u16>, first_unit: u32, profile: &Profile) -> Self {
-        Self {
+    /// The unit of a new queue pair: round robin.
+    pub(super) fn next_unit(&mut self) -> u32 {
+        let unit = self.first_unit + self.queue_pairs % self.unit_count;
+        self.queue_pairs += 1;
+        unit
+    }
+}
+
+/// Whether this is a masked or 16-byte atomic, which takes the NIC longer.
+#[inline]
+fn is_extended(kind: VerbKind) -> bool {
+    matches!(kind, VerbKind::MaskedCompareSwap | VerbKind::MaskedFetchAdd)
+}
+
+impl World {
+    /// Adds a NIC with its units.
+    pub(super) fn add_nic(&mut self, node: Option<u16>) -> u16 {
+        let profile: &Profile = &self.options.profile;
+        let first_unit = self.units.len() as u32;
+        self.units
+            .extend(core::iter::repeat_n(Unit::FREE, profile.units as usize));
+        self.nics.push(Nic {
             node,
             first_unit,
             unit_count: profile.units,
@@ -141,320 +133,283 @@ impl Nic {
             sending: Port::new(profile.bytes_per_us),
             receiving: Port::new(profile.bytes_per_us),
             statistics: NodeStatistics::default(),
-            locks: Vec::new(),
-            locks_free: Vec::new(),
-            lock_of: HashMap::default(),
-            ending: VecDeque::new(),
-        }
-    }
-
-    /// Forgets locks that have ended and that nobody waits for.
-    #[inline]
-    fn forget_ended_locks(&mut self, now: u64) {
-        while let Some(&index) = self.ending.front() {
-            let lock = &self.locks[index as usize];
-            if lock.locked_until > now {
-                return;
-            }
-            self.ending.pop_front();
-            if lock.waiting.is_empty() {
-                self.lock_of.remove(&lock.offset);
-                self.locks_free.push(index);
-            } else {
-                // Its event is due in this very nanosecond, and locks it again.
-                self.ending.push_back(index);
-                return;
-            }
-        }
-    }
-}
-
-impl World {
-    /// Adds a NIC with its units.
-    pub(super) fn add_nic(&mut self, node: Option<u16>) -> u16 {
-        let first_unit = self.units.len() as u32;
-        let unit = Unit {
-            queue: OperationQueue::EMPTY,
-            busy_until: 0,
-            is_blocked: false,
-            wake_at: 0,
-        };
-        self.units
-            .extend(core::iter::repeat_n(unit, self.options.profile.units as usize));
-        self.nics.push(Nic::new(node, first_unit, &self.options.profile));
+            locks: AddressLocks::new(profile.units),
+        });
         u16::try_from(self.nics.len() - 1).expect("nodes are named by 12 bits, compute nodes by 15")
     }
 
-    /// Step 3: the operation queues at its unit, or is executed at once.
+    /// Step 3: the operation has arrived at its unit.
     #[inline]
     pub(super) fn enqueue(&mut self, index: u32) {
         let operation = &mut self.operations[index];
         operation.queued_at = self.now;
         let unit_index = operation.unit;
         let unit = &mut self.units[unit_index as usize];
-        if !unit.is_blocked && unit.queue.is_empty() && unit.busy_until <= self.now {
-            self.take_up(index);
-            return;
+        if unit.current == NONE && unit.bypass == NONE {
+            return self.take_up(index);
         }
         unit.queue.push(&mut self.operations, index);
-        self.wake_unit(unit_index);
-    }
-
-    /// Makes sure that a unit with a queue goes on when it is free.
-    #[inline]
-    fn wake_unit(&mut self, index: u32) {
-        let unit = &mut self.units[index as usize];
-        if !unit.is_blocked && !unit.queue.is_empty() && unit.wake_at <= self.now {
-            let at = unit.busy_until.max(self.now);
-            // An event of this nanosecond may already have fired: one more finds nothing to do.
-            unit.wake_at = at;
-            self.queue.push(at, Event::UnitFree(index));
+        if unit.is_blocked && unit.queue.count() <= self.options.profile.window {
+            self.go_on(unit_index);
         }
     }
 
+    /// A unit takes what it may take now.
     #[inline]
-    pub(super) fn unit_free(&mut self, index: u32) {
-        let unit = &mut self.units[index as usize];
-        if unit.wake_at == self.now {
-            unit.wake_at = 0;
-        }
-        // Operations that are dropped take no time: go on until the unit has work.
+    fn go_on(&mut self, unit_index: u32) {
+        // Operations that are dropped take no time: again, until there is work or nothing left.
         loop {
-            let unit = &mut self.units[index as usize];
-            if unit.is_blocked || unit.busy_until > self.now {
-                break;
+            let unit = &mut self.units[unit_index as usize];
+            if unit.bypass != NONE {
+                return;
             }
-            let Some(next) = unit.queue.pop(&self.operations) else {
+            if unit.is_blocked {
+                let window = self.options.profile.window;
+                let Some(index) = unit.take_bypass(window, &mut self.operations) else {
+                    return;
+                };
+                if self.accept(index) {
+                    self.units[unit_index as usize].bypass = index;
+                    self.begin(index);
+                }
+                continue;
+            }
+            if unit.current != NONE {
+                return;
+            }
+            let Some(index) = unit.queue.pop(&self.operations) else {
                 return;
             };
-            self.take_up(next);
+            self.take_up(index);
         }
-        self.wake_unit(index);
     }
 
-    /// A unit takes an operation up.
+    /// A free unit takes an operation up.
     #[inline]
     fn take_up(&mut self, index: u32) {
+        if !self.accept(index) {
+            return;
+        }
         let operation = &self.operations[index];
+        self.units[operation.unit as usize].current = index;
+        if operation.is_atomic && !operation.is_executed {
+            self.request_address(index);
+        } else {
+            self.begin(index);
+        }
+    }
+
+    /// Whether the operation takes any of the unit's time. The verbs of a client that was cut off do,
+    /// but they are refused.
+    #[inline]
+    fn accept(&mut self, index: u32) -> bool {
+        let operation = &mut self.operations[index];
         let nic = &mut self.nics[operation.nic as usize];
         nic.statistics.queueing_ns += self.now - operation.queued_at;
         if operation.is_dropped {
-            return self.lose(index);
+            self.lose(index);
+            return false;
         }
-        if let Some(node) = nic.node
-            && self.nodes[node as usize].fenced.contains(&operation.client)
-        {
-            return self.refuse(index, node);
+        match nic.node {
+            Some(node) if self.nodes[node as usize].fenced.contains(&operation.client) => {
+                let node = NodeId::new(node);
+                operation.error = Some(FabricError::Fenced { node });
+                operation.is_executed = true;
+            }
+            _ => self.executed += 1,
         }
-        self.executed += 1;
-        match operation.work {
-            Work::Verb(verb) if verb.kind().is_atomic() => self.lock_address(index, &verb),
+        true
+    }
+
+    /// A unit begins an operation that is no atomic, or that it refuses.
+    #[inline]
+    fn begin(&mut self, index: u32) {
+        let unit_ns = self.options.profile.unit_ns;
+        let operation = &self.operations[index];
+        if operation.is_executed {
+            return self.queue.push(self.now + unit_ns, Event::Served(index));
+        }
+        match &operation.work {
             Work::Verb(verb) => {
                 let kind = verb.kind();
-                let span = self.begin_transfer(index, &verb);
-                let service = self.options.profile.unit_ns.max(span);
+                let service = if self.is_one_piece(verb) {
+                    unit_ns
+                } else {
+                    self.begin_transfer(index, *verb)
+                };
                 self.occupy_unit(index, kind, service);
-                self.reply_after(index, service);
+            }
+            _ => self.occupy_unit(index, VerbKind::Send, unit_ns),
+        }
+    }
+
+    #[inline]
+    fn occupy_unit(&mut self, index: u32, kind: VerbKind, service: u64) {
+        let statistics = &mut self.nics[self.operations[index].nic as usize].statistics;
+        statistics.verbs[kind as usize] += 1;
+        statistics.busy_ns += service;
+        self.queue.push(self.now + service, Event::Served(index));
+    }
+
+    /// The atomic locks its address, or blocks its unit until it can.
+    #[inline]
+    fn request_address(&mut self, index: u32) {
+        let operation = &self.operations[index];
+        let unit = operation.unit;
+        let address = operation.target;
+        let nic = &mut self.nics[operation.nic as usize];
+        let local = unit - nic.first_unit;
+        if nic.locks.request(local, address, index, &mut self.operations) {
+            return self.grant(index);
+        }
+        // Head-of-line blocking: the unit stands still, and so does what is queued at it.
+        self.operations[index].queued_at = self.now;
+        self.units[unit as usize].is_blocked = true;
+    }
+
+    /// The atomic has its address.
+    #[inline]
+    fn grant(&mut self, index: u32) {
+        let Work::Verb(verb) = &self.operations[index].work else {
+            unreachable!("only atomics lock addresses")
+        };
+        let kind = verb.kind();
+        let profile = &self.options.profile;
+        let extra = if is_extended(kind) {
+            profile.extended_extra_ns
+        } else {
+            0
+        };
+        self.occupy_unit(index, kind, profile.address_ns + extra);
+    }
+
+    /// The address that a unit's atomic held is free.
+    #[inline]
+    fn free_address(&mut self, nic_index: u16, unit: u32) {
+        let nic = &mut self.nics[nic_index as usize];
+        let first = nic.first_unit;
+        let operations = &self.operations;
+        let next = nic
+            .locks
+            .free(unit - first, operations, |index| operations[index].unit - first);
+        if let Some(index) = next {
+            let operation = &self.operations[index];
+            nic.statistics.blocked_ns += self.now - operation.queued_at;
+            self.units[operation.unit as usize].is_blocked = false;
+            self.grant(index);
+        }
+    }
+
+    /// Step 4: a unit is done with an operation.
+    #[inline]
+    pub(super) fn served(&mut self, index: u32) {
+        let operation = &self.operations[index];
+        let (unit_index, nic, is_atomic) = (operation.unit, operation.nic, operation.is_atomic);
+        self.take_effect(index);
+        let unit = &mut self.units[unit_index as usize];
+        if unit.bypass == index {
+            unit.bypass = NONE;
+        } else {
+            unit.current = NONE;
+            if is_atomic {
+                self.free_address(nic, unit_index);
+            }
+        }
+        self.go_on(unit_index);
+    }
+
+    /// Memory is touched, and the response leaves.
+    #[inline]
+    fn take_effect(&mut self, index: u32) {
+        let operation = &mut self.operations[index];
+        if operation.is_executed {
+            // It was refused, or cut short in the middle.
+            return match operation.error {
+                Some(FabricError::NodeGone { node }) => self.fail_gone(index, node),
+                _ => self.reply(index),
+            };
+        }
+        if operation.is_dropped {
+            return self.lose(index);
+        }
+        match operation.work {
+            Work::Verb(_) => {
+                self.end_verb(index);
+                self.after_effect(index);
+                self.reply(index);
             }
             Work::Send { .. } => {
-                let service = self.options.profile.unit_ns;
-                self.occupy_unit(index, VerbKind::Send, service);
-                self.queue.push(self.now + service, Event::Deliver(index));
+                self.deliver(index);
                 self.after_effect(index);
             }
             Work::Fence { peer } => {
+                operation.is_executed = true;
                 let node = self.nics[operation.nic as usize]
                     .node
                     .expect("fences go to memory nodes");
                 self.cut_off(peer, node);
-                let service = self.options.profile.unit_ns;
-                self.occupy_unit(index, VerbKind::Send, service);
-                self.operations[index].is_executed = true;
-                self.reply_after(index, service);
                 self.after_effect(index);
+                self.reply(index);
             }
             Work::Receive | Work::Sleep => unreachable!("waiting does not reach a NIC"),
         }
     }
 
     #[inline]
-    fn occupy_unit(&mut self, index: u32, kind: VerbKind, service: u64) {
-        let operation = &self.operations[index];
-        self.units[operation.unit as usize].busy_until = self.now + service;
-        let statistics = &mut self.nics[operation.nic as usize].statistics;
-        statistics.verbs[kind as usize] += 1;
-        statistics.busy_ns += service;
-    }
-
-    /// The reply leaves when the unit is done with the operation.
-    #[inline]
-    pub(super) fn reply_after(&mut self, index: u32, service: u64) {
-        let lead = self.options.profile.unit_ns;
-        if service > lead {
-            // The sending port is reserved `lead` ahead by everybody, so that reservations come in
-            // the order of their times.
-            self.queue.push(self.now + service - lead, Event::Reply(index));
-        } else {
-            self.reply(index, service);
-        }
-    }
-
-    pub(super) fn reply_due(&mut self, index: u32) {
-        self.reply(index, self.options.profile.unit_ns);
-    }
-
-    #[inline]
-    fn reply(&mut self, index: u32, ahead: u64) {
+    fn reply(&mut self, index: u32) {
         let operation = &self.operations[index];
         let bytes = u64::from(operation.reply_bytes);
         let nic = &mut self.nics[operation.nic as usize];
         nic.statistics.bytes_out += bytes;
-        let left = nic.sending.transmit(self.now + ahead, bytes);
+        let left = nic.sending.transmit(self.now, bytes);
         self.send_reply(index, left);
-    }
-
-    /// The node does not execute the operation of a client that was cut off.
-    fn refuse(&mut self, index: u32, node: u16) {
-        let operation = &mut self.operations[index];
-        operation.error = Some(FabricError::Fenced {
-            node: NodeId::new(node),
-        });
-        operation.is_executed = true;
-        let unit = operation.unit as usize;
-        let service = self.options.profile.unit_ns;
-        self.units[unit].busy_until = self.now + service;
-        self.reply_after(index, service);
-    }
-
-    /// The atomic locks its address, or blocks its unit until it can.
-    #[inline]
-    fn lock_address(&mut self, index: u32, verb: &Verb) {
-        let now = self.now;
-        let operation = &self.operations[index];
-        let (nic_index, unit) = (operation.nic, operation.unit);
-        let nic = &mut self.nics[nic_index as usize];
-        nic.forget_ended_locks(now);
-        let offset = verb.target().0.offset();
-        let Nic {
-            locks,
-            locks_free,
-            lock_of,
-            ending,
-            ..
-        } = nic;
-        let lock_index = *lock_of.entry(offset).or_insert_with(|| {
-            let lock = AddressLock {
-                offset,
-                locked_until: 0,
-                waiting: OperationQueue::EMPTY,
-            };
-            let index = locks_free.pop().unwrap_or_else(|| {
-                locks.push(lock);
-                u16::try_from(locks.len() - 1).expect("few addresses are locked at a time: each needs a unit")
-            });
-            locks[index as usize] = lock;
-            ending.push_back(index);
-            index
-        });
-        let lock = &mut locks[lock_index as usize];
-        if lock.locked_until <= now && lock.waiting.is_empty() {
-            return self.grant(index, lock_index);
-        }
-        if lock.waiting.is_empty() {
-            let event = Event::AddressFree {
-                nic: nic_index,
-                lock: lock_index,
-            };
-            self.queue.push(lock.locked_until, event);
-        }
-        lock.waiting.push(&mut self.operations, index);
-        // Head-of-line blocking: the unit stands still, and so does all that is queued at it.
-        self.operations[index].queued_at = now;
-        self.units[unit as usize].is_blocked = true;
-    }
-
-    /// An address is free, and somebody waits for it.
-    pub(super) fn address_free(&mut self, nic_index: u16, lock_index: u16) {
-        loop {
-            let lock = &mut self.nics[nic_index as usize].locks[lock_index as usize];
-            let Some(index) = policy::next_granted(&mut lock.waiting, &self.operations) else {
-                return;
-            };
-            let others_wait = !lock.waiting.is_empty();
-            let operation = &self.operations[index];
-            let (unit, client) = (operation.unit, operation.client);
-            let nic = &mut self.nics[nic_index as usize];
-            nic.statistics.blocked_ns += self.now - operation.queued_at;
-            self.units[unit as usize].is_blocked = false;
-            self.units[unit as usize].busy_until = self.now;
-            let fenced_by = nic
-                .node
-                .filter(|&node| self.nodes[node as usize].fenced.contains(&client));
-            let is_granted = !operation.is_dropped && fenced_by.is_none();
-            if operation.is_dropped {
-                self.lose(index);
-            } else if let Some(node) = fenced_by {
-                self.refuse(index, node);
-            } else {
-                self.grant(index, lock_index);
-            }
-            self.wake_unit(unit);
-            if is_granted {
-                if others_wait {
-                    let lock = &self.nics[nic_index as usize].locks[lock_index as usize];
-                    let event = Event::AddressFree {
-                        nic: nic_index,
-                        lock: lock_index,
-                    };
-                    self.queue.push(lock.locked_until, event);
-                }
-                return;
-            }
-        }
-    }
-
-    /// The atomic has its address: it takes effect now.
-    #[inline]
-    fn grant(&mut self, index: u32, lock_index: u16) {
-        let operation = &self.operations[index];
-        let Work::Verb(verb) = operation.work else {
-            unreachable!("only atomics lock addresses")
-        };
-        let kind = verb.kind();
-        let is_extended = matches!(kind, VerbKind::MaskedCompareSwap | VerbKind::MaskedFetchAdd);
-        let locked_until = self.now + policy::address_hold(&self.options.profile, is_extended);
-        self.nics[operation.nic as usize].locks[lock_index as usize].locked_until = locked_until;
-        self.apply_word_verb(index, &verb);
-        let service = policy::unit_hold_of_atomic(&self.options.profile, is_extended);
-        self.occupy_unit(index, kind, service);
-        self.reply_after(index, service);
-        self.after_effect(index);
     }
 
     /// What follows once an operation has taken effect.
     #[inline]
-    pub(super) fn after_effect(&mut self, index: u32) {
-        let result = self.operations[index].result as u64;
+    fn after_effect(&mut self, index: u32) {
+        let operation = &self.operations[index];
+        let (result, is_fatal, client) = (operation.result as u64, operation.is_fatal, operation.client);
         self.record(Step::Executed, index, result);
-        if self.operations[index].is_fatal {
-            self.crash_client_now(self.operations[index].client);
+        if is_fatal {
+            self.crash_client_now(client);
         }
     }
 
-    /// Removes every operation that waits at the units of a memory node that is gone.
-    pub(super) fn drain_units(&mut self, nic_index: u16, node: NodeId) {
-        let nic = &mut self.nics[nic_index as usize];
-        let mut waiting = Vec::new();
-        for lock in &mut nic.locks {
-            while let Some(index) = lock.waiting.pop(&self.operations) {
-                waiting.push(index);
+    /// What the units of a NIC are executing takes no further effect and fails: all of it, or what is
+    /// of one client.
+    pub(super) fn interrupt(&mut self, nic_index: u16, client: Option<u32>, error: FabricError) {
+        let nic = &self.nics[nic_index as usize];
+        for unit in nic.first_unit..nic.first_unit + nic.unit_count {
+            let Unit { current, bypass, .. } = self.units[unit as usize];
+            for index in [current, bypass].into_iter().filter(|&index| index != NONE) {
+                let operation = &self.operations[index];
+                if operation.is_executed || client.is_some_and(|client| client != operation.client) {
+                    continue;
+                }
+                if operation.transfer.pieces != 0 {
+                    self.cut_transfer(index);
+                }
+                let operation = &mut self.operations[index];
+                operation.is_executed = true;
+                operation.error = Some(error);
             }
         }
+    }
+
+    /// Removes every operation that waits at the units of a memory node that is gone. What they
+    /// execute has been interrupted, and ends at its time.
+    pub(super) fn drain_units(&mut self, nic_index: u16, node: NodeId) {
+        let nic = &mut self.nics[nic_index as usize];
+        nic.locks.forget_waiting();
         let (first, count) = (nic.first_unit as usize, nic.unit_count as usize);
+        let mut waiting = Vec::new();
         for unit in &mut self.units[first..first + count] {
-            unit.is_blocked = false;
-            unit.busy_until = self.now;
-            unit.wake_at = 0;
+            if unit.is_blocked {
+                waiting.push(unit.current);
+                unit.current = NONE;
+                unit.is_blocked = false;
+            }
             while let Some(index) = unit.queue.pop(&self.operations) {
                 waiting.push(index);
             }
@@ -468,3 +423,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,7 +101,8 @@ pub(super) struct Transfer {
     pub(super) first: u32,
     /// Distance from a piece to the next, coprime to their number.
     pub(super) stride: u32,
-    /// Offset of the instants, below `span`.
+    /// How early all instants but the last are, in fractions `1 / pieces` of a nanosecond; below
+    /// `span`.
     pub(super) phase: u64,
     /// Whether each piece has its event. Otherwise nobody else is near the bytes, and all pieces may
     /// be touched by the last event without any difference.
@@ -109,10 +110,12 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// When the piece with this number (in the order of touching) is touched.
+    /// When the piece with this number (in the order of touching) is touched: after the start, and
+    /// the last at the end.
     #[inline]
     pub(super) fn instant(&self, number: u32) -> u64 {
-        self.start + (u64::from(number) * self.span + self.phase) / u64::from(self.pieces)
+        let shift = if number + 1 == self.pieces { 0 } else { self.phase };
+        self.start + (u64::from(number + 1) * self.span - shift).div_ceil(u64::from(self.pieces))
     }
 
     /// Which piece is touched as the `number`-th.
@@ -122,27 +125,35 @@ impl Transfer {
     }
 }
 
-/// A slot of the table.
+/// A slot of the table. What every step of every verb needs comes first, in the first two cache
+/// lines; the rest is for the post, the effect and the end. (A slot is used again microseconds after
+/// its last step, when other slots have displaced it from the first-level cache.)
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Operation {
-    pub(super) work: Work,
     /// The endpoint that posted it.
     pub(super) client: u32,
     /// Its queue pair, and what belongs to that: the NIC that executes it, and the unit there,
     /// counted over all NICs.
     pub(super) pair: u32,
-    pub(super) nic: u16,
     pub(super) unit: u32,
-    /// Kind and target, for the trace: node and offset of a verb, or the peer of a message.
+    pub(super) nic: u16,
+    /// Kind and (below) target, for the trace: node and offset of a verb, or the peer of a message.
     pub(super) code: u8,
+    /// Whether it locks its address.
+    pub(super) is_atomic: bool,
     pub(super) target: u64,
+    /// When it was queued at its unit, and since when its unit is blocked by its address.
+    pub(super) queued_at: u64,
+    /// The next in the queue of a unit or of an address.
+    pub(super) next: u32,
     /// The node's incarnation when it was posted: a restarted node refuses what is older.
     pub(super) incarnation: u32,
-    /// Number among the client's verbs, counted from 1.
-    pub(super) number: u64,
     /// Payload on the wire, headers of packets included.
     pub(super) request_bytes: u32,
     pub(super) reply_bytes: u32,
+    /// How many lines of it take effect at most.
+    pub(super) line_limit: u32,
     /// Whether the receiving port of the current direction has taken it.
     pub(super) is_received: bool,
     /// Whether it takes no effect because its client crashed before it was sent.
@@ -151,32 +162,29 @@ pub(super) struct Operation {
     pub(super) is_fatal: bool,
     /// Whether the NIC has executed or refused it.
     pub(super) is_executed: bool,
-    /// How many lines of it take effect at most.
-    pub(super) line_limit: u32,
-    /// When it was queued at its unit, and since when its unit is blocked by its address.
-    pub(super) queued_at: u64,
-    /// The next in the queue of a unit or of an address.
-    pub(super) next: u32,
-    pub(super) transfer: Transfer,
-    pub(super) result: u128,
-    pub(super) error: Option<FabricError>,
-
     /// The lead of its batch, and the next operation of the batch.
     pub(super) lead: u32,
     pub(super) batch_next: u32,
-
-    // What follows is used in the lead only.
-    /// How many operations of the batch have not completed.
+    /// How many operations of the batch have not completed. Lead only, like all that says so.
     pub(super) remaining: u32,
+    /// Lead only.
     pub(super) state: State,
-    pub(super) waiter: Waiter,
-    pub(super) memory: Memory,
-    /// Whether the future is gone.
+    /// Whether the future is gone. Lead only.
     pub(super) is_abandoned: bool,
-    /// On the client's clock.
+    pub(super) error: Option<FabricError>,
+    pub(super) result: u128,
+    /// Lead only.
+    pub(super) waiter: Waiter,
+    /// On the client's clock. Lead only.
     pub(super) deadline: Deadline,
-    /// When it leaves its client's core.
+    pub(super) work: Work,
+    /// Lead only.
+    pub(super) memory: Memory,
+    /// Number among the client's verbs, counted from 1.
+    pub(super) number: u64,
+    /// When it leaves its client's core. Lead only.
     pub(super) core_start: u64,
+    pub(super) transfer: Transfer,
 }
 
 impl Operation {
@@ -194,6 +202,7 @@ impl Operation {
             request_bytes: 0,
             reply_bytes: 0,
             is_received: false,
+            is_atomic: false,
             is_dropped: false,
             is_fatal: false,
             is_executed: false,
@@ -234,6 +243,7 @@ impl Operations {
         let slot = &mut self.slots[index as usize];
         slot.code = work.code();
         slot.target = work.target();
+        slot.is_atomic = matches!(&work, Work::Verb(verb) if verb.kind().is_atomic());
         slot.work = work;
         slot.client = client;
         slot.is_received = false;

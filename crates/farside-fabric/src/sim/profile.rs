@@ -14,12 +14,15 @@ pub struct Profile {
     pub name: String,
     /// Processing units of a NIC; each queue pair belongs to one.
     pub units: u32,
-    /// How long a verb occupies its unit (`t_rw`). `units / unit_ns` is the peak verb rate.
+    /// How long a READ, WRITE or SEND occupies its unit (`t_rw`). `units / unit_ns` is the peak rate.
     pub unit_ns: u64,
-    /// How long an atomic locks its address (`t_same`). `1 / address_ns` is the rate on one address.
+    /// How long an atomic occupies its unit and locks its address (`t_same`). `1 / address_ns` is the rate on one address.
     pub address_ns: u64,
-    /// What a masked or 16-byte atomic adds to both of the above.
+    /// What a masked or 16-byte atomic adds to that.
     pub extended_extra_ns: u64,
+    /// Among how many operations at the front of its queue a unit whose atomic waits for a locked
+    /// address looks for one that it can serve meanwhile. 0 is strict head-of-line blocking.
+    pub window: u32,
     /// One-way delay of the wire and switch (`owd`).
     pub wire_ns: u64,
     /// Bandwidth of a port, each direction, in bytes per microsecond.
@@ -46,11 +49,13 @@ impl Profile {
             // ShiftLock section 2.3: 15.5 K acquisitions/s of which 0.6 % of CAS succeed, hence
             // 2.58 M CAS/s on one address.
             address_ns: 388,
-            // ShiftLock: 16-byte atomics take 2.03-2.05 us unloaded; plain ones take 2.02 here, so
-            // there is nothing to add.
-            extended_extra_ns: 0,
-            // An unloaded verb takes 2 us.
-            wire_ns: 850,
+            // ShiftLock: 16-byte atomics take 2.03-2.05 us unloaded; plain ones take 1.91 here.
+            extended_extra_ns: 150,
+            // Chosen once, from ShiftLock section 2.3, for all profiles: docs/simulator.md.
+            window: 3,
+            // ShiftLock section 2.3: a client alone takes a lock 278.3 K times a second. Its turn, a
+            // CAS and a WRITE, is 4 * 700 + 388 + 200 + 2 * 100 ns = 3.59 us.
+            wire_ns: 700,
             bytes_per_us: 12_500,
             post_ns: 100,
             // A work request of a batch is one more 64-byte line for the core to write.
@@ -65,8 +70,8 @@ impl Profile {
     pub fn cx4() -> Self {
         Self {
             name: "cx4".to_owned(),
-            // The throw-away model's reading of DecLock's CAS lock, which falls from 1.61 to
-            // 0.20 M ops/s on this NIC.
+            // Constants with which a first model of this design came near DecLock's CAS lock, which
+            // falls from 1.61 to 0.20 M ops/s on this NIC. No source gives them one by one.
             units: 8,
             unit_ns: 300,
             address_ns: 500,
@@ -81,8 +86,10 @@ impl Profile {
             name: "cx6".to_owned(),
             // SMART's raw reference: at most 111 M READ/s per node, which are 16 units of 144 ns.
             unit_ns: 144,
-            // The same source: 2.35 us for an unloaded READ of 8 bytes.
-            wire_ns: 1049,
+            // CIDER's Figures 1 and 2: the optimistic scheme is best near 64 clients, at about 12 M
+            // ops/s. That is their latency: 1049 ns (SMART's 2.35 us for an unloaded READ) would make
+            // it 10 M, the ConnectX-5's 700 ns 13.6 M.
+            wire_ns: 850,
             bytes_per_us: 25_000,
             // No published rate on one address: the ConnectX-5's.
             ..Self::cx5()

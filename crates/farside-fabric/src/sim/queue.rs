@@ -27,16 +27,10 @@ pub(super) enum Event {
     Depart(u32),
     /// The operation arrives at the NIC that executes it.
     Arrive(u32),
-    /// The processing unit is free for the next operation of its queue.
-    UnitFree(u32),
-    /// The NIC's lock of an address ends while somebody waits for it.
-    AddressFree { nic: u16, lock: u16 },
+    /// The operation's processing unit is done with it.
+    Served(u32),
     /// Lines of a long READ or WRITE are due.
     Lines(u32),
-    /// The reply of an operation with a long service is due.
-    Reply(u32),
-    /// The message has reached the memory of the receiver.
-    Deliver(u32),
     /// The reply arrives at the client.
     Complete(u32),
     /// The operation ends without any network: sleep, computation.

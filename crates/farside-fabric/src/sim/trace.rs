@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 pub enum Step {
     /// It left its client.
     Posted,
-    /// Its unit took it up; for an atomic, its address was granted.
+    /// It took effect: its unit is done with it.
     Executed,
     /// Some lines of it were touched.
     Touched,

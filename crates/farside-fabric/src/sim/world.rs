@@ -8,12 +8,12 @@
 //!     once, otherwise when the core gets there.
 //!  2. `depart`: it passes the compute node's sending port and goes on the wire.
 //!  3. `arrive`: it passes the receiving port and queues at its unit.
-//!  4. the unit executes it; the reply passes the sending port and goes on the wire.
+//!  4. `served`: the unit has executed it; the reply passes the sending port and goes on the wire.
 //!  5. `complete`: it passes the compute node's receiving port; its task is woken.
 //!
-//! On an idle network that is two events. A port is reserved when a unit or core takes an operation
-//! up, for the time at which it will be done with it; since that takes all operations the same time,
-//! reservations come in the order of their times.
+//! On idle ports and units that is three events. A compute node's sending port is reserved when a
+//! core takes a post up, for the time at which it will be done with it; since that takes all posts
+//! the same time, reservations come in the order of their times.
 //!
 //! Invariant: operations of one queue pair arrive in posting order and complete in that order, also
 //! when delays change: arrival and completion times of a queue pair never decrease.
@@ -31,7 +31,7 @@ use super::fault::{Paths, Target};
 use super::hash::MixState;
 use super::link::wire_bytes;
 use super::memory::MemoryNode;
-use super::nic::{Nic, Unit, policy};
+use super::nic::{Nic, Unit};
 use super::operation::{NONE, Operations, State, Waiter, Work};
 use super::queue::{Event, EventQueue};
 use super::scheduler::Tasks;
@@ -140,11 +140,8 @@ impl World {
         match event {
             Event::Depart(lead) => self.depart(lead),
             Event::Arrive(index) => self.arrive(index),
-            Event::UnitFree(unit) => self.unit_free(unit),
-            Event::AddressFree { nic, lock } => self.address_free(nic, lock),
+            Event::Served(index) => self.served(index),
             Event::Lines(index) => self.lines_due(index),
-            Event::Reply(index) => self.reply_due(index),
-            Event::Deliver(index) => self.deliver(index),
             Event::Complete(index) => self.complete(index),
             Event::Finish(lead) => self.finish_one(lead),
             Event::Deadline(client) => self.deadline_due(client),
@@ -251,10 +248,8 @@ impl World {
     }
 
     fn new_queue_pair(&mut self, nic_index: u16) -> u32 {
-        let nic = &mut self.nics[nic_index as usize];
-        nic.queue_pairs += 1;
         self.pairs.push(QueuePair {
-            unit: nic.first_unit + policy::unit_of_queue_pair(nic.queue_pairs - 1, nic.unit_count),
+            unit: self.nics[nic_index as usize].next_unit(),
             nic: nic_index,
             last_arrival: 0,
             last_completion: 0,

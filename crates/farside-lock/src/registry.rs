@@ -1,0 +1,141 @@
+//! Every lock by its name, and the enum that stands for whichever was chosen.
+//!
+//! On the path: names are resolved once; an operation then dispatches with one match, so that locks
+//! do not multiply the code of whatever uses them.
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+
+use crate::cas::CasLock;
+use crate::word::Holder;
+use crate::{Grant, Lock, LockError, Mode};
+
+/// Which lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// [`CasLock`] that tries again at once.
+    Cas,
+    /// [`CasLock`] that waits in between.
+    CasBackoff,
+}
+
+impl LockKind {
+    /// Every lock with its name on the command line and one line about it.
+    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+        (
+            Self::Cas,
+            "cas",
+            "compare-and-swap on one word, tried again at once (ShiftLock, section 2.2)",
+        ),
+        (
+            Self::CasBackoff,
+            "cas-backoff",
+            "the same with truncated exponential back-off (SMART)",
+        ),
+    ];
+
+    /// The lock with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(_, known, _)| *known == name)
+            .map(|&(kind, ..)| kind)
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cas => "cas",
+            Self::CasBackoff => "cas-backoff",
+        }
+    }
+
+    /// Bytes of an entry in far memory.
+    #[must_use]
+    pub fn entry_bytes(self) -> u64 {
+        match self {
+            Self::Cas | Self::CasBackoff => CasLock::ENTRY_BYTES,
+        }
+    }
+
+    /// Whether readers share the lock.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        match self {
+            Self::Cas | Self::CasBackoff => false,
+        }
+    }
+
+    /// Whether clients are granted the lock in the order in which they asked.
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        match self {
+            Self::Cas | Self::CasBackoff => false,
+        }
+    }
+}
+
+/// One client's side of whichever lock was chosen.
+#[derive(Clone, Debug)]
+pub enum Locker {
+    /// `cas` or `cas-backoff`.
+    Cas(CasLock),
+}
+
+impl Locker {
+    /// A client's side of a lock of this kind. Clients that share an endpoint need different
+    /// numbers.
+    #[must_use]
+    pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, client: u16) -> Self {
+        let holder = Holder {
+            endpoint: endpoint.id().0,
+            client,
+        };
+        match kind {
+            LockKind::Cas => Self::Cas(CasLock::new(holder)),
+            LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(holder)),
+        }
+    }
+
+    /// See [`Lock::acquire`].
+    ///
+    /// # Errors
+    /// Likewise.
+    #[inline]
+    pub async fn acquire<E: Endpoint>(
+        &self,
+        cx: &mut OpContext<E>,
+        entry: RemoteAddr,
+        mode: Mode,
+    ) -> Result<Grant, LockError> {
+        match self {
+            Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
+        }
+    }
+
+    /// See [`Lock::release`].
+    ///
+    /// # Errors
+    /// Likewise.
+    #[inline]
+    pub async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+        match self {
+            Self::Cas(lock) => lock.release(cx, grant).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lock_is_found_by_its_name() {
+        for (kind, name, _) in LockKind::ALL {
+            assert_eq!(LockKind::by_name(name), Some(kind));
+            assert_eq!(kind.name(), name);
+        }
+        assert_eq!(LockKind::by_name("spin"), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! One suite that every lock must pass: the contract at `src/lib.rs`, line by line, over the
+//! simulated fabric (many seeds) and over shared memory (threads, and processes).
+//!
+//! A lock joins with one `conformance!` line at the end of this file, and says there what it costs.
+
+#[path = "conformance/cost.rs"]
+mod cost;
+#[path = "conformance/exclusion.rs"]
+mod exclusion;
+#[path = "conformance/processes.rs"]
+mod processes;
+#[path = "conformance/timeout.rs"]
+mod timeout;
+
+/// The whole suite for one lock. `acquire` and `release` are what each costs when nobody is in the
+/// way: READs, WRITEs, atomics, SENDs.
+macro_rules! conformance {
+    ($name:ident, acquire: $acquire:expr, release: $release:expr) => {
+        mod $name {
+            use farside_lock::LockKind;
+
+            fn kind() -> LockKind {
+                LockKind::by_name(&stringify!($name).replace('_', "-")).expect("a registered lock")
+            }
+
+            #[test]
+            fn simulated_clients_exclude_each_other() {
+                crate::exclusion::simulated(kind());
+            }
+
+            #[test]
+            fn threads_exclude_each_other() {
+                crate::exclusion::threads(kind());
+            }
+
+            #[test]
+            fn processes_exclude_each_other() {
+                crate::processes::parent(kind());
+            }
+
+            #[test]
+            fn a_simulated_deadline_is_kept() {
+                crate::timeout::simulated(kind());
+            }
+
+            #[test]
+            fn a_deadline_is_kept_in_shared_memory() {
+                crate::timeout::shared_memory(kind());
+            }
+
+            #[test]
+            fn a_swap_that_outlived_its_deadline_is_recognised() {
+                crate::timeout::late_grant(kind());
+            }
+
+            #[test]
+            fn cost_without_contention_is_exact() {
+                crate::cost::uncontended(kind(), $acquire, $release);
+            }
+        }
+    };
+}
+
+#[test]
+fn every_lock_is_in_the_suite() {
+    let registered: Vec<&str> = farside_lock::LockKind::ALL.iter().map(|&(_, name, _)| name).collect();
+    assert_eq!(
+        registered,
+        ["cas", "cas-backoff"],
+        "a new lock needs a line at the end of this file"
+    );
+}
+
+conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
+conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);

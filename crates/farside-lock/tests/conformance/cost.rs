@@ -1,0 +1,39 @@
+//! What an acquire and a release cost when nobody is in the way, as equalities.
+
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
+use farside_lock::{LockKind, Locker, Mode};
+
+use crate::exclusion::LOCK;
+
+/// READs, WRITEs, atomics, SENDs.
+type Cost = [u64; 4];
+
+fn cost(counters: CounterSnapshot) -> Cost {
+    [
+        counters.of(VerbKind::Read),
+        counters.of(VerbKind::Write),
+        counters.atomics(),
+        counters.of(VerbKind::Send),
+    ]
+}
+
+pub(crate) fn uncontended(kind: LockKind, acquire: Cost, release: Cost) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(4096);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    let locker = Locker::new(kind, &endpoint, 0);
+    let mut cx = OpContext::new(endpoint.clone());
+    for _ in 0..3 {
+        let start = endpoint.counters().snapshot();
+        let grant = sim
+            .block_on(locker.acquire(&mut cx, LOCK, Mode::Exclusive))
+            .expect("it is free");
+        let held = endpoint.counters().snapshot();
+        sim.block_on(locker.release(&mut cx, grant)).expect("the node is there");
+        let end = endpoint.counters().snapshot();
+        assert_eq!(cost(held.since(&start)), acquire);
+        assert_eq!(cost(end.since(&held)), release);
+    }
+    assert_eq!(cx.retries(), 0);
+}

@@ -1,0 +1,107 @@
+//! Exclusion, visibility and progress: clients count under the lock with a READ and a WRITE, which
+//! loses counts as soon as two of them are inside at once.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farside_fabric::shm::{self, Segment};
+use farside_fabric::sim::{Profile, Sim, SimOptions};
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_lock::backoff::give_way;
+use farside_lock::{LockKind, Locker, Mode};
+
+pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
+pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 128);
+pub(crate) const INSIDE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 192);
+
+/// One client: `rounds` times acquire, count, release.
+pub(crate) async fn count_under_lock<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, rounds: u64) {
+    for _ in 0..rounds {
+        let grant = locker.acquire(cx, LOCK, Mode::Exclusive).await.expect("no deadline");
+        assert_eq!(cx.fetch_add(INSIDE, 1).await, Ok(0), "nobody else is inside");
+        let count = cx.read_word(COUNT).await.expect("the node is there");
+        give_way().await;
+        cx.write_word(COUNT, count + 1).await.expect("the node is there");
+        cx.fetch_add(INSIDE, u64::MAX).await.expect("the node is there");
+        locker.release(cx, grant).await.expect("the node is there");
+    }
+}
+
+pub(crate) fn simulated(kind: LockKind) {
+    const CLIENTS: u64 = 12;
+    const ROUNDS: u64 = 8;
+    for seed in 0..40 {
+        let profiles = Profile::all();
+        let options = SimOptions {
+            seed,
+            jitter_ns: 50 * (seed % 40),
+            profile: profiles[seed as usize % profiles.len()].clone(),
+            ..SimOptions::default()
+        };
+        let sim = Sim::new(options);
+        let _ = sim.add_memory_node(4096);
+        let done = Rc::new(Cell::new(0));
+        let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
+        let mut endpoints = Vec::new();
+        for client in 0..CLIENTS {
+            let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
+            let (task, done) = (endpoint.clone(), Rc::clone(&done));
+            farside_fabric::Spawn::spawn(&endpoint, async move {
+                let locker = Locker::new(kind, &task, client as u16);
+                count_under_lock(&mut OpContext::new(task), &locker, ROUNDS).await;
+                done.set(done.get() + 1);
+            });
+            endpoints.push(endpoint);
+        }
+        sim.run_until_idle();
+        assert_eq!(done.get(), CLIENTS, "every client came through with seed {seed}");
+        let mut cx = OpContext::new(endpoints[0].clone());
+        assert_eq!(
+            sim.block_on(cx.read_word(COUNT)),
+            Ok(CLIENTS * ROUNDS),
+            "no count was lost with seed {seed}"
+        );
+    }
+}
+
+/// Runs a body with tasks and timers on this thread.
+pub(crate) fn on_this_thread(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body);
+}
+
+/// `clients` tasks of one thread with one endpoint, each for `rounds` rounds.
+pub(crate) fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) {
+    on_this_thread(async {
+        let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
+        let mut tasks = Vec::new();
+        for client in 0..clients {
+            let endpoint = endpoint.clone();
+            #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
+            tasks.push(tokio::task::spawn_local(async move {
+                let locker = Locker::new(kind, &endpoint, client);
+                count_under_lock(&mut OpContext::new(endpoint), &locker, rounds).await;
+            }));
+        }
+        for task in tasks {
+            task.await.expect("no client panicked");
+        }
+    });
+}
+
+pub(crate) fn threads(kind: LockKind) {
+    const THREADS: u64 = 3;
+    const CLIENTS: u16 = 4;
+    const ROUNDS: u64 = 300;
+    let segment = Segment::anonymous(1 << 20).expect("memory");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| one_thread(&segment, kind, CLIENTS, ROUNDS));
+        }
+    });
+    let count = segment
+        .region()
+        .word(COUNT.offset())
+        .load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(count, THREADS * u64::from(CLIENTS) * ROUNDS);
+}

@@ -1,0 +1,45 @@
+//! The same between processes: the test runs itself again, several times at once, over one file.
+
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use farside_fabric::shm::{Segment, SegmentOptions};
+use farside_lock::LockKind;
+
+use crate::exclusion::{COUNT, one_thread};
+
+const CHILDREN: u64 = 3;
+const CLIENTS: u16 = 2;
+const ROUNDS: u64 = 200;
+/// Tells a child what to do: the lock, and the segment.
+const ROLE: &str = "FARSIDE_LOCK_CONFORMANCE";
+
+pub(crate) fn parent(kind: LockKind) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("segment");
+    let segment = Segment::create(&path, SegmentOptions::with_memory(1 << 20)).expect("a segment");
+    let program = std::env::current_exe().expect("this test is a program");
+    let start = |_| {
+        Command::new(&program)
+            .args(["--exact", "processes::child", "--nocapture"])
+            .env(ROLE, format!("{} {}", kind.name(), path.display()))
+            .spawn()
+            .expect("a child")
+    };
+    let children: Vec<_> = (0..CHILDREN).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().expect("a status").success());
+    }
+    let count = segment.region().word(COUNT.offset()).load(Ordering::SeqCst);
+    assert_eq!(count, CHILDREN * u64::from(CLIENTS) * ROUNDS);
+}
+
+/// What a child runs. In the parent's run of the suite there is nothing to do.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (name, path) = role.split_once(' ').expect("a name and a path");
+    let kind = LockKind::by_name(name).expect("a lock");
+    let segment = Segment::open(path).expect("the parent's segment");
+    one_thread(&segment, kind, CLIENTS, ROUNDS);
+}

@@ -1,0 +1,77 @@
+//! Deadlines: an acquire ends at its own, and leaves nothing that a later one would trip over.
+
+use farside_fabric::shm::{self, Segment};
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{Clock, Deadline, Endpoint, OpContext};
+use farside_lock::{LockError, LockKind, Locker, Mode};
+
+use crate::exclusion::{LOCK, on_this_thread};
+
+const PATIENCE_NS: u64 = 100_000;
+
+/// One client holds the lock, the other gives up, and gets it when it is free.
+async fn gives_up<E: Endpoint>(kind: LockKind, first: E, second: E) {
+    let (holder, waiter) = (Locker::new(kind, &first, 1), Locker::new(kind, &second, 2));
+    let (mut cx, mut waiting) = (OpContext::new(first), OpContext::new(second));
+    let grant = holder
+        .acquire(&mut cx, LOCK, Mode::Exclusive)
+        .await
+        .expect("it is free");
+    assert_eq!((grant.entry(), grant.mode()), (LOCK, Mode::Exclusive));
+    let start_ns = waiting.endpoint().now_ns();
+    waiting.set_deadline(Deadline(start_ns + PATIENCE_NS));
+    let refused = waiter.acquire(&mut waiting, LOCK, Mode::Exclusive).await;
+    assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
+    assert!(waiting.endpoint().now_ns() >= start_ns + PATIENCE_NS);
+    assert!(waiting.retries() > 0);
+
+    holder.release(&mut cx, grant).await.expect("the node is there");
+    waiting.set_deadline(Deadline::NEVER);
+    let grant = waiter
+        .acquire(&mut waiting, LOCK, Mode::Exclusive)
+        .await
+        .expect("it is free");
+    waiter.release(&mut waiting, grant).await.expect("the node is there");
+    assert_eq!(cx.read_word(LOCK).await, Ok(0));
+}
+
+pub(crate) fn simulated(kind: LockKind) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(4096);
+    let compute_node = sim.add_compute_node();
+    sim.block_on(gives_up(kind, sim.endpoint(compute_node), sim.endpoint(compute_node)));
+}
+
+pub(crate) fn shared_memory(kind: LockKind) {
+    let segment = Segment::anonymous(1 << 20).expect("memory");
+    let fabric = shm::Fabric::new(vec![segment]);
+    on_this_thread(async {
+        let endpoints = (
+            fabric.endpoint().expect("an endpoint"),
+            fabric.endpoint().expect("an endpoint"),
+        );
+        gives_up(kind, endpoints.0, endpoints.1).await;
+    });
+}
+
+/// The atomic takes effect after its client has stopped waiting for it.
+pub(crate) fn late_grant(kind: LockKind) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(4096);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    let locker = Locker::new(kind, &endpoint, 7);
+    let mut cx = OpContext::new(endpoint.clone());
+    sim.block_on(async {
+        cx.set_deadline(Deadline(endpoint.now_ns() + 500));
+        let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
+        assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
+        cx.set_deadline(Deadline::NEVER);
+        assert_ne!(cx.read_word(LOCK).await, Ok(0), "the swap was on its way all the same");
+        let grant = locker
+            .acquire(&mut cx, LOCK, Mode::Exclusive)
+            .await
+            .expect("it is ours already");
+        locker.release(&mut cx, grant).await.expect("the node is there");
+        assert_eq!(cx.read_word(LOCK).await, Ok(0));
+    });
+}
