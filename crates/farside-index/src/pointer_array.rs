@@ -97,7 +97,15 @@ enum Step {
     /// Another client changed it first.
     Lost,
     /// This client has no block of this size left.
-    Short { bytes: u64, purpose: Purpose },
+    Short(Shortage),
+}
+
+/// What an attempt needs and this client has not.
+struct Shortage {
+    bytes: u64,
+    /// With the blocks that the attempt had already and gave back: they may be of the same class.
+    count: usize,
+    purpose: Purpose,
 }
 
 /// What a slot holds: nothing, one item, or a bucket of several.
@@ -410,7 +418,7 @@ impl<E: Endpoint> PointerArray<E> {
             match step {
                 Step::Done(change) => return Ok(change),
                 Step::Lost => {}
-                Step::Short { bytes, purpose } => self.pool.restock(bytes, purpose).await?,
+                Step::Short(short) => self.pool.restock(short.bytes, short.count, short.purpose).await?,
             }
         }
     }
@@ -445,7 +453,7 @@ impl<E: Endpoint> PointerArray<E> {
                 break (pin, old, new);
             }
             drop(pin);
-            self.pool.restock(item.bytes(), Purpose::Overwrite).await?;
+            self.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
         };
         // Ends like `change`: whoever is in our way has made progress.
         while let Publish::Lost { current } = self.scheme.publish(cx, addr, old, new).await? {
@@ -485,10 +493,12 @@ impl<E: Endpoint> PointerArray<E> {
             None => slot.pointer.version.wrapping_add(1),
         };
         let Some(new) = self.write_item(cx, item, version).await? else {
-            return Ok(Step::Short {
-                bytes: item.bytes(),
+            let bytes = item.bytes();
+            return Ok(Step::Short(Shortage {
+                bytes,
+                count: 1,
                 purpose,
-            });
+            }));
         };
         let mut entries = slot.entries.clone();
         match slot.index {
@@ -551,7 +561,11 @@ impl<E: Endpoint> PointerArray<E> {
             _ => {
                 let bytes = bucket_bytes(entries.len());
                 let Some(block) = self.pool.allocate(bytes) else {
-                    return Ok(Step::Short { bytes, purpose });
+                    return Ok(Step::Short(Shortage {
+                        bytes,
+                        count: 2,
+                        purpose,
+                    }));
                 };
                 cx.reserve(bytes as usize);
                 encode_bucket(entries, cx.buffer_mut());

@@ -197,6 +197,29 @@ fn full_memory_is_an_error_and_overwrites_go_on() {
     });
 }
 
+/// An item and the bucket of its slot may be of one class: an operation that found one block left took
+/// it for the item, missed one for the bucket, gave the first back, was told that there was one, and so
+/// on for ever.
+#[test]
+fn item_and_bucket_of_one_class_get_their_blocks() {
+    run(async {
+        let segment = Segment::anonymous(16 << 20).expect("memory");
+        let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+        let mut config = StoreConfig {
+            slots: Some(1),
+            ..StoreConfig::default()
+        };
+        config.format.chunk_bytes = Some(4096);
+        let store = Store::open(endpoint, config).await.expect("a store");
+        let mut session = store.session();
+        // The first key takes one block, each further operation two: the chunk of 64 ends at an odd one.
+        for turn in 0..2000_u32 {
+            session.put(&[turn as u8 % 2], &turn.to_le_bytes()).await.expect("put");
+        }
+        assert_eq!(session.count().await.expect("count"), 2);
+    });
+}
+
 #[test]
 fn largest_key_and_value_fit() {
     run(async {

@@ -123,7 +123,7 @@ async fn work(endpoint: Endpoint, writer: u8, world: Rc<World>) {
 fn run(seed: u64) -> (u64, u64, u64) {
     let sim = Sim::new(SimOptions {
         seed,
-        tear_bytes: if seed % 2 == 0 { 64 } else { 8 },
+        tear_bytes: if seed.is_multiple_of(2) { 64 } else { 8 },
         ..SimOptions::default()
     });
     for _ in 0..=seed % 3 / 2 {
@@ -170,7 +170,8 @@ fn run(seed: u64) -> (u64, u64, u64) {
         endpoint.sleep(20 * CONFIG.pool.lease_ns).await;
         store.settle().await.expect("settled");
         let mut session = store.session();
-        for (key, fate) in last.fates.borrow().iter() {
+        let fates = last.fates.take();
+        for (key, fate) in &fates {
             let found = session.get(key).await.expect("get").map(<[u8]>::to_vec);
             let is_known = found == fate.acknowledged || fate.pending.as_ref() == Some(&found);
             assert!(

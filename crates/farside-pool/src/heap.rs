@@ -194,20 +194,24 @@ impl Heap {
         self.ready[usize::from(class.0)].pop()
     }
 
-    /// Whether [`Heap::take`] or [`Heap::take_run`] would find a block.
+    /// Whether [`Heap::take`], or [`Heap::take_run`] for `bytes` bytes, would find `count` blocks.
     #[must_use]
-    pub fn has(&self, class: SizeClass, bytes: u64) -> bool {
-        let ready = self
-            .ready
-            .get(usize::from(class.0))
-            .is_some_and(|list| !list.is_empty());
+    pub fn has(&self, class: SizeClass, bytes: u64, count: usize) -> bool {
+        let ready = self.ready.get(usize::from(class.0)).map_or(0, Vec::len);
         let first = ChunkId { node: 0, index: 0 };
-        let mut stocked = self
+        let stocked = self
             .stocked
             .range((class, first)..)
             .take_while(|(found, _)| *found == class);
         let run_bytes = |id: &ChunkId| u64::from(self.chunks[id].run) * self.geometry[0].chunk_bytes;
-        ready || stocked.any(|(_, id)| class != SizeClass::RUN || run_bytes(id) >= bytes)
+        let mut blocks = ready;
+        for (_, id) in stocked.filter(|(_, id)| class != SizeClass::RUN || run_bytes(id) >= bytes) {
+            if blocks >= count {
+                break;
+            }
+            blocks += self.chunks[id].home.count() as usize;
+        }
+        blocks >= count
     }
 
     /// Moves blocks of owned chunks from home to the ready list; returns whether there were any.

@@ -32,6 +32,7 @@ pub(crate) struct Hints {
 struct Request {
     class: SizeClass,
     bytes: u64,
+    count: usize,
     purpose: Purpose,
 }
 
@@ -46,18 +47,19 @@ const INSERT_WAITS_MAX: u32 = 50;
 const OVERWRITE_WAITS_MAX: u32 = 2000;
 
 impl<E: Endpoint> Pool<E> {
-    /// Fetches blocks from far memory, so that [`Pool::allocate`] finds one of `bytes` bytes, unless
-    /// another operation of this client takes it first. The caller must not be pinned: memory that is
+    /// Fetches blocks from far memory, so that [`Pool::allocate`] finds `count` of `bytes` bytes, unless
+    /// another operation of this client takes them first. The caller must not be pinned: memory that is
     /// about to be reclaimed waits for running operations.
     ///
     /// # Errors
     /// [`PoolError::OutOfMemory`], [`PoolError::LeaseLost`], or what the fabric reports.
-    pub async fn restock(&self, bytes: u64, purpose: Purpose) -> Result<(), PoolError> {
+    pub async fn restock(&self, bytes: u64, count: usize, purpose: Purpose) -> Result<(), PoolError> {
         let mut hints = self.shared.refill.lock().await;
         let mut cx = OpContext::new(self.shared.endpoint.clone());
         let request = Request {
             class: self.class_for(bytes),
             bytes,
+            count,
             purpose,
         };
         let waits_max = match purpose {
@@ -117,7 +119,10 @@ impl<E: Endpoint> Pool<E> {
     }
 
     fn has(&self, request: Request) -> bool {
-        self.shared.heap.borrow().has(request.class, request.bytes)
+        self.shared
+            .heap
+            .borrow()
+            .has(request.class, request.bytes, request.count)
     }
 
     /// Takes a free chunk, or a run of them, of the first node that has it.
