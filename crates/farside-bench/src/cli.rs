@@ -1,0 +1,411 @@
+//! `farside bench` and `farside figure`: the arguments, and what happens with them.
+//!
+//! Whoever owns the command line embeds [`BenchArgs`] and [`FigureArgs`] as subcommands and calls
+//! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
+
+use core::sync::atomic::AtomicU64;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use farside_fabric::sim::Profile;
+use farside_index::INDEXES;
+use farside_lock::LockKind;
+use farside_sync::Scheme;
+
+use crate::error::BenchError;
+use crate::figure;
+use crate::latency::{self, CountAllocations, LatencyOptions};
+use crate::lock::LockProgram;
+use crate::progress::Progress;
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::report::{Report, heading};
+use crate::stage::{FabricKind, Setting};
+use crate::store::{StoreProgram, TICK_NS};
+use crate::verbs;
+use crate::workload::Workload;
+use crate::{measure_lock, measure_store};
+
+/// How many clients share a compute node unless something else is said: a core each.
+const LOCK_CLIENTS_PER_COMPUTE_NODE: u64 = 48;
+const STORE_CLIENTS_PER_COMPUTE_NODE: u64 = 4;
+/// How long is measured: simulated, and in real time.
+const SIMULATED_NS: u64 = 20_000_000;
+const REAL_NS: u64 = 1_000_000_000;
+
+/// One measurement.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Bench,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Bench {
+    /// Clients that acquire and release locks
+    Lock(LockArgs),
+    /// Clients that search and change keys of an index
+    Store(StoreArgs),
+    /// The raw verb rate of a fabric
+    Verbs(VerbsArgs),
+    /// GET over mapped memory against the latency of the memory itself
+    Latency(LatencyArgs),
+}
+
+/// What every measurement with clients takes.
+#[derive(Args, Clone, Debug)]
+struct StageArgs {
+    /// Where the memory is
+    #[arg(long, value_enum, default_value = "sim")]
+    fabric: FabricKind,
+    /// NIC of the simulated fabric: cx4, cx5 or cx6
+    #[arg(long, value_parser = parse_profile, default_value = "cx5")]
+    profile: Profile,
+    /// How long to measure: simulated time on `sim`, else real time [default: 20ms simulated, 1s real]
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<u64>,
+    /// Decides everything that chance decides
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one object of JSON per line and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LockArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Locks to measure, by name
+    #[arg(long, value_delimiter = ',', value_parser = parse_lock, required = true)]
+    lock: Vec<LockKind>,
+    /// How many clients there are
+    #[arg(long, default_value_t = 1)]
+    clients: u64,
+    /// How many compute nodes they run on; threads on a real fabric [default: 48 clients each; one per core]
+    #[arg(long)]
+    cns: Option<u64>,
+    /// How many locks there are
+    #[arg(long, default_value_t = 1)]
+    locks: u64,
+    /// How much more popular some locks are than others; 0 is uniform
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// The share of acquires in shared mode
+    #[arg(long, default_value_t = 0.0)]
+    read_ratio: f64,
+    /// How many words are read while a lock is held
+    #[arg(long, default_value_t = 0)]
+    section_verbs: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct StoreArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Which index
+    #[arg(long, value_parser = parse_index, default_value = "pointer-array")]
+    index: &'static str,
+    /// Synchronisation schemes to measure, by name
+    #[arg(long, value_delimiter = ',', value_parser = parse_scheme, default_value = "optimistic")]
+    sync: Vec<Scheme>,
+    /// Combine the writes of a compute node's clients
+    #[arg(long)]
+    local_wc: bool,
+    /// How many clients there are
+    #[arg(long, default_value_t = 1)]
+    clients: u64,
+    /// How many compute nodes they run on; threads on a real fabric [default: 4 clients each; one per core]
+    #[arg(long)]
+    cns: Option<u64>,
+    /// How many keys there are at the start
+    #[arg(long, default_value_t = 1_000_000)]
+    items: u64,
+    /// What is done with them: write-intensive, read-intensive, write-only, load, ycsb-a to ycsb-f
+    #[arg(long, value_parser = Workload::by_name, default_value = "write-intensive")]
+    workload: Workload,
+    /// Bytes of a key
+    #[arg(long, value_parser = parse_bytes, default_value = "8")]
+    key_size: u64,
+    /// Bytes of a value
+    #[arg(long, value_parser = parse_bytes, default_value = "8")]
+    value_size: u64,
+    /// How much more popular some keys are than others; 0 is uniform
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// Bytes of a client's cache; the pointer array has none
+    #[arg(long, value_parser = parse_bytes)]
+    cache: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct VerbsArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// How many READs are in flight
+    #[arg(long, default_value_t = 256)]
+    in_flight: u64,
+    /// How many bytes each returns
+    #[arg(long, value_parser = parse_bytes, default_value = "64")]
+    bytes: u64,
+}
+
+/// What `bench latency` takes.
+#[derive(Args, Clone, Debug)]
+pub struct LatencyArgs {
+    /// How many keys the store holds
+    #[arg(long, default_value_t = 10_000_000)]
+    items: u64,
+    /// How many slots the index has; keys that share one cost a READ more [default: as many as items]
+    #[arg(long)]
+    slots: Option<u64>,
+    /// How many GETs are in flight in the pipelined part
+    #[arg(long, default_value_t = 16)]
+    in_flight: u64,
+    /// Of how many rounds the medians are taken
+    #[arg(long, default_value_t = 7)]
+    rounds: u64,
+    /// A new file for the segment, say on a tmpfs mounted with huge=always [default: anonymous memory]
+    #[arg(long)]
+    segment: Option<PathBuf>,
+    /// Decides the keys
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one object of JSON and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// The sweep of a published figure.
+#[derive(Args, Clone, Debug)]
+pub struct FigureArgs {
+    /// Figures, by name
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// A smaller sweep that takes less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Folder for data and plots
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+}
+
+fn parse_profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| format!("`{name}` is no profile: choose cx4, cx5 or cx6"))
+}
+
+fn choose_from<'a>(name: &str, what: &str, names: impl Iterator<Item = &'a str>) -> String {
+    format!(
+        "`{name}` is no {what}: choose from {}",
+        names.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn parse_lock(name: &str) -> Result<LockKind, String> {
+    LockKind::by_name(name).ok_or_else(|| choose_from(name, "lock", LockKind::ALL.iter().map(|lock| lock.1)))
+}
+
+fn parse_scheme(name: &str) -> Result<Scheme, String> {
+    Scheme::by_name(name).ok_or_else(|| {
+        choose_from(
+            name,
+            "synchronisation scheme",
+            Scheme::ALL.iter().map(|scheme| scheme.1),
+        )
+    })
+}
+
+fn parse_index(name: &str) -> Result<&'static str, String> {
+    let found = INDEXES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|&(known, _)| known);
+    found.ok_or_else(|| choose_from(name, "index", INDEXES.iter().map(|&(known, _)| known)))
+}
+
+impl StageArgs {
+    fn setting(&self, clients: u64, compute_nodes: Option<u64>, clients_per_compute_node: u64) -> Setting {
+        let usual = match self.fabric {
+            FabricKind::Sim => clients.div_ceil(clients_per_compute_node),
+            FabricKind::Shm | FabricKind::Tcp => std::thread::available_parallelism()
+                .map_or(1, |cores| cores.get() as u64)
+                .min(clients),
+        };
+        let usual_ns = match self.fabric {
+            FabricKind::Sim => SIMULATED_NS,
+            FabricKind::Shm | FabricKind::Tcp => REAL_NS,
+        };
+        Setting {
+            fabric: self.fabric,
+            profile: self.profile.clone(),
+            clients,
+            compute_nodes: compute_nodes.unwrap_or(usual.max(1)),
+            duration_ns: self.duration.unwrap_or(usual_ns),
+            seed: self.seed,
+        }
+    }
+}
+
+/// Turns a result into an exit status; says what went wrong.
+fn exit(result: Result<(), BenchError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("farside: {error}");
+            ExitCode::from(if matches!(error, BenchError::Argument(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+impl BenchArgs {
+    /// Measures and prints.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        exit(match self.what {
+            Bench::Lock(args) => args.run(),
+            Bench::Store(args) => args.run(),
+            Bench::Verbs(args) => args.run(),
+            Bench::Latency(args) => args.run(None),
+        })
+    }
+}
+
+/// Prints reports as they come.
+struct Printer {
+    is_json: bool,
+    has_heading: bool,
+}
+
+impl Printer {
+    fn new(is_json: bool) -> Self {
+        Self {
+            is_json,
+            has_heading: false,
+        }
+    }
+
+    fn print(&mut self, report: &Report) {
+        if self.is_json {
+            println!("{}", report.to_json());
+            return;
+        }
+        if !self.has_heading {
+            println!("{}", heading());
+            self.has_heading = true;
+        }
+        println!("{}", report.to_row());
+    }
+}
+
+impl LockArgs {
+    fn run(self) -> Result<(), BenchError> {
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, LOCK_CLIENTS_PER_COMPUTE_NODE);
+        let mut printer = Printer::new(self.stage.json);
+        for kind in self.lock {
+            let program = LockProgram {
+                kind,
+                locks: self.locks,
+                theta: self.theta,
+                read_ratio: self.read_ratio,
+                section_verbs: self.section_verbs,
+                seed: self.stage.seed,
+            };
+            let progress = Progress::new(100, kind.name());
+            let report = measure_lock(&program, &setting, &mut None, &progress)?;
+            drop(progress);
+            printer.print(&report);
+        }
+        Ok(())
+    }
+}
+
+impl StoreArgs {
+    fn run(self) -> Result<(), BenchError> {
+        if self.local_wc {
+            return Err(BenchError::argument(
+                "--local-wc: there is no local write combining yet; leave it out",
+            ));
+        }
+        if self.cache.is_some() {
+            return Err(BenchError::Argument(format!(
+                "--cache: the {} caches nothing; leave it out",
+                self.index
+            )));
+        }
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, STORE_CLIENTS_PER_COMPUTE_NODE);
+        let mut printer = Printer::new(self.stage.json);
+        let mut memory = None;
+        for scheme in self.sync {
+            let program = StoreProgram {
+                scheme,
+                items: self.items,
+                workload: self.workload,
+                key_bytes: self.key_size as usize,
+                value_bytes: self.value_size as usize,
+                theta: self.theta,
+                compute_nodes: setting.compute_nodes,
+                tick_ns: TICK_NS,
+                seed: self.stage.seed,
+                given_out: Arc::new(AtomicU64::new(if self.workload.is_load() { 0 } else { self.items })),
+            };
+            let progress = Progress::new(100, scheme.name());
+            let report = measure_store(&program, &setting, &mut memory, &progress)?;
+            drop(progress);
+            printer.print(&report);
+        }
+        Ok(())
+    }
+}
+
+impl VerbsArgs {
+    fn run(self) -> Result<(), BenchError> {
+        let setting = self.stage.setting(self.in_flight, Some(1), 1);
+        let bytes = u32::try_from(self.bytes).map_err(|_| BenchError::argument("--bytes is at most 128MiB"))?;
+        let report = verbs::run(&setting, bytes)?;
+        if self.stage.json {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+        } else {
+            println!("{}", report.to_row());
+        }
+        Ok(())
+    }
+}
+
+impl LatencyArgs {
+    /// Measures and prints. `count_allocations` is for programs whose allocator counts.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub fn run(self, count_allocations: Option<CountAllocations<'_>>) -> Result<(), BenchError> {
+        let options = LatencyOptions {
+            items: self.items,
+            slots: self.slots.unwrap_or(self.items),
+            in_flight: self.in_flight,
+            rounds: self.rounds,
+            segment: self.segment,
+            seed: self.seed,
+        };
+        let progress = Progress::new(100, "latency");
+        let report = latency::run(&options, count_allocations, &progress)?;
+        drop(progress);
+        if self.json {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+        } else {
+            println!("{}", report.to_table());
+        }
+        Ok(())
+    }
+}
+
+impl FigureArgs {
+    /// Runs the sweeps, writes data and plots, and prints the verdicts.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        exit(figure::run_all(&self.ids, self.quick, &self.out))
+    }
+}

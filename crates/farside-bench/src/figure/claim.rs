@@ -1,0 +1,276 @@
+//! What a figure claims, and whether we found the same.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::file::Figure;
+use super::sweep::Point;
+use crate::error::BenchError;
+
+/// A claim of a published figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// What is claimed, with its unit.
+    pub text: String,
+    /// The published value, if there is a number.
+    pub paper: Option<f64>,
+    /// How ours is found.
+    pub measure: Measure,
+    /// What counts as the same.
+    pub accept: Accept,
+    /// Why ours differs, if that is known.
+    pub known: Option<String>,
+}
+
+/// How a number is found in the points of a sweep.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Measure {
+    /// A key of one point, times `scale`.
+    Value {
+        /// Name of the series.
+        series: String,
+        /// Which point.
+        x: u64,
+        /// A key of the report.
+        key: String,
+        /// Changes the unit.
+        #[serde(default = "one")]
+        scale: f64,
+    },
+    /// Where the largest value of a series is.
+    PeakAt {
+        /// Name of the series.
+        series: String,
+        /// A key of the report.
+        key: String,
+    },
+    /// How far a series falls behind its largest value: that over the smallest one after it.
+    Fall {
+        /// Name of the series.
+        series: String,
+        /// A key of the report.
+        key: String,
+    },
+    /// The value at `x` over the value at `over`.
+    Quotient {
+        /// Name of the series.
+        series: String,
+        /// A key of the report.
+        key: String,
+        /// The point above the line.
+        x: u64,
+        /// The point below the line.
+        over: u64,
+    },
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// What counts as the same.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Accept {
+    /// Ours over the paper's is in this range.
+    Ratio([f64; 2]),
+    /// Ours differs from the paper's by no more than this.
+    Within(f64),
+    /// Ours is in this range.
+    Range([f64; 2]),
+    /// Ours is at least this.
+    AtLeast(f64),
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The figure.
+    pub figure: String,
+    /// What is claimed.
+    pub claim: String,
+    /// The published value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paper: Option<f64>,
+    /// Ours.
+    pub ours: f64,
+    /// Ours over the paper's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// Whether it holds.
+    pub is_ok: bool,
+    /// Why not, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
+}
+
+impl Measure {
+    /// Series and points that are named: `None` stands for the whole sweep.
+    #[must_use]
+    pub fn points(&self) -> Vec<(&str, Option<u64>)> {
+        match self {
+            Self::Value { series, x, .. } => vec![(series, Some(*x))],
+            Self::PeakAt { series, .. } | Self::Fall { series, .. } => vec![(series, None)],
+            Self::Quotient { series, x, over, .. } => vec![(series, Some(*x)), (series, Some(*over))],
+        }
+    }
+
+    /// The number; `None` if a point or a key is missing.
+    #[must_use]
+    pub fn of(&self, points: &[Point]) -> Option<f64> {
+        let sweep = |series: &str, key: &str| -> Option<Vec<(u64, f64)>> {
+            let points = points.iter().filter(|point| point.series == series);
+            points.map(|point| Some((point.x, point.number(key)?))).collect()
+        };
+        let at = |values: &[(u64, f64)], x: u64| values.iter().find(|value| value.0 == x).map(|value| value.1);
+        let peak = |values: &[(u64, f64)]| values.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+        match self {
+            Self::Value { series, x, key, scale } => Some(at(&sweep(series, key)?, *x)? * scale),
+            Self::PeakAt { series, key } => Some(peak(&sweep(series, key)?)?.0 as f64),
+            Self::Fall { series, key } => {
+                let values = sweep(series, key)?;
+                let (peak_x, peak) = peak(&values)?;
+                let behind = values.iter().filter(|value| value.0 >= peak_x).map(|value| value.1);
+                Some(peak / behind.min_by(f64::total_cmp)?)
+            }
+            Self::Quotient { series, key, x, over } => {
+                let values = sweep(series, key)?;
+                Some(at(&values, *x)? / at(&values, *over)?)
+            }
+        }
+    }
+}
+
+impl Accept {
+    /// Whether `ours` is as good as `paper`.
+    #[must_use]
+    pub fn holds(self, ours: f64, paper: Option<f64>) -> bool {
+        match self {
+            Self::Ratio([low, high]) => paper.is_some_and(|paper| (low..=high).contains(&(ours / paper))),
+            Self::Within(distance) => paper.is_some_and(|paper| (ours - paper).abs() <= distance),
+            Self::Range([low, high]) => (low..=high).contains(&ours),
+            Self::AtLeast(low) => ours >= low,
+        }
+    }
+}
+
+/// Judges every claim of a figure.
+///
+/// # Errors
+/// [`BenchError::Figure`] if a claim names what there is not.
+pub fn judge(figure: &Figure, points: &[Point]) -> Result<Vec<Verdict>, BenchError> {
+    let judged = figure.claims.iter().map(|claim| {
+        let ours = claim.measure.of(points).ok_or_else(|| BenchError::Figure {
+            id: figure.id.clone(),
+            reason: format!("`{}` names a point or key that there is not", claim.text),
+        })?;
+        let is_ok = claim.accept.holds(ours, claim.paper);
+        Ok(Verdict {
+            figure: figure.id.clone(),
+            claim: claim.text.clone(),
+            paper: claim.paper,
+            ours,
+            ratio: claim.paper.map(|paper| ours / paper),
+            is_ok,
+            known: claim.known.clone().filter(|_| !is_ok),
+        })
+    });
+    judged.collect()
+}
+
+/// A number with about four digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1000.0 => format!("{value:.0}"),
+        large if large >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.is_ok { "ok" } else { "missed" };
+        write!(f, "{:16} {verdict:7} {}: ", self.figure, self.claim)?;
+        if let (Some(paper), Some(ratio)) = (self.paper, self.ratio) {
+            write!(f, "paper {}, ours {}, ratio {ratio:.2}", short(paper), short(self.ours))?;
+        } else {
+            write!(f, "ours {}", short(self.ours))?;
+        }
+        if let Some(known) = &self.known {
+            write!(f, " ({known})")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn points() -> Vec<Point> {
+        let values = [(1, 2.0), (8, 10.0), (64, 8.0), (512, 2.5)];
+        let point = |&(x, rate): &(u64, f64)| Point {
+            series: "a".to_owned(),
+            x,
+            report: json!({"rate": rate, "per_op": {"retries": x}}),
+        };
+        values.iter().map(point).collect()
+    }
+
+    fn measured(text: &str) -> Option<f64> {
+        let measure: Measure = toml::from_str(text).expect("a measure");
+        measure.of(&points())
+    }
+
+    #[test]
+    fn numbers_are_found_in_a_sweep() {
+        assert_eq!(measured("value = { series = 'a', x = 64, key = 'rate' }"), Some(8.0));
+        assert_eq!(
+            measured("value = { series = 'a', x = 64, key = 'per_op.retries', scale = 0.5 }"),
+            Some(32.0)
+        );
+        assert_eq!(measured("peak_at = { series = 'a', key = 'rate' }"), Some(8.0));
+        assert_eq!(measured("fall = { series = 'a', key = 'rate' }"), Some(4.0));
+        assert_eq!(
+            measured("quotient = { series = 'a', key = 'rate', x = 8, over = 1 }"),
+            Some(5.0)
+        );
+        assert_eq!(measured("value = { series = 'a', x = 65, key = 'rate' }"), None);
+        assert_eq!(measured("value = { series = 'b', x = 64, key = 'rate' }"), None);
+        assert_eq!(measured("fall = { series = 'a', key = 'speed' }"), None);
+    }
+
+    #[test]
+    fn what_is_too_far_off_is_missed() {
+        assert!(Accept::Ratio([0.75, 1.25]).holds(12.0, Some(10.0)));
+        assert!(!Accept::Ratio([0.75, 1.25]).holds(13.0, Some(10.0)));
+        assert!(!Accept::Ratio([0.75, 1.25]).holds(10.0, None));
+        assert!(Accept::Within(0.5).holds(99.0, Some(99.4)));
+        assert!(!Accept::Within(0.5).holds(98.8, Some(99.4)));
+        assert!(Accept::Range([48.0, 64.0]).holds(64.0, None));
+        assert!(!Accept::Range([48.0, 64.0]).holds(96.0, None));
+        assert!(!Accept::AtLeast(10.0).holds(9.9, None));
+    }
+
+    #[test]
+    fn a_verdict_says_why_only_if_it_is_missed() {
+        let verdict = Verdict {
+            figure: "f".to_owned(),
+            claim: "goodput, ops/s".to_owned(),
+            paper: Some(15_500.0),
+            ours: 14_600.0,
+            ratio: Some(0.942),
+            is_ok: false,
+            known: Some("a reason".to_owned()),
+        };
+        let line = verdict.to_string();
+        assert!(
+            line.ends_with("missed  goodput, ops/s: paper 15500, ours 14600, ratio 0.94 (a reason)"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! The file of a figure.
+//!
+//! ```toml
+//! id = "cider-1"                  # its name on the command line
+//! title = "..."                   # what it shows
+//! source = "CIDER, Figure 1"      # where it was published
+//! setup = "..."                   # what ours has in common with the original, and what not
+//!
+//! [[panel]]                       # what is plotted, over the number of clients
+//! key = "throughput_ops_s"        # a key of the report; parts are joined with dots
+//! label = "throughput, ops/s"
+//!
+//! [[series]]
+//! name = "optimistic"             # how claims call it
+//! label = "O-SYNC"
+//! clients = [1, 8, 16]            # the sweep
+//! clients_per_cn = 4
+//! profile = "cx6"
+//! duration = "20ms"
+//! store = { sync = "optimistic", items = 60000000, workload = "write-intensive", theta = 0.99 }
+//!
+//! [quick]                         # what --quick changes, in every series
+//! items = 2000000
+//!
+//! [[claim]]
+//! text = "clients at the peak"
+//! paper = 48.0                    # the published value, if there is one
+//! measure = { peak_at = { series = "optimistic", key = "throughput_ops_s" } }
+//! accept = { range = [48.0, 64.0] }
+//! known = "..."                   # why it is missed, if it is and the reason is known
+//! ```
+
+use serde::Deserialize;
+
+use super::claim::Claim;
+use crate::quantity::parse_duration;
+use crate::workload::Workload;
+
+/// A published figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Its name on the command line.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// What ours has in common with the original, and what not.
+    pub setup: String,
+    /// What is plotted.
+    #[serde(rename = "panel")]
+    pub panels: Vec<Panel>,
+    /// What is run.
+    pub series: Vec<Series>,
+    /// What `--quick` changes.
+    #[serde(default)]
+    pub quick: Quick,
+    /// What is claimed.
+    #[serde(rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// One plot.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Panel {
+    /// A key of the report.
+    pub key: String,
+    /// What stands at the axis.
+    pub label: String,
+}
+
+/// One line of the plot.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// How claims call it.
+    pub name: String,
+    /// What stands beside the line.
+    pub label: String,
+    /// The sweep.
+    pub clients: Vec<u64>,
+    /// How many clients share a compute node.
+    pub clients_per_cn: u64,
+    /// Name of the NIC profile.
+    pub profile: String,
+    /// How long is measured.
+    pub duration: String,
+    /// What the clients do: one of the two.
+    pub lock: Option<LockSeries>,
+    /// See `lock`.
+    pub store: Option<StoreSeries>,
+}
+
+/// A series that takes locks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockSeries {
+    /// Name of the lock.
+    pub name: String,
+    /// How many there are.
+    pub locks: u64,
+    /// Skew.
+    #[serde(default)]
+    pub theta: f64,
+    /// The share of acquires in shared mode.
+    #[serde(default)]
+    pub read_ratio: f64,
+    /// How many words are read while a lock is held.
+    #[serde(default)]
+    pub section_verbs: u64,
+}
+
+/// A series that works on an index.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSeries {
+    /// Name of the scheme.
+    pub sync: String,
+    /// How many keys there are.
+    pub items: u64,
+    /// Name of the workload.
+    pub workload: String,
+    /// Skew.
+    pub theta: f64,
+}
+
+/// What `--quick` changes.
+#[derive(Clone, Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Another sweep.
+    pub clients: Option<Vec<u64>>,
+    /// Fewer keys.
+    pub items: Option<u64>,
+    /// A shorter time.
+    pub duration: Option<String>,
+}
+
+impl Figure {
+    /// Reads a file, and checks what can be checked without running it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let figure: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        for series in &figure.series {
+            let name = &series.name;
+            if series.lock.is_some() == series.store.is_some() {
+                return Err(format!("series {name} must have one of `lock` and `store`"));
+            }
+            for is_quick in [false, true] {
+                parse_duration(figure.duration_of(series, is_quick))?;
+                if figure.clients_of(series, is_quick).is_empty() {
+                    return Err(format!("series {name} sweeps nothing"));
+                }
+            }
+            if let Some(store) = &series.store {
+                Workload::by_name(&store.workload)?;
+            }
+        }
+        Ok(figure)
+    }
+
+    /// The sweep of a series.
+    #[must_use]
+    pub fn clients_of<'a>(&'a self, series: &'a Series, is_quick: bool) -> &'a [u64] {
+        self.quick
+            .clients
+            .as_ref()
+            .filter(|_| is_quick)
+            .unwrap_or(&series.clients)
+    }
+
+    /// How long a series is measured.
+    #[must_use]
+    pub fn duration_of<'a>(&'a self, series: &'a Series, is_quick: bool) -> &'a str {
+        self.quick
+            .duration
+            .as_ref()
+            .filter(|_| is_quick)
+            .unwrap_or(&series.duration)
+    }
+}

@@ -1,0 +1,112 @@
+//! Published figures: what to sweep and what is claimed, as data, and the verdicts.
+//!
+//! A figure is a file `figures/fig_<paper>_<n>.toml` ([`file`]), built into the program so that it
+//! works from anywhere. Running one sweeps its series ([`sweep`]), judges its claims ([`claim`]) and
+//! writes `<id>.csv`, `<id>.json` and `<id>.svg` ([`output`], [`plot`]).
+
+pub mod claim;
+pub mod file;
+pub mod output;
+pub mod plot;
+pub mod sweep;
+
+use std::path::Path;
+
+use crate::error::BenchError;
+use file::Figure;
+
+/// Every figure by its name: the text of its file.
+const FIGURES: [(&str, &str); 2] = [
+    (
+        "shiftlock-retry",
+        include_str!("../../../../figures/fig_shiftlock_retry.toml"),
+    ),
+    ("cider-1", include_str!("../../../../figures/fig_cider_1.toml")),
+];
+
+/// Name and title of every figure.
+///
+/// # Panics
+/// If a file in `figures/` is damaged; a test looks.
+#[must_use]
+pub fn list() -> Vec<(&'static str, String)> {
+    let title = |text| Figure::parse(text).expect("the figures were tested").title;
+    FIGURES.iter().map(|&(id, text)| (id, title(text))).collect()
+}
+
+/// The figure of this name.
+///
+/// # Errors
+/// Says which names there are.
+pub fn by_id(id: &str) -> Result<Figure, BenchError> {
+    let Some((_, text)) = FIGURES.iter().find(|(known, _)| *known == id) else {
+        let names: Vec<&str> = FIGURES.iter().map(|&(known, _)| known).collect();
+        return Err(BenchError::Argument(format!(
+            "`{id}` is no figure: choose from {}",
+            names.join(", ")
+        )));
+    };
+    Figure::parse(text).map_err(|reason| BenchError::Figure {
+        id: id.to_owned(),
+        reason,
+    })
+}
+
+/// Runs figures one after the other, and prints a line for each claim.
+///
+/// # Errors
+/// See [`BenchError`]. A claim that is missed is no error.
+pub fn run_all(ids: &[String], is_quick: bool, folder: &Path) -> Result<(), BenchError> {
+    let figures = ids.iter().map(|id| by_id(id)).collect::<Result<Vec<_>, _>>()?;
+    std::fs::create_dir_all(folder).map_err(|error| BenchError::Output {
+        path: folder.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let mut memory = None;
+    for figure in figures {
+        let points = sweep::run(&figure, is_quick, &mut memory)?;
+        let verdicts = claim::judge(&figure, &points)?;
+        output::write(&figure, is_quick, &points, &verdicts, folder)?;
+        // Fewer keys mean more contention: what a quick run misses the full one may find.
+        let remark = if is_quick { " [quick: a smaller set-up]" } else { "" };
+        for verdict in &verdicts {
+            println!("{verdict}{remark}");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_readable_and_carries_its_name() {
+        for (id, _) in FIGURES {
+            let figure = by_id(id).expect("a figure");
+            assert_eq!(figure.id, id);
+            assert!(!figure.claims.is_empty(), "{id} claims something");
+            for claim in &figure.claims {
+                for (series, x) in claim.measure.points() {
+                    let series = figure.series.iter().find(|known| known.name == series);
+                    let series = series.unwrap_or_else(|| panic!("{id}: `{}` names an unknown series", claim.text));
+                    for is_quick in [false, true] {
+                        let clients = figure.clients_of(series, is_quick);
+                        assert!(
+                            x.is_none_or(|x| clients.contains(&x)),
+                            "{id}: `{}` names an unknown x",
+                            claim.text
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(list().len(), FIGURES.len());
+    }
+
+    #[test]
+    fn unknown_figures_are_refused_with_the_names() {
+        let error = by_id("cider-99").expect_err("no such figure");
+        assert!(error.to_string().contains("shiftlock-retry"));
+    }
+}

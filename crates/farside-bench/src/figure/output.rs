@@ -1,0 +1,128 @@
+//! Writes what a figure's sweep gave: `<id>.csv`, `<id>.json`, `<id>.svg`.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::claim::Verdict;
+use super::file::Figure;
+use super::plot;
+use super::sweep::Point;
+use crate::error::BenchError;
+
+/// Writes all three into a folder.
+///
+/// # Errors
+/// [`BenchError::Output`].
+pub fn write(
+    figure: &Figure,
+    is_quick: bool,
+    points: &[Point],
+    verdicts: &[Verdict],
+    folder: &Path,
+) -> Result<(), BenchError> {
+    let save = |extension: &str, text: String| {
+        let path = folder.join(format!("{}.{extension}", figure.id));
+        std::fs::write(&path, text).map_err(|error| BenchError::Output {
+            path,
+            reason: error.to_string(),
+        })
+    };
+    save("csv", csv(points))?;
+    save("json", json_text(figure, is_quick, points, verdicts))?;
+    save("svg", plot::svg(figure, points)?)
+}
+
+fn json_text(figure: &Figure, is_quick: bool, points: &[Point], verdicts: &[Verdict]) -> String {
+    let runs: Vec<Value> = points
+        .iter()
+        .map(|point| json!({"series": point.series, "clients": point.x, "report": point.report}))
+        .collect();
+    let all = json!({
+        "id": figure.id,
+        "title": figure.title,
+        "source": figure.source,
+        "setup": figure.setup,
+        "quick": is_quick,
+        "verdicts": verdicts,
+        "runs": runs,
+    });
+    format!("{all:#}\n")
+}
+
+/// One line per run, one column per key of the reports.
+fn csv(points: &[Point]) -> String {
+    let rows: Vec<Vec<(String, String)>> = points
+        .iter()
+        .map(|point| {
+            let mut cells = vec![("series".to_owned(), point.series.clone())];
+            flatten("", &point.report, &mut cells);
+            cells
+        })
+        .collect();
+    let mut columns: Vec<&str> = Vec::new();
+    for (name, _) in rows.iter().flatten() {
+        if !columns.contains(&name.as_str()) {
+            columns.push(name);
+        }
+    }
+    let mut text = columns.join(",") + "\n";
+    for row in &rows {
+        let cell = |column: &&str| {
+            row.iter()
+                .find(|(name, _)| name == column)
+                .map_or("", |(_, value)| value.as_str())
+        };
+        text += &columns.iter().map(cell).collect::<Vec<_>>().join(",");
+        text.push('\n');
+    }
+    text
+}
+
+fn flatten(prefix: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+    let name = |part: &str| {
+        if prefix.is_empty() {
+            part.to_owned()
+        } else {
+            format!("{prefix}.{part}")
+        }
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(part, value)| flatten(&name(part), value, cells)),
+        Value::Array(values) => {
+            for (index, value) in values.iter().enumerate() {
+                flatten(&name(&index.to_string()), value, cells);
+            }
+        }
+        Value::String(text) => cells.push((prefix.to_owned(), text.clone())),
+        other => cells.push((prefix.to_owned(), other.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_key_is_an_empty_cell() {
+        let point = |x, report| Point {
+            series: "s".to_owned(),
+            x,
+            report,
+        };
+        let points = [
+            point(
+                1,
+                json!({"clients": 1, "per_op": {"reads": 1.5}, "nodes": [{"verbs_s": 2}]}),
+            ),
+            point(2, json!({"clients": 2, "nodes": [{"verbs_s": 3}], "lock": "cas"})),
+        ];
+        let text = csv(&points);
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("series,clients,nodes.0.verbs_s,per_op.reads,lock"));
+        assert_eq!(lines.next(), Some("s,1,2,1.5,"));
+        assert_eq!(lines.next(), Some("s,2,3,,cas"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs the series of a figure.
+
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use farside_fabric::region::Region;
+use farside_fabric::sim::Profile;
+use farside_lock::LockKind;
+use farside_sync::Scheme;
+use serde_json::Value;
+
+use super::file::{Figure, LockSeries, Series, StoreSeries};
+use crate::error::BenchError;
+use crate::lock::LockProgram;
+use crate::progress::Progress;
+use crate::quantity::parse_duration;
+use crate::report::Report;
+use crate::stage::{FabricKind, Setting};
+use crate::store::{StoreProgram, TICK_NS};
+use crate::workload::Workload;
+use crate::{measure_lock, measure_store};
+
+/// The seed of every figure.
+const SEED: u64 = 1;
+
+/// One run of a sweep.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Name of the series.
+    pub series: String,
+    /// How many clients there were.
+    pub x: u64,
+    /// The report, as JSON.
+    pub report: Value,
+}
+
+impl Point {
+    /// A number of the report; parts of the key are joined with dots.
+    #[must_use]
+    pub fn number(&self, key: &str) -> Option<f64> {
+        let value = key.split('.').try_fold(&self.report, |value, part| value.get(part));
+        value.and_then(Value::as_f64)
+    }
+}
+
+/// Runs every point of a figure. `memory` is kept from one run to the next.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Result<Vec<Point>, BenchError> {
+    let count: usize = figure
+        .series
+        .iter()
+        .map(|series| figure.clients_of(series, is_quick).len())
+        .sum();
+    let progress = Progress::new(count as u64, figure.id.as_str());
+    let mut points = Vec::new();
+    for series in &figure.series {
+        for &clients in figure.clients_of(series, is_quick) {
+            progress.label(format!("{}: {} with {clients} clients", figure.id, series.label));
+            let setting = setting(figure, series, clients, is_quick)?;
+            let report = match (&series.lock, &series.store) {
+                (Some(lock), _) => run_lock(figure, lock, &setting, memory)?,
+                (None, Some(store)) => run_store(figure, store, &setting, is_quick, memory)?,
+                (None, None) => unreachable!("refused when the file was read"),
+            };
+            points.push(Point {
+                series: series.name.clone(),
+                x: clients,
+                report: serde_json::to_value(report).expect("a report is plain data"),
+            });
+            progress.set(points.len() as u64);
+        }
+    }
+    Ok(points)
+}
+
+fn wrong(figure: &Figure, reason: String) -> BenchError {
+    BenchError::Figure {
+        id: figure.id.clone(),
+        reason,
+    }
+}
+
+fn setting(figure: &Figure, series: &Series, clients: u64, is_quick: bool) -> Result<Setting, BenchError> {
+    let unknown = || wrong(figure, format!("there is no profile `{}`", series.profile));
+    let duration = parse_duration(figure.duration_of(series, is_quick));
+    Ok(Setting {
+        fabric: FabricKind::Sim,
+        profile: Profile::named(&series.profile).ok_or_else(unknown)?,
+        clients,
+        compute_nodes: clients.div_ceil(series.clients_per_cn),
+        duration_ns: duration.map_err(|reason| wrong(figure, reason))?,
+        seed: SEED,
+    })
+}
+
+fn run_lock(
+    figure: &Figure,
+    lock: &LockSeries,
+    setting: &Setting,
+    memory: &mut Option<Region>,
+) -> Result<Report, BenchError> {
+    let unknown = || wrong(figure, format!("there is no lock `{}`", lock.name));
+    let program = LockProgram {
+        kind: LockKind::by_name(&lock.name).ok_or_else(unknown)?,
+        locks: lock.locks,
+        theta: lock.theta,
+        read_ratio: lock.read_ratio,
+        section_verbs: lock.section_verbs,
+        seed: setting.seed,
+    };
+    measure_lock(&program, setting, memory, &Progress::hidden())
+}
+
+fn run_store(
+    figure: &Figure,
+    store: &StoreSeries,
+    setting: &Setting,
+    is_quick: bool,
+    memory: &mut Option<Region>,
+) -> Result<Report, BenchError> {
+    let unknown = || wrong(figure, format!("there is no scheme `{}`", store.sync));
+    let items = figure.quick.items.filter(|_| is_quick).unwrap_or(store.items);
+    let program = StoreProgram {
+        scheme: Scheme::by_name(&store.sync).ok_or_else(unknown)?,
+        items,
+        workload: Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason))?,
+        key_bytes: 8,
+        value_bytes: 8,
+        theta: store.theta,
+        // The same memory for every point of the sweep, so that it can be used again.
+        compute_nodes: COMPUTE_NODES_MAX,
+        tick_ns: TICK_NS,
+        seed: setting.seed,
+        given_out: Arc::new(AtomicU64::new(items)),
+    };
+    measure_store(&program, setting, memory, &Progress::hidden())
+}
+
+/// What the memory of a figure's store is laid out for.
+const COMPUTE_NODES_MAX: u64 = 256;

@@ -1,0 +1,101 @@
+//! Measurements: one driver over every fabric, and the published figures.
+//!
+//! On the path: on top. A *program* says what a client does (take a lock, update a key); a *stage*
+//! puts clients on a fabric and runs them for a while; a *report* is what came out, as a table or as
+//! one line of JSON. A *figure* is a file of runs and claims (`figures/*.toml`).
+//!
+//! Baselines and favourites run the same lines: whatever differs between two runs is in their
+//! settings.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod driver;
+pub mod error;
+pub mod figure;
+pub mod latency;
+pub mod lock;
+pub mod program;
+pub mod progress;
+pub mod quantity;
+pub mod recorder;
+pub mod report;
+pub mod stage;
+pub mod store;
+pub mod verbs;
+pub mod workload;
+
+use farside_fabric::region::Region;
+use farside_lock::LockKind;
+
+pub use error::BenchError;
+pub use report::Report;
+
+use lock::LockProgram;
+use progress::Progress;
+use report::Subject;
+use stage::Setting;
+use store::StoreProgram;
+
+/// What can be named in a measurement, by section: names, each with a line about it.
+#[must_use]
+pub fn catalogue() -> [(&'static str, Vec<(&'static str, String)>); 3] {
+    let locks = LockKind::ALL.iter().map(|&(_, name, about)| (name, about.to_owned()));
+    let workloads = workload::WORKLOADS
+        .iter()
+        .map(|workload| (workload.name, workload.about()));
+    [
+        ("locks", locks.collect()),
+        ("workloads", workloads.collect()),
+        ("figures", figure::list()),
+    ]
+}
+
+/// Measures a lock. `memory` is kept from one simulated run to the next; see [`stage::run`].
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn measure_lock(
+    program: &LockProgram,
+    setting: &Setting,
+    memory: &mut Option<Region>,
+    progress: &Progress,
+) -> Result<Report, BenchError> {
+    program.check()?;
+    let outcome = stage::run(program, setting, memory, progress)?;
+    let subject = Subject::Lock {
+        lock: program.kind.name(),
+        locks: program.locks,
+        read_ratio: program.read_ratio,
+    };
+    let mut report = Report::new(subject, program.theta, setting, &outcome);
+    if matches!(program.kind, LockKind::Cas | LockKind::CasBackoff) {
+        // Of all that were posted one per grant succeeded.
+        let swaps = outcome.effort.posted.atomics().max(1) as f64;
+        report.retry_rate = Some((1.0 - outcome.recorder.operations as f64 / swaps).max(0.0));
+    }
+    Ok(report)
+}
+
+/// Measures the pointer array. `memory` is kept from one simulated run to the next; see
+/// [`stage::run`].
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn measure_store(
+    program: &StoreProgram,
+    setting: &Setting,
+    memory: &mut Option<Region>,
+    progress: &Progress,
+) -> Result<Report, BenchError> {
+    program.check()?;
+    let outcome = stage::run(program, setting, memory, progress)?;
+    let subject = Subject::Store {
+        index: "pointer-array",
+        sync: program.scheme.name(),
+        local_wc: false,
+        items: program.items,
+        workload: program.workload.name,
+    };
+    Ok(Report::new(subject, program.theta, setting, &outcome))
+}

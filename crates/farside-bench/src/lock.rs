@@ -1,0 +1,129 @@
+//! Clients that take locks: acquire, work, release.
+
+use farside_fabric::region::Region;
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_lock::{LockKind, Locker, Mode};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::error::BenchError;
+use crate::program::{Client, Program, Step};
+use crate::workload::{Scatter, Zipf, client_random, zipf::unit};
+
+/// Where the locks start; what clients read under a lock stands behind the last of them.
+const LOCKS_AT: u64 = 64;
+
+/// What clients do with locks.
+#[derive(Clone, Debug)]
+pub struct LockProgram {
+    /// Which lock.
+    pub kind: LockKind,
+    /// How many there are.
+    pub locks: u64,
+    /// How much more popular some are than others.
+    pub theta: f64,
+    /// The share of acquires in shared mode.
+    pub read_ratio: f64,
+    /// How many words are read while a lock is held.
+    pub section_verbs: u64,
+    /// Decides who takes which lock.
+    pub seed: u64,
+}
+
+impl LockProgram {
+    fn entry(&self, lock: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId::new(0), LOCKS_AT + lock * self.kind.entry_bytes())
+    }
+
+    fn data(&self, lock: u64) -> RemoteAddr {
+        let behind = LOCKS_AT + self.locks * self.kind.entry_bytes();
+        RemoteAddr::new(NodeId::new(0), behind.next_multiple_of(8) + lock * 8)
+    }
+
+    /// Refuses settings that make no sense.
+    ///
+    /// # Errors
+    /// [`BenchError::Argument`].
+    pub fn check(&self) -> Result<(), BenchError> {
+        if self.locks == 0 {
+            return Err(BenchError::argument("--locks is at least 1"));
+        }
+        if !(0.0..=1.0).contains(&self.read_ratio) {
+            return Err(BenchError::argument("--read-ratio is a number from 0 to 1"));
+        }
+        check_theta(self.theta)
+    }
+}
+
+/// Refuses a skew that is none.
+pub(crate) fn check_theta(theta: f64) -> Result<(), BenchError> {
+    if (0.0..=10.0).contains(&theta) {
+        Ok(())
+    } else {
+        Err(BenchError::argument("--theta is a number from 0 (uniform) to 10"))
+    }
+}
+
+impl Program for LockProgram {
+    type Node<E: Endpoint> = ();
+    type Client<E: Endpoint> = LockClient;
+
+    fn memory_bytes(&self) -> u64 {
+        (self.data(self.locks).offset()).next_multiple_of(4096)
+    }
+
+    async fn prepare<E: Endpoint>(&self, _: E, region: &Region) -> Result<(), BenchError> {
+        // An entry of zeros is a free lock; the memory may have been used before.
+        for offset in (LOCKS_AT..self.data(0).offset()).step_by(8) {
+            region.write(offset, &[0; 8]);
+        }
+        Ok(())
+    }
+
+    async fn join<E: Endpoint>(&self, _: E) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn client<E: Endpoint>(&self, _: &(), endpoint: &E, number: u64) -> LockClient {
+        LockClient {
+            program: self.clone(),
+            locker: Locker::new(self.kind, endpoint, number as u16),
+            random: client_random(self.seed, number),
+            zipf: Zipf::new(self.locks, self.theta),
+            scatter: Scatter::new(self.locks),
+        }
+    }
+
+    async fn leave<E: Endpoint>(&self, (): ()) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+/// One of the clients.
+#[derive(Debug)]
+pub struct LockClient {
+    program: LockProgram,
+    locker: Locker,
+    random: Xoshiro256PlusPlus,
+    zipf: Zipf,
+    scatter: Scatter,
+}
+
+impl<E: Endpoint> Client<E> for LockClient {
+    async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError> {
+        let lock = self.scatter.key(self.zipf.rank(&mut self.random));
+        let is_shared = self.program.read_ratio > 0.0 && unit(&mut self.random) < self.program.read_ratio;
+        let mode = if is_shared { Mode::Shared } else { Mode::Exclusive };
+        let before = cx.endpoint().counters().snapshot();
+        let grant = self.locker.acquire(cx, self.program.entry(lock), mode).await?;
+        let granted_ns = cx.endpoint().now_ns();
+        let acquire = cx.endpoint().counters().snapshot().since(&before);
+        for _ in 0..self.program.section_verbs {
+            cx.read_word(self.program.data(lock)).await?;
+        }
+        self.locker.release(cx, grant).await?;
+        Ok(Some(Step {
+            granted_ns: Some(granted_ns),
+            acquire,
+        }))
+    }
+}

@@ -1,0 +1,66 @@
+//! What is measured: a program that clients run, whatever fabric they are on.
+//!
+//! On the path: a stage prepares the memory node, lets each compute node join, and makes the clients;
+//! the driver then calls [`Client::step`] again and again.
+
+use farside_fabric::region::Region;
+use farside_fabric::{CounterSnapshot, Endpoint, OpContext};
+
+use crate::error::BenchError;
+
+/// A program for many clients on one memory node.
+pub trait Program: Clone + Send + Sync + 'static {
+    /// What the clients of a compute node share.
+    type Node<E: Endpoint>: 'static;
+    /// One client.
+    type Client<E: Endpoint>: Client<E> + 'static;
+
+    /// Bytes that the memory node needs.
+    fn memory_bytes(&self) -> u64;
+
+    /// Makes blank memory ready, before anybody else comes. `region` is that memory itself, for what
+    /// would take too long by verbs.
+    ///
+    /// # Errors
+    /// See [`BenchError`]; likewise below.
+    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<(), BenchError>;
+
+    /// Lets a compute node join. Its clients take steps through endpoints of their own, or through
+    /// this one.
+    async fn join<E: Endpoint>(&self, endpoint: E) -> Result<Self::Node<E>, BenchError>;
+
+    /// Makes client `number`, counted over all compute nodes.
+    fn client<E: Endpoint>(&self, node: &Self::Node<E>, endpoint: &E, number: u64) -> Self::Client<E>;
+
+    /// Lets a compute node leave.
+    async fn leave<E: Endpoint>(&self, node: Self::Node<E>) -> Result<(), BenchError>;
+
+    /// Whether the program ends by itself, rather than with the time it is given.
+    fn is_finite(&self) -> bool {
+        false
+    }
+
+    /// Bytes of the memory node in use, if the program knows.
+    fn memory_used(&self, region: &Region) -> Option<u64> {
+        let _ = region;
+        None
+    }
+}
+
+/// A measured client.
+pub trait Client<E> {
+    /// Does one operation; `None` if there is nothing left to do.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError>;
+}
+
+/// What one operation did, apart from the time it took.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Step {
+    /// When a lock was granted, on the endpoint's clock, if the operation is one on a lock.
+    pub granted_ns: Option<u64>,
+    /// What the endpoint posted until then; of use only if the client has it for itself.
+    pub acquire: CounterSnapshot,
+}

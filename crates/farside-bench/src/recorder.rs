@@ -1,0 +1,140 @@
+//! What clients did in the time that counts: operations and latencies.
+
+use farside_fabric::CounterSnapshot;
+use hdrhistogram::Histogram;
+
+use crate::program::Step;
+
+/// The longest latency that is told apart; longer ones count as this.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+/// Decimal digits of a latency that are kept.
+const LATENCY_DIGITS: u8 = 3;
+
+/// The time that counts, on the endpoints' clock: what ends in it is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// First nanosecond.
+    pub start_ns: u64,
+    /// First nanosecond that does not count any more.
+    pub end_ns: u64,
+}
+
+/// Counts and histograms of several clients.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    window: Window,
+    /// Operations that ended in the window.
+    pub operations: u64,
+    /// Nanoseconds from the start of an operation to its end.
+    pub latency: Histogram<u64>,
+    /// Nanoseconds from the start of an operation to the grant of its lock.
+    pub acquire: Histogram<u64>,
+    /// What was posted until the locks were granted.
+    pub acquire_posted: CounterSnapshot,
+    /// When the last operation ended.
+    pub last_ns: u64,
+}
+
+/// An operation that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// When it began.
+    pub begun_ns: u64,
+    /// See [`Step`].
+    pub step: Step,
+    /// When it ended.
+    pub ended_ns: u64,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are in order")
+}
+
+impl Recorder {
+    /// An empty recorder for this time.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        Self {
+            window,
+            operations: 0,
+            latency: histogram(),
+            acquire: histogram(),
+            acquire_posted: CounterSnapshot::default(),
+            last_ns: window.start_ns,
+        }
+    }
+
+    /// The time that counts.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Records an operation, if it ended in time.
+    #[inline]
+    pub fn record(&mut self, operation: Ended) {
+        if !(self.window.start_ns..self.window.end_ns).contains(&operation.ended_ns) {
+            return;
+        }
+        self.operations += 1;
+        self.last_ns = self.last_ns.max(operation.ended_ns);
+        self.latency.saturating_record(operation.ended_ns - operation.begun_ns);
+        if let Some(granted_ns) = operation.step.granted_ns {
+            self.acquire_posted = self.acquire_posted.plus(&operation.step.acquire);
+            self.acquire.saturating_record(granted_ns - operation.begun_ns);
+        }
+    }
+
+    /// Adds what another recorder has.
+    ///
+    /// # Panics
+    /// Never: all histograms have the same bounds.
+    pub fn absorb(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.acquire_posted = self.acquire_posted.plus(&other.acquire_posted);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.latency.add(&other.latency).expect("the bounds are the same");
+        self.acquire.add(&other.acquire).expect("the bounds are the same");
+    }
+
+    /// Nanoseconds that count: the window, or what was used of an open one.
+    #[must_use]
+    pub fn elapsed_ns(&self) -> u64 {
+        let end_ns = if self.window.end_ns == u64::MAX {
+            self.last_ns
+        } else {
+            self.window.end_ns
+        };
+        end_ns.saturating_sub(self.window.start_ns).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ends_in_the_window_counts() {
+        let window = Window {
+            start_ns: 100,
+            end_ns: 200,
+        };
+        let mut recorder = Recorder::new(window);
+        for ended_ns in [99, 100, 199, 200] {
+            recorder.record(Ended {
+                begun_ns: ended_ns - 50,
+                step: Step {
+                    granted_ns: Some(ended_ns - 20),
+                    ..Step::default()
+                },
+                ended_ns,
+            });
+        }
+        assert_eq!(recorder.operations, 2);
+        assert_eq!((recorder.latency.max(), recorder.acquire.max()), (50, 30));
+        let mut sum = Recorder::new(window);
+        sum.absorb(&recorder);
+        sum.absorb(&recorder);
+        assert_eq!((sum.operations, sum.latency.len(), sum.elapsed_ns()), (4, 4, 100));
+    }
+}

@@ -1,0 +1,272 @@
+//! What is printed: one line of JSON, whose keys scripts rely on, or a table.
+
+use farside_fabric::CounterSnapshot;
+use farside_fabric::VerbKind;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::quantity::with_prefix;
+use crate::stage::{FabricKind, Outcome, Setting};
+
+/// One measurement of a lock or a store. Keys without a meaning for it are absent.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `lock` or `store`.
+    pub kind: &'static str,
+    /// Name of the fabric.
+    pub fabric: &'static str,
+    /// Name of the NIC profile, on the simulated fabric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// How many clients.
+    pub clients: u64,
+    /// On how many compute nodes; threads on a real fabric.
+    pub cns: u64,
+    /// Skew of the popularity of keys or locks.
+    pub theta: f64,
+    /// The seed.
+    pub seed: u64,
+    /// Operations that ended while it counted.
+    pub operations: u64,
+    /// Operations per second of the fabric's time.
+    pub throughput_ops_s: f64,
+    /// Time of an operation.
+    pub latency_us: Latency,
+    /// Time until the lock was granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acquire_us: Option<Latency>,
+    /// Verbs, bytes and retries for each operation.
+    pub per_op: PerOperation,
+    /// Verbs of the acquire alone, where no two clients share an endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_acquire: Option<Verbs>,
+    /// The share of compare-and-swaps that were retries, for locks that retry them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_rate: Option<f64>,
+    /// What each memory node executed.
+    pub nodes: Vec<Node>,
+    /// Bytes of the clients' caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
+    /// Bytes in use at the memory nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// What only a simulation has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sim: Option<Simulation>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Subject {
+    /// A lock.
+    Lock {
+        /// Its name.
+        lock: &'static str,
+        /// How many there were.
+        locks: u64,
+        /// The share of acquires in shared mode.
+        read_ratio: f64,
+    },
+    /// A store.
+    Store {
+        /// Name of the index.
+        index: &'static str,
+        /// Name of the scheme.
+        sync: &'static str,
+        /// Whether the clients of a compute node combine their writes.
+        local_wc: bool,
+        /// Keys at the start.
+        items: u64,
+        /// Name of the workload.
+        workload: &'static str,
+    },
+}
+
+/// A distribution of times, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+/// Verbs by kind, per operation.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Verbs {
+    /// READs.
+    pub reads: f64,
+    /// WRITEs.
+    pub writes: f64,
+    /// Compare-and-swaps and fetch-and-adds of every form.
+    pub atomics: f64,
+    /// SENDs.
+    pub sends: f64,
+}
+
+/// What an operation costs on average.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PerOperation {
+    /// Verbs.
+    #[serde(flatten)]
+    pub verbs: Verbs,
+    /// Bytes that READs and atomics returned.
+    pub bytes_read: f64,
+    /// Bytes that WRITEs, atomics and SENDs carried.
+    pub bytes_written: f64,
+    /// How often part of it was done again.
+    pub retries: f64,
+}
+
+/// What a memory node executed per second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Node {
+    /// Verbs of every kind.
+    pub verbs_s: f64,
+    /// Atomics among them.
+    pub atomics_s: f64,
+}
+
+/// What only a simulation has.
+#[derive(Clone, Debug, Serialize)]
+pub struct Simulation {
+    /// Simulated verbs per second of real time.
+    pub verbs_per_wall_s: f64,
+    /// Everything that happened, as one number.
+    pub trace_hash: String,
+}
+
+impl Latency {
+    /// Sums a histogram of nanoseconds up.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            mean: histogram.mean() / 1e3,
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1e3,
+        }
+    }
+}
+
+impl Verbs {
+    fn of(posted: &CounterSnapshot, operations: f64) -> Self {
+        Self {
+            reads: posted.of(VerbKind::Read) as f64 / operations,
+            writes: posted.of(VerbKind::Write) as f64 / operations,
+            atomics: posted.atomics() as f64 / operations,
+            sends: posted.of(VerbKind::Send) as f64 / operations,
+        }
+    }
+}
+
+impl Report {
+    /// Puts a run's outcome into a report.
+    #[must_use]
+    pub fn new(subject: Subject, theta: f64, setting: &Setting, outcome: &Outcome) -> Self {
+        let recorder = &outcome.recorder;
+        let operations = recorder.operations.max(1) as f64;
+        let seconds = recorder.elapsed_ns() as f64 / 1e9;
+        let is_lock = matches!(subject, Subject::Lock { .. });
+        let verbs = Verbs::of(&outcome.effort.posted, operations);
+        let has_own_endpoints = setting.fabric == FabricKind::Sim || setting.clients == setting.compute_nodes;
+        Self {
+            kind: if is_lock { "lock" } else { "store" },
+            fabric: setting.fabric.name(),
+            profile: (setting.fabric == FabricKind::Sim).then(|| setting.profile.name.clone()),
+            subject,
+            clients: setting.clients,
+            cns: setting.compute_nodes,
+            theta,
+            seed: setting.seed,
+            operations: recorder.operations,
+            throughput_ops_s: recorder.operations as f64 / seconds,
+            latency_us: Latency::of(&recorder.latency),
+            acquire_us: is_lock.then(|| Latency::of(&recorder.acquire)),
+            per_op: PerOperation {
+                verbs,
+                bytes_read: outcome.effort.posted.bytes_read as f64 / operations,
+                bytes_written: outcome.effort.posted.bytes_written as f64 / operations,
+                retries: outcome.effort.retries as f64 / operations,
+            },
+            per_acquire: (is_lock && has_own_endpoints).then(|| Verbs::of(&recorder.acquire_posted, operations)),
+            retry_rate: None,
+            nodes: outcome
+                .nodes
+                .iter()
+                .map(|node| Node {
+                    verbs_s: node.verbs as f64 / seconds,
+                    atomics_s: node.atomics as f64 / seconds,
+                })
+                .collect(),
+            cache_bytes: (!is_lock).then_some(0),
+            memory_bytes: outcome.memory_bytes,
+            sim: outcome.simulation.map(|simulation| Simulation {
+                verbs_per_wall_s: simulation.verbs_per_wall_s,
+                trace_hash: format!("{:016x}", simulation.trace_hash),
+            }),
+        }
+    }
+
+    /// The report as one line of JSON.
+    ///
+    /// # Panics
+    /// Never: every part of a report can be written as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a report is plain data")
+    }
+
+    /// A line of the table, without the heading.
+    #[must_use]
+    pub fn to_row(&self) -> String {
+        let name = match &self.subject {
+            Subject::Lock { lock, .. } => (*lock).to_owned(),
+            Subject::Store {
+                index, sync, workload, ..
+            } => format!("{index}/{sync} {workload}"),
+        };
+        let PerOperation { verbs, retries, .. } = self.per_op;
+        let mut row = format!(
+            "{name:40} {:>7} {:>11}ops/s {:>9.1} {:>9.1} {:>9.1} {:>7.2} {:>7.2} {:>7.2} {:>8.2}",
+            self.clients,
+            with_prefix(self.throughput_ops_s),
+            self.latency_us.p50,
+            self.latency_us.p99,
+            self.latency_us.max,
+            verbs.reads,
+            verbs.writes,
+            verbs.atomics,
+            retries,
+        );
+        if let Some(rate) = self.retry_rate {
+            row += &format!("   {:.1} % of CAS are retries", rate * 100.0);
+        }
+        if let Some(bytes) = self.memory_bytes {
+            row += &format!("   {:.2} GiB in use", bytes as f64 / f64::from(1 << 30));
+        }
+        row
+    }
+}
+
+/// The heading of the table.
+#[must_use]
+pub fn heading() -> String {
+    format!(
+        "{:40} {:>7} {:>16} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>8}",
+        "", "clients", "throughput", "p50 us", "p99 us", "max us", "READs", "WRITEs", "atomics", "retries"
+    )
+}

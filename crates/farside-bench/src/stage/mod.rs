@@ -1,0 +1,134 @@
+//! Where a program runs: on simulated machines or on threads of this one.
+
+pub mod machine;
+pub mod simulated;
+
+use farside_fabric::region::Region;
+use farside_fabric::sim::Profile;
+
+use crate::driver::Effort;
+use crate::error::BenchError;
+use crate::program::Program;
+use crate::progress::Progress;
+use crate::recorder::Recorder;
+
+/// Which fabric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FabricKind {
+    /// Simulated NICs, and simulated time.
+    Sim,
+    /// Mapped memory.
+    Shm,
+    /// A memory node in a thread of its own, over loopback.
+    Tcp,
+}
+
+impl FabricKind {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// How many clients run where, and for how long.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Which fabric.
+    pub fabric: FabricKind,
+    /// The NICs of a simulation.
+    pub profile: Profile,
+    /// How many clients there are.
+    pub clients: u64,
+    /// Over how many compute nodes they are spread, or threads on a real fabric.
+    pub compute_nodes: u64,
+    /// How long is measured, in nanoseconds. Half as long again runs before that.
+    pub duration_ns: u64,
+    /// Decides workload and simulation.
+    pub seed: u64,
+}
+
+impl Setting {
+    /// What runs before anything counts: queues have to fill up.
+    fn warm_up_ns(&self, is_finite: bool) -> u64 {
+        if is_finite { 0 } else { self.duration_ns / 2 }
+    }
+
+    /// Over which compute node client `client` runs: as evenly as can be, neighbours together.
+    fn compute_node_of(&self, client: u64) -> u64 {
+        client * self.compute_nodes / self.clients
+    }
+
+    /// Refuses settings that make no sense.
+    ///
+    /// # Errors
+    /// [`BenchError::Argument`].
+    pub fn check(&self) -> Result<(), BenchError> {
+        const CLIENTS_MAX: u64 = 60_000;
+        if self.clients == 0 || self.clients > CLIENTS_MAX {
+            return Err(BenchError::argument(format!(
+                "--clients is a number from 1 to {CLIENTS_MAX}"
+            )));
+        }
+        if self.compute_nodes == 0 || self.compute_nodes > self.clients {
+            return Err(BenchError::argument("--cns is a number from 1 to that of the clients"));
+        }
+        Ok(())
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What the clients did.
+    pub recorder: Recorder,
+    /// What they posted while it counted, and how often they tried again.
+    pub effort: Effort,
+    /// What each memory node executed while it counted: verbs and atomics.
+    pub nodes: Vec<NodeLoad>,
+    /// Bytes in use at the memory node, if the program knows.
+    pub memory_bytes: Option<u64>,
+    /// What only a simulation has.
+    pub simulation: Option<Simulation>,
+}
+
+/// What a memory node executed.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLoad {
+    /// Verbs of every kind.
+    pub verbs: u64,
+    /// Atomics among them.
+    pub atomics: u64,
+}
+
+/// What only a simulation has.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulation {
+    /// Simulated verbs per second of real time, while it counted.
+    pub verbs_per_wall_s: f64,
+    /// See [`farside_fabric::sim::Sim::trace_hash`].
+    pub trace_hash: u64,
+}
+
+/// Runs a program. `memory` may hold the memory of an earlier simulated run, whose pages the system
+/// need not find again; it is made blank, and is left there for the next.
+///
+/// # Errors
+/// The first error of a client, or what keeps the run from starting.
+pub fn run<P: Program>(
+    program: &P,
+    setting: &Setting,
+    memory: &mut Option<Region>,
+    progress: &Progress,
+) -> Result<Outcome, BenchError> {
+    setting.check()?;
+    match setting.fabric {
+        FabricKind::Sim => simulated::run(program, setting, memory, progress),
+        FabricKind::Shm | FabricKind::Tcp => machine::run(program, setting, progress),
+    }
+}

@@ -1,0 +1,217 @@
+//! The mixes of operations: YCSB's core workloads, and the three of the field's papers.
+//!
+//! | name | search | update | insert | read-modify-write | keys |
+//! |---|---|---|---|---|---|
+//! | `write-intensive` (CIDER, table 1), `ycsb-a` | 50 % | 50 % | | | Zipf |
+//! | `read-intensive`, `ycsb-b` | 95 % | 5 % | | | Zipf |
+//! | `write-only` | | 100 % | | | Zipf |
+//! | `ycsb-c` | 100 % | | | | Zipf |
+//! | `ycsb-d` | 95 % | | 5 % | | the latest |
+//! | `ycsb-f` | 50 % | | | 50 % | Zipf |
+//! | `load` | | | 100 % | | each once, into an empty store |
+//!
+//! `ycsb-e` scans and needs an ordered index.
+
+use rand_core::Rng;
+
+use super::zipf::below;
+
+/// What a client does with a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Read its value.
+    Search,
+    /// Replace its value without looking at it.
+    Update,
+    /// Store a new key.
+    Insert,
+    /// Read its value and replace it.
+    ReadModifyWrite,
+}
+
+/// Which keys are popular.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Popularity {
+    /// The same ones always.
+    Fixed,
+    /// Those stored last.
+    Latest,
+}
+
+/// A mix of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Percentages, 100 in sum.
+    search: u8,
+    update: u8,
+    insert: u8,
+    read_modify_write: u8,
+    /// Which keys it works on.
+    pub popularity: Popularity,
+}
+
+const fn fixed(name: &'static str, search: u8, update: u8, read_modify_write: u8) -> Workload {
+    Workload {
+        name,
+        search,
+        update,
+        insert: 0,
+        read_modify_write,
+        popularity: Popularity::Fixed,
+    }
+}
+
+/// Every workload that runs on an index without order.
+pub const WORKLOADS: [Workload; 9] = [
+    fixed("write-intensive", 50, 50, 0),
+    fixed("read-intensive", 95, 5, 0),
+    fixed("write-only", 0, 100, 0),
+    Workload {
+        name: "load",
+        search: 0,
+        update: 0,
+        insert: 100,
+        read_modify_write: 0,
+        popularity: Popularity::Latest,
+    },
+    fixed("ycsb-a", 50, 50, 0),
+    fixed("ycsb-b", 95, 5, 0),
+    fixed("ycsb-c", 100, 0, 0),
+    Workload {
+        name: "ycsb-d",
+        search: 95,
+        update: 0,
+        insert: 5,
+        read_modify_write: 0,
+        popularity: Popularity::Latest,
+    },
+    fixed("ycsb-f", 50, 0, 50),
+];
+
+impl Workload {
+    /// The workload with this name.
+    ///
+    /// # Errors
+    /// Says which names there are.
+    pub fn by_name(name: &str) -> Result<Self, String> {
+        if name == "ycsb-e" {
+            return Err("ycsb-e scans ranges, which needs an ordered index; there is none yet".to_owned());
+        }
+        let found = WORKLOADS.iter().find(|workload| workload.name == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+            format!("`{name}` is no workload: choose one of {}", names.join(", "))
+        })
+    }
+
+    /// The shares of its operations, in words.
+    #[must_use]
+    pub fn about(&self) -> String {
+        let shares = [
+            (self.search, "search"),
+            (self.update, "update"),
+            (self.insert, "insert"),
+            (self.read_modify_write, "read-modify-write"),
+        ];
+        let named: Vec<String> = shares
+            .iter()
+            .filter(|(share, _)| *share > 0)
+            .map(|(share, name)| format!("{share} % {name}"))
+            .collect();
+        let keys = match self.popularity {
+            Popularity::Fixed => "",
+            Popularity::Latest if self.is_load() => ", each key once into an empty store",
+            Popularity::Latest => ", the latest keys most",
+        };
+        named.join(", ") + keys
+    }
+
+    /// Whether it stores each key once and then ends.
+    #[must_use]
+    pub fn is_load(&self) -> bool {
+        self.insert == 100
+    }
+
+    /// Whether it stores keys beyond those that are there at the start.
+    #[must_use]
+    pub fn inserts(&self) -> bool {
+        self.insert > 0
+    }
+
+    /// Draws an operation.
+    #[inline]
+    pub fn operation(&self, random: &mut impl Rng) -> Operation {
+        let mut draw = below(random, 100) as u8;
+        let shares = [
+            (self.search, Operation::Search),
+            (self.update, Operation::Update),
+            (self.insert, Operation::Insert),
+        ];
+        for (share, operation) in shares {
+            if draw < share {
+                return operation;
+            }
+            draw -= share;
+        }
+        Operation::ReadModifyWrite
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::SeedableRng;
+
+    #[test]
+    fn shares_are_those_of_the_table() {
+        for workload in WORKLOADS {
+            let shares = [
+                workload.search,
+                workload.update,
+                workload.insert,
+                workload.read_modify_write,
+            ];
+            assert_eq!(
+                shares.iter().map(|&share| u32::from(share)).sum::<u32>(),
+                100,
+                "{}",
+                workload.name
+            );
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+            let draws = 100_000;
+            let searches = (0..draws)
+                .filter(|_| workload.operation(&mut random) == Operation::Search)
+                .count();
+            let expected = draws * usize::from(workload.search) / 100;
+            assert!(
+                searches.abs_diff(expected) < 1000,
+                "{}: {searches} searches",
+                workload.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_workload_says_what_it_does() {
+        let about = |name| Workload::by_name(name).expect("a workload").about();
+        assert_eq!(about("ycsb-f"), "50 % search, 50 % read-modify-write");
+        assert_eq!(about("ycsb-d"), "95 % search, 5 % insert, the latest keys most");
+        assert_eq!(about("load"), "100 % insert, each key once into an empty store");
+    }
+
+    #[test]
+    fn names_are_found_or_explained() {
+        for workload in WORKLOADS {
+            assert_eq!(Workload::by_name(workload.name), Ok(workload));
+        }
+        assert!(
+            Workload::by_name("ycsb-e")
+                .expect_err("no scans")
+                .contains("ordered index")
+        );
+        assert!(Workload::by_name("ycsb").expect_err("no such name").contains("ycsb-a"));
+    }
+}

@@ -1,0 +1,321 @@
+//! Measurements as equalities: what an operation costs in verbs, that a seed decides a run, and that
+//! every program runs on every fabric.
+
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+use farside_bench::lock::LockProgram;
+use farside_bench::program::{Client, Program};
+use farside_bench::progress::Progress;
+use farside_bench::stage::{FabricKind, Setting};
+use farside_bench::store::StoreProgram;
+use farside_bench::workload::{WORKLOADS, Workload};
+use farside_bench::{BenchError, Report, measure_lock, measure_store};
+use farside_fabric::sim::{Profile, Sim, SimOptions};
+use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_lock::LockKind;
+use farside_sync::Scheme;
+use serde_json::Value;
+
+/// So long that no housekeeping happens while a simulation is measured.
+const NEVER_NS: u64 = 1_000_000_000;
+
+fn setting(fabric: FabricKind, clients: u64) -> Setting {
+    Setting {
+        fabric,
+        profile: Profile::cx6(),
+        clients,
+        compute_nodes: clients.div_ceil(4),
+        duration_ns: if fabric == FabricKind::Sim { 400_000 } else { 20_000_000 },
+        seed: 1,
+    }
+}
+
+fn store(workload: &str, items: u64, setting: &Setting) -> StoreProgram {
+    let workload = Workload::by_name(workload).expect("a workload");
+    StoreProgram {
+        scheme: Scheme::Optimistic,
+        items,
+        workload,
+        key_bytes: 8,
+        value_bytes: 8,
+        theta: 0.99,
+        compute_nodes: setting.compute_nodes,
+        tick_ns: NEVER_NS,
+        seed: setting.seed,
+        given_out: Arc::new(AtomicU64::new(if workload.is_load() { 0 } else { items })),
+    }
+}
+
+fn lock(kind: LockKind, locks: u64, seed: u64) -> LockProgram {
+    LockProgram {
+        kind,
+        locks,
+        theta: 0.99,
+        read_ratio: 0.2,
+        section_verbs: 0,
+        seed,
+    }
+}
+
+fn measure(program: &StoreProgram, setting: &Setting) -> Report {
+    measure_store(program, setting, &mut None, &Progress::hidden()).expect("a measurement")
+}
+
+/// READs, WRITEs, atomics, SENDs.
+type Cost = [u64; 4];
+
+/// What each of a client's first operations posts, nobody else being there; checked against what the memory node
+/// executed, so that nothing of it came from anybody else.
+fn costs_alone(workload: &str, operations: usize) -> Vec<Cost> {
+    let program = store(workload, 1000, &setting(FabricKind::Sim, 1));
+    let sim = Sim::new(SimOptions::default());
+    let node = sim.add_memory_node(program.memory_bytes());
+    let endpoint = || sim.endpoint(sim.add_compute_node());
+    sim.block_on(program.prepare(endpoint(), &sim.region(node)))
+        .expect("room");
+    let joined = sim.block_on(program.join(endpoint())).expect("room");
+    let own = endpoint();
+    let mut client = program.client(&joined, &own, 0);
+    let mut cx = OpContext::new(own.clone());
+    let one = |_| {
+        let (posted, executed) = (own.counters().snapshot(), sim.statistics(node).total());
+        sim.block_on(client.step(&mut cx))
+            .expect("a step")
+            .expect("there is something to do");
+        let posted = own.counters().snapshot().since(&posted);
+        assert_eq!(posted.total(), sim.statistics(node).total() - executed);
+        [
+            posted.of(VerbKind::Read),
+            posted.of(VerbKind::Write),
+            posted.atomics(),
+            posted.of(VerbKind::Send),
+        ]
+    };
+    (0..operations).map(one).collect()
+}
+
+#[test]
+fn operations_cost_what_the_model_says_and_nothing_else() {
+    // CIDER, section 2.2: SEARCH is 2 READs, UPDATE is READ, WRITE and CAS.
+    assert_eq!(costs_alone("ycsb-c", 50), [[2, 0, 0, 0]; 50]);
+    assert_eq!(costs_alone("write-only", 50), [[1, 1, 1, 0]; 50]);
+    // INSERT looks at its slot and finds nothing.
+    assert_eq!(costs_alone("load", 50), [[1, 1, 1, 0]; 50]);
+    let mixed = costs_alone("write-intensive", 50);
+    assert!(
+        mixed.iter().all(|cost| [[2, 0, 0, 0], [1, 1, 1, 0]].contains(cost)),
+        "{mixed:?}"
+    );
+    // A read-modify-write looks at the item before it replaces it.
+    let mixed = costs_alone("ycsb-f", 50);
+    assert!(
+        mixed.iter().all(|cost| [[2, 0, 0, 0], [2, 1, 1, 0]].contains(cost)),
+        "{mixed:?}"
+    );
+}
+
+#[test]
+fn a_retry_costs_one_swap_and_nothing_else() {
+    let setting = setting(FabricKind::Sim, 32);
+    let report = measure(&store("write-only", 1, &setting), &setting);
+    let verbs = report.per_op.verbs;
+    assert!(report.per_op.retries > 5.0, "{} retries", report.per_op.retries);
+    // Updates that are under way at either end: at most one of each client.
+    let edge = 2.0 * setting.clients as f64 / report.operations as f64;
+    assert!(
+        (verbs.reads - 1.0).abs() <= edge && (verbs.writes - 1.0).abs() <= edge,
+        "{verbs:?}"
+    );
+    assert!((verbs.atomics - report.per_op.retries - 1.0).abs() <= edge, "{verbs:?}");
+}
+
+#[test]
+fn a_lock_costs_one_swap_and_one_write_and_retries_swap() {
+    let setting = setting(FabricKind::Sim, 40);
+    for (kind, ..) in LockKind::ALL {
+        let report = measure_lock(&lock(kind, 1, 1), &setting, &mut None, &Progress::hidden()).expect("a measurement");
+        let acquire = report.per_acquire.expect("a lock has one");
+        assert_eq!((acquire.reads, acquire.writes, acquire.sends), (0.0, 0.0, 0.0));
+        assert!(report.per_op.retries > 1.0 && report.retry_rate.expect("a CAS lock") > 0.5);
+        let edge = 2.0 * setting.clients as f64 / report.operations as f64;
+        assert!((report.per_op.verbs.writes - 1.0).abs() <= edge);
+        assert!((report.per_op.verbs.atomics - report.per_op.retries - 1.0).abs() <= edge);
+    }
+}
+
+fn hash_and_operations(report: &Report) -> (String, u64) {
+    (report.sim.clone().expect("a simulation").trace_hash, report.operations)
+}
+
+#[test]
+fn the_seed_decides_a_run() {
+    let run_store = |seed| {
+        let setting = Setting {
+            seed,
+            ..setting(FabricKind::Sim, 12)
+        };
+        hash_and_operations(&measure(&store("ycsb-a", 500, &setting), &setting))
+    };
+    let run_lock = |seed| {
+        let setting = Setting {
+            seed,
+            ..setting(FabricKind::Sim, 12)
+        };
+        let program = lock(LockKind::CasBackoff, 5, seed);
+        hash_and_operations(&measure_lock(&program, &setting, &mut None, &Progress::hidden()).expect("a run"))
+    };
+    assert_eq!(run_store(1), run_store(1));
+    assert_eq!(run_lock(1), run_lock(1));
+    assert_ne!(run_store(1), run_store(2));
+    assert_ne!(run_lock(1), run_lock(2));
+}
+
+#[test]
+fn memory_of_an_earlier_run_changes_nothing() {
+    let setting = setting(FabricKind::Sim, 8);
+    let mut memory = None;
+    let mut run = |workload| {
+        let program = store(workload, 3000, &setting);
+        let report = measure_store(&program, &setting, &mut memory, &Progress::hidden());
+        hash_and_operations(&report.expect("a measurement"))
+    };
+    let first = run("write-only");
+    assert_ne!(run("ycsb-a"), first);
+    assert_eq!(run("write-only"), first);
+}
+
+#[test]
+fn every_workload_runs_on_every_fabric() {
+    for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
+        let setting = setting(fabric, 6);
+        for workload in WORKLOADS {
+            let program = StoreProgram {
+                tick_ns: 1_000_000,
+                ..store(workload.name, 2000, &setting)
+            };
+            let report = measure(&program, &setting);
+            assert!(report.operations > 0, "{} on {}", workload.name, fabric.name());
+            if workload.is_load() {
+                assert_eq!(report.operations, 2000);
+            }
+        }
+        for (kind, ..) in LockKind::ALL {
+            let report = measure_lock(&lock(kind, 3, 1), &setting, &mut None, &Progress::hidden());
+            assert!(
+                report.expect("a measurement").operations > 0,
+                "{} on {}",
+                kind.name(),
+                fabric.name()
+            );
+        }
+    }
+}
+
+/// The keys of an object, in order.
+fn keys(value: &Value) -> Vec<&str> {
+    value
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+#[test]
+fn the_json_has_the_promised_keys() {
+    let simulated = setting(FabricKind::Sim, 4);
+    let report = measure(&store("ycsb-a", 100, &simulated), &simulated).to_json();
+    let report: Value = serde_json::from_str(&report).expect("one object");
+    let promised = [
+        "kind",
+        "fabric",
+        "profile",
+        "index",
+        "sync",
+        "local_wc",
+        "clients",
+        "cns",
+        "items",
+        "workload",
+        "theta",
+        "seed",
+        "operations",
+        "throughput_ops_s",
+        "latency_us",
+        "per_op",
+        "nodes",
+        "cache_bytes",
+        "memory_bytes",
+        "sim",
+    ];
+    for key in promised {
+        assert!(report.get(key).is_some(), "{key}");
+    }
+    for absent in ["combine", "lock", "acquire_us", "per_acquire", "retry_rate"] {
+        assert!(report.get(absent).is_none(), "{absent}");
+    }
+    let mut latency = keys(&report["latency_us"]);
+    latency.sort_unstable();
+    assert_eq!(latency, ["max", "mean", "p50", "p99", "p999"]);
+    let mut per_op = keys(&report["per_op"]);
+    per_op.sort_unstable();
+    assert_eq!(
+        per_op,
+        [
+            "atomics",
+            "bytes_read",
+            "bytes_written",
+            "reads",
+            "retries",
+            "sends",
+            "writes"
+        ]
+    );
+
+    let real = setting(FabricKind::Shm, 1);
+    let report = measure_lock(&lock(LockKind::Cas, 1, 1), &real, &mut None, &Progress::hidden());
+    let report: Value = serde_json::from_str(&report.expect("a measurement").to_json()).expect("one object");
+    for key in ["lock", "locks", "read_ratio", "acquire_us", "per_acquire"] {
+        assert!(report.get(key).is_some(), "{key}");
+    }
+    for absent in ["profile", "sim", "index", "memory_bytes", "cache_bytes"] {
+        assert!(report.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[test]
+fn arguments_without_a_meaning_are_refused() {
+    let refused = |program: &StoreProgram, setting: &Setting| {
+        let result = measure_store(program, setting, &mut None, &Progress::hidden());
+        assert!(matches!(result, Err(BenchError::Argument(_))), "{result:?}");
+    };
+    let good = setting(FabricKind::Sim, 1);
+    refused(&store("ycsb-a", 0, &good), &good);
+    for (key_bytes, value_bytes, theta) in [(7, 8, 0.99), (8, 1 << 20, 0.99), (8, 8, -1.0), (8, 8, f64::NAN)] {
+        let program = StoreProgram {
+            key_bytes,
+            value_bytes,
+            theta,
+            ..store("ycsb-a", 10, &good)
+        };
+        refused(&program, &good);
+    }
+    let program = store("ycsb-a", 10, &good);
+    refused(
+        &program,
+        &Setting {
+            clients: 0,
+            ..good.clone()
+        },
+    );
+    refused(
+        &program,
+        &Setting {
+            compute_nodes: 2,
+            ..good.clone()
+        },
+    );
+}
