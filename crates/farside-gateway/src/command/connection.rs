@@ -1,0 +1,149 @@
+//! The connection itself: PING, HELLO, AUTH, CLIENT, QUIT.
+
+use farside_fabric::Endpoint;
+
+use super::{Call, Handled, Refusal, SYNTAX, unknown_subcommand, wrong_arity};
+use crate::REDIS_VERSION;
+use crate::integer;
+use crate::reply::Protocol;
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. \
+                               Are you sure your configuration is correct?";
+const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                                HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                                select the RESP protocol version at the same time";
+
+pub(crate) async fn ping<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    match call.request.len() {
+        1 => call.reply.simple("PONG"),
+        2 => call.reply.bulk(call.request.arg(1)),
+        _ => return Err(wrong_arity("ping").into()),
+    }
+    Ok(())
+}
+
+pub(crate) async fn echo<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    call.reply.bulk(call.request.arg(1));
+    Ok(())
+}
+
+pub(crate) async fn quit<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    call.client.is_leaving = true;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Lets the client in if it knows the password; every user but the default one is unknown.
+fn authenticate<E: Endpoint>(call: &mut Call<'_, E>, user: &[u8], offered: &[u8]) -> Handled {
+    let password = call.context.shared.password.as_ref();
+    if user != b"default" || password.is_some_and(|password| !password.matches(offered)) {
+        return Err(WRONG_PASSWORD.into());
+    }
+    call.client.is_stranger = false;
+    Ok(())
+}
+
+pub(crate) async fn auth<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    match request.len() {
+        2 if call.context.shared.password.is_none() => return Err(NO_PASSWORD_SET.into()),
+        2 => authenticate(call, b"default", request.arg(1))?,
+        3 => authenticate(call, request.arg(1), request.arg(2))?,
+        _ => return Err(SYNTAX.into()),
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(crate) async fn hello<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    let mut protocol = None;
+    if request.len() > 1 {
+        let number = integer::parse(request.arg(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        protocol = Some(match number {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
+            _ => return Err("NOPROTO unsupported protocol version".into()),
+        });
+    }
+    let mut name = None;
+    let mut index = 2;
+    while index < request.len() {
+        if request.arg_is(index, "auth") && index + 2 < request.len() {
+            authenticate(call, request.arg(index + 1), request.arg(index + 2))?;
+            index += 3;
+        } else if request.arg_is(index, "setname") && index + 1 < request.len() {
+            name = Some(request.arg(index + 1));
+            index += 2;
+        } else {
+            let option = super::excerpt(request.arg(index));
+            return Err(Refusal::from(format!("ERR Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if call.client.is_stranger {
+        return Err(HELLO_NEEDS_AUTH.into());
+    }
+    if let Some(name) = name {
+        call.client.set_name(name)?;
+    }
+    if let Some(protocol) = protocol {
+        call.reply.set_protocol(protocol);
+    }
+    greet(call);
+    Ok(())
+}
+
+fn greet<E: Endpoint>(call: &mut Call<'_, E>) {
+    let version = match call.reply.protocol() {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    };
+    let reply = &mut *call.reply;
+    reply.map(7);
+    for (key, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.integer(version);
+    reply.bulk(b"id");
+    reply.count(call.client.id);
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+pub(crate) async fn client<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    let require = |name: &str, arity: usize| match request.len() == arity {
+        true => Ok(()),
+        false => Err(Refusal::from(wrong_arity(&format!("client|{name}")))),
+    };
+    if request.arg_is(1, "id") {
+        require("id", 2)?;
+        call.reply.count(call.client.id);
+    } else if request.arg_is(1, "getname") {
+        require("getname", 2)?;
+        let name = Some(call.client.name.as_slice()).filter(|name| !name.is_empty());
+        call.reply.bulk_or_null(name);
+    } else if request.arg_is(1, "setname") {
+        require("setname", 3)?;
+        call.client.set_name(request.arg(2))?;
+        call.reply.ok();
+    } else if request.arg_is(1, "setinfo") {
+        require("setinfo", 4)?;
+        if !request.arg_is(2, "lib-name") && !request.arg_is(2, "lib-ver") {
+            let option = super::excerpt(request.arg(2));
+            return Err(format!("ERR Unrecognized option '{option}'").into());
+        }
+        // Nobody asks for it; what a list of clients would show.
+        call.reply.ok();
+    } else {
+        return Err(unknown_subcommand(request).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Counters: numbers that are stored as text.
+
+use farside_fabric::Endpoint;
+
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal};
+use crate::integer;
+
+pub(crate) async fn incr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    add(call, 1).await
+}
+
+pub(crate) async fn decr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    add(call, -1).await
+}
+
+pub(crate) async fn incrby<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let more = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
+    add(call, more).await
+}
+
+pub(crate) async fn decrby<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let less = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
+    let more = less.checked_neg().ok_or("ERR decrement would overflow")?;
+    add(call, more).await
+}
+
+async fn add<E: Endpoint>(call: &mut Call<'_, E>, more: i64) -> Handled {
+    let mut sum = 0;
+    let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {
+        let number = integer::parse(value.unwrap_or(b"0")).ok_or(NOT_AN_INTEGER)?;
+        sum = number
+            .checked_add(more)
+            .ok_or("ERR increment or decrement would overflow")?;
+        Ok(sum.to_string().into_bytes())
+    });
+    added.await??;
+    call.reply.integer(sum);
+    Ok(())
+}

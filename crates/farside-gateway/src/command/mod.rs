@@ -1,0 +1,175 @@
+//! Commands: how one is found, checked and executed.
+//!
+//! On the path: between a connection and the store. [`table`] says what there is; the other files
+//! hold one function per command, in groups.
+//!
+//! Order of the checks, as in Redis: the command exists; the number of arguments is right; the client
+//! has given the password. What a function refuses comes back as a [`Refusal`] and becomes an error
+//! line.
+
+mod config;
+mod connection;
+mod counters;
+mod info;
+mod introspection;
+mod keys;
+mod server;
+mod set;
+mod strings;
+pub(crate) mod table;
+
+use std::borrow::Cow;
+use std::io;
+
+use farside_fabric::Endpoint;
+use farside_kv::{KvError, Session};
+use tokio::net::TcpStream;
+
+use crate::client::Client;
+use crate::context::{Closing, Context};
+use crate::reply::Reply;
+use crate::request::Request;
+
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+
+/// One command under execution.
+pub(crate) struct Call<'a, E> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) client: &'a mut Client,
+    pub(crate) reply: &'a mut Reply,
+    pub(crate) session: &'a mut Session<E>,
+    pub(crate) stream: &'a mut TcpStream,
+    pub(crate) context: &'a Context<E>,
+}
+
+/// Why a command was not executed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// This error line says why.
+    Text(Cow<'static, str>),
+    /// The store failed.
+    Store(KvError),
+    /// The connection broke while the reply was written.
+    Connection(io::Error),
+}
+
+impl From<&'static str> for Refusal {
+    fn from(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<KvError> for Refusal {
+    fn from(error: KvError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Connection(error)
+    }
+}
+
+/// What a command function returns, its reply being appended.
+pub(crate) type Handled = Result<(), Refusal>;
+
+/// Finds, checks and executes a command.
+///
+/// # Errors
+/// If the connection broke; whatever else is wrong is told to the client.
+pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<()> {
+    let statistics = call.context.statistics();
+    let mark = call.reply.mark();
+    let refusal = match check(call) {
+        Ok(id) => match table::run(id, call).await {
+            Ok(()) => {
+                statistics.commands.add(1);
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        },
+        Err(refusal) => refusal,
+    };
+    statistics.commands.add(1);
+    statistics.errors.add(1);
+    if !call.reply.take_back(mark) {
+        // Half of a reply has been written out; an error line in its middle would be read as data.
+        return Err(io::Error::other("a reply could not be finished"));
+    }
+    let text = match refusal {
+        Refusal::Text(text) => text,
+        Refusal::Connection(error) => return Err(error),
+        Refusal::Store(error) if error.is_out_of_memory() => {
+            Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'.")
+        }
+        Refusal::Store(error) => {
+            if error.is_cut_off() {
+                call.context.close(Closing::CutOff);
+            }
+            Cow::Owned(format!("ERR {error}"))
+        }
+    };
+    call.reply.error(&text);
+    Ok(())
+}
+
+#[inline]
+fn check<E: Endpoint>(call: &Call<'_, E>) -> Result<table::Id, Refusal> {
+    let Some((id, command)) = table::find(call.request.arg(0)) else {
+        return Err(unknown(call.request).into());
+    };
+    if !command.takes(call.request.len()) {
+        return Err(wrong_arity(command.name).into());
+    }
+    if call.client.is_stranger && !command.flags.contains(&"no_auth") {
+        return Err("NOAUTH Authentication required.".into());
+    }
+    Ok(id)
+}
+
+/// The error line for a wrong number of arguments.
+pub(crate) fn wrong_arity(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// The error line for a subcommand that does not exist.
+pub(crate) fn unknown_subcommand(request: &Request<'_>) -> String {
+    let command = String::from_utf8_lossy(request.arg(0)).to_uppercase();
+    format!(
+        "ERR unknown subcommand '{}'. Try {command} HELP.",
+        excerpt(request.arg(1))
+    )
+}
+
+/// How much of what a client sent is repeated in an error line.
+const EXCERPT_BYTES_MAX: usize = 128;
+
+fn excerpt(text: &[u8]) -> Cow<'_, str> {
+    excerpt_of(text, EXCERPT_BYTES_MAX)
+}
+
+fn excerpt_of(text: &[u8], bytes_max: usize) -> Cow<'_, str> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(&text[..text.len().min(bytes_max)])
+}
+
+fn unknown(request: &Request<'_>) -> String {
+    let mut arguments = String::new();
+    for argument in request.args(1) {
+        if arguments.len() >= EXCERPT_BYTES_MAX {
+            break;
+        }
+        let excerpt = excerpt_of(argument, EXCERPT_BYTES_MAX - arguments.len());
+        arguments.push_str(&format!("'{excerpt}' "));
+    }
+    let name = excerpt(request.arg(0));
+    format!("ERR unknown command '{name}', with args beginning with: {arguments}")
+}

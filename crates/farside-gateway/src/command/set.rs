@@ -1,0 +1,147 @@
+//! SET with its options.
+
+use farside_fabric::Endpoint;
+use farside_kv::{Condition, Expiry, SetOptions};
+
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
+use crate::integer;
+use crate::request::Request;
+
+const INVALID_EXPIRE: &str = "ERR invalid expire time in 'set' command";
+
+pub(crate) async fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let (key, value) = (call.request.arg(1), call.request.arg(2));
+    let options = match call.request.len() {
+        3 => SetOptions::default(),
+        _ => options(call.request, || call.context.store.endpoint().unix_ms())?,
+    };
+    let outcome = call.session.set(key, value, options).await?;
+    match options.returns_old {
+        true => call.reply.bulk_or_null(outcome.old.as_deref()),
+        false if outcome.is_stored => call.reply.ok(),
+        false => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// Reads what stands behind the value.
+fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOptions, Refusal> {
+    let mut options = SetOptions::default();
+    let mut expiry: Option<(Unit, &[u8])> = None;
+    let mut index = 3;
+    while index < request.len() {
+        let is = |word| request.arg_is(index, word);
+        let is_open = expiry.is_none() && options.expiry != Expiry::Keep;
+        if is("nx") && options.condition != Condition::IfPresent {
+            options.condition = Condition::IfAbsent;
+        } else if is("xx") && options.condition != Condition::IfAbsent {
+            options.condition = Condition::IfPresent;
+        } else if is("get") {
+            options.returns_old = true;
+        } else if is("keepttl") && expiry.is_none() {
+            options.expiry = Expiry::Keep;
+        } else if let Some(unit) = Unit::named(is).filter(|_| is_open && index + 1 < request.len()) {
+            index += 1;
+            expiry = Some((unit, request.arg(index)));
+        } else {
+            return Err(SYNTAX.into());
+        }
+        index += 1;
+    }
+    if let Some((unit, number)) = expiry {
+        options.expiry = Expiry::AtMs(unit.at_ms(number, now_ms)?);
+    }
+    Ok(options)
+}
+
+/// How an expiry is given.
+#[derive(Clone, Copy)]
+struct Unit {
+    ms: i64,
+    is_absolute: bool,
+}
+
+impl Unit {
+    fn named(is: impl Fn(&'static str) -> bool) -> Option<Self> {
+        let units = [
+            ("ex", 1000, false),
+            ("px", 1, false),
+            ("exat", 1000, true),
+            ("pxat", 1, true),
+        ];
+        let found = units.into_iter().find(|&(name, ..)| is(name));
+        found.map(|(_, ms, is_absolute)| Self { ms, is_absolute })
+    }
+
+    fn at_ms(self, number: &[u8], now_ms: impl FnOnce() -> u64) -> Result<u64, Refusal> {
+        let number = integer::parse(number).ok_or(NOT_AN_INTEGER)?;
+        let ms = Some(number)
+            .filter(|&number| number > 0)
+            .and_then(|number| number.checked_mul(self.ms));
+        let since = if self.is_absolute { 0 } else { now_ms() as i64 };
+        let at_ms = ms.and_then(|ms| ms.checked_add(since)).ok_or(INVALID_EXPIRE)?;
+        Ok(at_ms.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_000_000;
+
+    fn parse(line: &str) -> Result<SetOptions, String> {
+        let mut scratch = Vec::new();
+        let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
+        options(&request, || NOW_MS).map_err(|refusal| match refusal {
+            Refusal::Text(text) => text.into_owned(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn options_combine() {
+        let all = parse("SET k v px 5 NX get").expect("they fit");
+        assert_eq!(
+            all,
+            SetOptions {
+                condition: Condition::IfAbsent,
+                expiry: Expiry::AtMs(NOW_MS + 5),
+                returns_old: true,
+            }
+        );
+        assert_eq!(parse("SET k v EX 2").expect("fits").expiry, Expiry::AtMs(NOW_MS + 2000));
+        assert_eq!(parse("SET k v EXAT 2").expect("fits").expiry, Expiry::AtMs(2000));
+        assert_eq!(parse("SET k v PXAT 2").expect("fits").expiry, Expiry::AtMs(2));
+        assert_eq!(parse("SET k v keepttl xx").expect("fits").expiry, Expiry::Keep);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_a_syntax_error() {
+        for line in [
+            "SET k v NX XX",
+            "SET k v XX NX",
+            "SET k v EX",
+            "SET k v EX 1 PX 1",
+            "SET k v KEEPTTL EX 1",
+            "SET k v EX 1 KEEPTTL",
+            "SET k v what",
+            "SET k v EX 1 2",
+        ] {
+            assert_eq!(parse(line), Err(SYNTAX.to_owned()), "{line}");
+        }
+    }
+
+    #[test]
+    fn times_are_checked() {
+        assert_eq!(parse("SET k v EX a"), Err(NOT_AN_INTEGER.to_owned()));
+        for line in [
+            "SET k v EX 0",
+            "SET k v PX -1",
+            "SET k v EX 9223372036854775807",
+            "SET k v PX 9223372036854775807",
+        ] {
+            assert_eq!(parse(line), Err(INVALID_EXPIRE.to_owned()), "{line}");
+        }
+    }
+}

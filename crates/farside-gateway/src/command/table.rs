@@ -1,0 +1,192 @@
+//! The table of commands. A new one is a line here and a function.
+//!
+//! A line: the name, which is also the function's; the file it is in; how many arguments, the name
+//! included, or the least number if negative; flags; the first key, the last (negative: from the
+//! end) and the step between them; the group; what it does.
+
+use farside_fabric::Endpoint;
+
+use super::{Call, Handled, config, connection, counters, info, introspection, keys, server, set, strings};
+
+/// A command as the table has it.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// In lower case.
+    pub(crate) name: &'static str,
+    /// Arguments with the name; negative for at least so many.
+    pub(crate) arity: i64,
+    /// As COMMAND shows them.
+    pub(crate) flags: &'static [&'static str],
+    /// First key, last key, step.
+    pub(crate) keys: [i64; 3],
+    /// Group in the documentation.
+    pub(crate) group: &'static str,
+    /// One line for people.
+    pub(crate) summary: &'static str,
+}
+
+impl Command {
+    /// Whether so many arguments, the name included, are right.
+    #[inline]
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        let count = count as i64;
+        if self.arity < 0 {
+            count >= -self.arity
+        } else {
+            count == self.arity
+        }
+    }
+}
+
+macro_rules! commands {
+    ($($name:ident in $file:ident, $arity:literal, [$($flag:literal)*], $keys:expr, $group:literal, $summary:literal;)*) => {
+        /// Every command, in the order of their names.
+        pub(crate) static TABLE: &[Command] = &[$(Command {
+            name: stringify!($name),
+            arity: $arity,
+            flags: &[$($flag),*],
+            keys: $keys,
+            group: $group,
+            summary: $summary,
+        }),*];
+
+        /// Which command.
+        #[allow(non_camel_case_types, reason = "named like the functions, so that a line of the table is enough")]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Id {
+            $($name),*
+        }
+
+        const IDS: &[Id] = &[$(Id::$name),*];
+
+        /// Executes a command that was found.
+        #[inline]
+        pub(crate) async fn run<E: Endpoint>(id: Id, call: &mut Call<'_, E>) -> Handled {
+            match id {
+                $(Id::$name => $file::$name(call).await),*
+            }
+        }
+    };
+}
+
+const NO_KEYS: [i64; 3] = [0, 0, 0];
+const ONE_KEY: [i64; 3] = [1, 1, 1];
+const ALL_KEYS: [i64; 3] = [1, -1, 1];
+
+commands! {
+    append in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Appends a string to the value of a key. Creates the key if it does not exist.";
+    auth in connection, -2, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
+        "Authenticates the connection.";
+    client in connection, -2, ["noscript" "loading" "stale"], NO_KEYS, "connection",
+        "Names the connection, and tells its name and number.";
+    command in introspection, -1, ["loading" "stale"], NO_KEYS, "server",
+        "Returns information about all commands.";
+    config in config, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+        "Returns configuration parameters.";
+    dbsize in keys, 1, ["readonly" "fast"], NO_KEYS, "server",
+        "Returns the number of keys in the database.";
+    decr in counters, 2, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
+    decrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.";
+    del in keys, -2, ["write"], ALL_KEYS, "generic",
+        "Deletes one or more keys.";
+    echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
+        "Returns the given string.";
+    exists in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
+        "Determines whether one or more keys exist.";
+    flushall in keys, -1, ["write"], NO_KEYS, "server",
+        "Removes all keys from all databases.";
+    flushdb in keys, -1, ["write"], NO_KEYS, "server",
+        "Removes all keys from the current database.";
+    get in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
+        "Returns the string value of a key.";
+    getset in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Returns the previous string value of a key after setting it to a new value.";
+    hello in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
+        "Handshakes with the server.";
+    incr in counters, 2, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
+    incrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.";
+    info in info, -1, ["loading" "stale"], NO_KEYS, "server",
+        "Returns information and statistics about the server.";
+    mget in strings, -2, ["readonly" "fast"], ALL_KEYS, "string",
+        "Returns the string values of one or more keys; each is read for itself.";
+    mset in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
+        "Sets the string values of one or more keys; each is set for itself.";
+    ping in connection, -1, ["fast"], NO_KEYS, "connection",
+        "Returns the server's liveliness response.";
+    pttl in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+        "Returns the expiration time in milliseconds of a key.";
+    quit in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
+        "Closes the connection.";
+    select in server, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
+        "Changes the selected database; there is one.";
+    set in set, -3, ["write" "denyoom"], ONE_KEY, "string",
+        "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.";
+    setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Sets the string value of a key only when the key doesn't exist.";
+    strlen in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
+        "Returns the length of a string value.";
+    ttl in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+        "Returns the expiration time in seconds of a key.";
+}
+
+/// The longest name of a command.
+const NAME_BYTES_MAX: usize = 16;
+
+/// The command with this name, in any case.
+#[inline]
+pub(crate) fn find(name: &[u8]) -> Option<(Id, &'static Command)> {
+    let mut lower = [0; NAME_BYTES_MAX];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    let index = TABLE
+        .binary_search_by(|command| command.name.as_bytes().cmp(lower))
+        .ok()?;
+    Some((IDS[index], &TABLE[index]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_short() {
+        assert!(TABLE.is_sorted_by(|one, next| one.name < next.name));
+        assert!(TABLE.iter().all(|command| command.name.len() <= NAME_BYTES_MAX));
+    }
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for (index, command) in TABLE.iter().enumerate() {
+            let upper = command.name.to_uppercase();
+            for name in [command.name, upper.as_str()] {
+                let (id, found) = find(name.as_bytes()).expect("it is in the table");
+                assert_eq!((id as usize, found.name), (index, command.name));
+            }
+        }
+        for name in ["", "ge", "gett", "a name that is far longer than any command", "\u{0}"] {
+            assert!(find(name.as_bytes()).is_none());
+        }
+    }
+
+    #[test]
+    fn arity_counts_the_name() {
+        let takes = |name: &str, count| find(name.as_bytes()).expect("it is in the table").1.takes(count);
+        assert!(takes("get", 2) && !takes("get", 1) && !takes("get", 3));
+        assert!(takes("del", 2) && takes("del", 200) && !takes("del", 1));
+    }
+
+    #[test]
+    fn write_commands_name_their_keys() {
+        for command in TABLE {
+            let is_whole = command.name.starts_with("flush");
+            let writes = command.flags.contains(&"write");
+            assert_eq!(writes && command.keys == NO_KEYS, is_whole, "{}", command.name);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! One client's connection: read a burst, execute its commands in order, write the replies once.
+//!
+//! On the path: between the socket and the commands.
+//!
+//! What a peer can make us keep is bounded: input by the guard, output by [`REPLY_BYTES_MAX`] and
+//! one reply more. Whoever does not read its replies is not read from either.
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::Poll;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, BytesMut};
+use farside_fabric::Endpoint;
+use farside_kv::Session;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::Client;
+use crate::command::{self, Call};
+use crate::context::{Closing, Context, Shared};
+use crate::guard::{Framed, Guard};
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Replies are written out when they are longer than this, even in the middle of a burst.
+pub(crate) const REPLY_BYTES_MAX: usize = 1 << 20;
+/// How much to read at once, at least and at most.
+const READ_BYTES_MIN: usize = 16 << 10;
+const READ_BYTES_MAX: usize = 1 << 20;
+/// An input buffer that grew beyond this is given back when it is empty.
+const KEEP_BYTES_MAX: usize = 256 << 10;
+
+/// A connection within a worker's runtime.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    state: State,
+}
+
+/// A connection without a runtime, while its worker opens the store anew.
+pub(crate) struct Parked {
+    stream: std::net::TcpStream,
+    state: State,
+}
+
+/// What a connection is apart from its socket.
+#[derive(Default)]
+struct State {
+    input: BytesMut,
+    guard: Guard,
+    reply: Reply,
+    client: Client,
+    scratch: Vec<u8>,
+}
+
+/// How a connection ended.
+pub(crate) enum Ended {
+    /// For good.
+    Closed,
+    /// It waits for another store.
+    Parked(Box<Parked>),
+}
+
+/// What to do after a burst.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Read,
+    Close,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, shared: &Shared) -> Self {
+        let client = Client {
+            // Relaxed: only that it is unique matters.
+            id: shared.client_next.fetch_add(1, Ordering::Relaxed),
+            is_stranger: shared.password.is_some(),
+            ..Client::default()
+        };
+        Self {
+            stream,
+            state: State {
+                client,
+                ..State::default()
+            },
+        }
+    }
+
+    /// Goes on with a parked connection in the runtime of the caller.
+    pub(crate) fn unpark(parked: Parked) -> io::Result<Self> {
+        Ok(Self {
+            stream: TcpStream::from_std(parked.stream)?,
+            state: parked.state,
+        })
+    }
+
+    fn park(self) -> io::Result<Ended> {
+        Ok(Ended::Parked(Box::new(Parked {
+            stream: self.stream.into_std()?,
+            state: self.state,
+        })))
+    }
+
+    /// Serves the client until it leaves, or the worker closes.
+    pub(crate) async fn serve<E: Endpoint>(mut self, context: &Context<E>) -> io::Result<Ended> {
+        loop {
+            let mut session = context.take_session();
+            let next = self.burst(context, &mut session).await?;
+            context.give_session(session);
+            let is_written = flush(&mut self.stream, &mut self.state.reply, context).await?;
+            if next == Next::Close {
+                let _ = self.stream.shutdown().await;
+                return Ok(Ended::Closed);
+            }
+            match context.closing() {
+                Some(Closing::CutOff) => return self.park(),
+                Some(Closing::Stop) => return Ok(Ended::Closed),
+                None => {}
+            }
+            if is_written && !self.read(context).await? {
+                return Ok(Ended::Closed);
+            }
+        }
+    }
+
+    /// Executes all whole commands that have arrived.
+    async fn burst<E: Endpoint>(&mut self, context: &Context<E>, session: &mut Session<E>) -> io::Result<Next> {
+        let State {
+            input,
+            guard,
+            reply,
+            client,
+            scratch,
+        } = &mut self.state;
+        let mut at = 0;
+        let next = loop {
+            if context.closing().is_some() {
+                break Next::Read;
+            }
+            let rest = &input[at..];
+            let request = match guard.next(rest, client.is_stranger) {
+                Ok(Framed::Incomplete) => break Next::Read,
+                Ok(Framed::Nothing { bytes }) => {
+                    at += bytes;
+                    continue;
+                }
+                Ok(Framed::Array { bytes }) => {
+                    at += bytes;
+                    Request::decode(&rest[..bytes])
+                }
+                Ok(Framed::Line { line, bytes }) => {
+                    at += bytes;
+                    Request::split(&rest[..line], scratch)
+                }
+                Err(error) => Err(error),
+            };
+            let request = match request {
+                Ok(request) => request,
+                Err(error) => {
+                    reply.error(&error.to_string());
+                    break Next::Close;
+                }
+            };
+            if request.len() > 0 {
+                let mut call = Call {
+                    request: &request,
+                    client: &mut *client,
+                    reply: &mut *reply,
+                    session: &mut *session,
+                    stream: &mut self.stream,
+                    context,
+                };
+                command::execute(&mut call).await?;
+            }
+            if client.is_leaving {
+                break Next::Close;
+            }
+            if reply.len() > REPLY_BYTES_MAX {
+                flush(&mut self.stream, reply, context).await?;
+            }
+        };
+        input.advance(at);
+        Ok(next)
+    }
+
+    /// Waits for more input; returns whether there is any. Also returns when the worker closes.
+    async fn read<E: Endpoint>(&mut self, context: &Context<E>) -> io::Result<bool> {
+        let input = &mut self.state.input;
+        if input.is_empty() && input.capacity() > KEEP_BYTES_MAX {
+            *input = BytesMut::new();
+        }
+        // No more than as much again as has arrived: what a peer announces costs us nothing yet.
+        input.reserve(input.len().clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+        let read = unless_closing(context, self.stream.read_buf(input)).await;
+        match read {
+            Some(Ok(0)) => Ok(false),
+            Some(Ok(bytes)) => {
+                context.statistics().bytes_in.add(bytes as u64);
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error),
+            None => Ok(true),
+        }
+    }
+}
+
+/// Writes all replies out; returns whether that was possible before the worker closed.
+pub(crate) async fn flush<E: Endpoint>(
+    stream: &mut TcpStream,
+    reply: &mut Reply,
+    context: &Context<E>,
+) -> io::Result<bool> {
+    while !reply.is_empty() {
+        let Some(written) = unless_closing(context, stream.write(reply.bytes())).await else {
+            return Ok(false);
+        };
+        let written = written?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        context.statistics().bytes_out.add(written as u64);
+        reply.consume(written);
+    }
+    Ok(true)
+}
+
+/// The result of `action`, or `None` if the worker closed before it was done. What can be done at
+/// once is done, even then.
+#[inline]
+async fn unless_closing<E: Endpoint, T>(context: &Context<E>, action: impl Future<Output = T>) -> Option<T> {
+    let mut action = pin!(action);
+    let mut closing = pin!(context.until_closing());
+    core::future::poll_fn(|cx| {
+        if let Poll::Ready(result) = action.as_mut().poll(cx) {
+            return Poll::Ready(Some(result));
+        }
+        closing.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}

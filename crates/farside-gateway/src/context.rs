@@ -1,0 +1,146 @@
+//! What the connections of one worker share: its store, sessions to use, and the end of it.
+//!
+//! On the path: a connection takes a session for a burst of commands and gives it back.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use farside_fabric::{Endpoint, Pipeline};
+use farside_kv::{Session, Store};
+use tokio::sync::Notify;
+
+use crate::password::Password;
+use crate::statistics::Statistics;
+
+/// Sessions that are kept for the next burst; more than that were needed only in a rush.
+const SESSIONS_KEPT_MAX: usize = 64;
+/// A session that once read a large value is not kept: its buffer would stay as large.
+const SESSION_BYTES_MAX: usize = 1 << 20;
+
+/// What all workers of a gateway know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) password: Option<Password>,
+    pub(crate) address: core::net::SocketAddr,
+    pub(crate) started_ms: u64,
+    /// A random name of this run of the gateway.
+    pub(crate) run: u64,
+    pub(crate) clients_max: u64,
+    pub(crate) client_next: AtomicU64,
+    pub(crate) statistics: Vec<Statistics>,
+    /// Memory of the store in bytes: in use, and in all, as last looked up. And the number of keys.
+    pub(crate) census: std::sync::Mutex<Census>,
+}
+
+impl Shared {
+    /// A count over all workers.
+    pub(crate) fn total(&self, count: impl Fn(&Statistics) -> u64) -> u64 {
+        self.statistics.iter().map(count).fold(0, u64::wrapping_add)
+    }
+}
+
+/// What is known about the contents of the store, and since when.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Census {
+    pub(crate) taken_ms: u64,
+    pub(crate) keys: u64,
+}
+
+/// Why a worker stops serving its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closing {
+    /// The gateway ends.
+    Stop,
+    /// The store must be opened anew; the connections wait.
+    CutOff,
+}
+
+/// Shared by the tasks of a worker.
+#[derive(Debug)]
+pub(crate) struct Context<E> {
+    pub(crate) store: Store<E>,
+    pub(crate) shared: Arc<Shared>,
+    worker: usize,
+    sessions: RefCell<Vec<Session<E>>>,
+    lanes: RefCell<Vec<Session<E>>>,
+    pub(crate) pipeline: Pipeline,
+    closing: Cell<Option<Closing>>,
+    pub(crate) closed: Notify,
+}
+
+impl<E: Endpoint> Context<E> {
+    pub(crate) fn new(store: Store<E>, shared: Arc<Shared>, worker: usize) -> Self {
+        Self {
+            store,
+            shared,
+            worker,
+            sessions: RefCell::default(),
+            lanes: RefCell::default(),
+            pipeline: Pipeline::default(),
+            closing: Cell::new(None),
+            closed: Notify::new(),
+        }
+    }
+
+    /// The counts of this worker.
+    #[inline]
+    pub(crate) fn statistics(&self) -> &Statistics {
+        &self.shared.statistics[self.worker]
+    }
+
+    /// A session that nobody uses.
+    #[inline]
+    pub(crate) fn take_session(&self) -> Session<E> {
+        let kept = self.sessions.borrow_mut().pop();
+        kept.unwrap_or_else(|| self.store.session())
+    }
+
+    /// Keeps a session for the next one who asks.
+    #[inline]
+    pub(crate) fn give_session(&self, session: Session<E>) {
+        keep(&self.sessions, session);
+    }
+
+    /// A session whose reads let others of this worker's pipeline run.
+    pub(crate) fn take_lane(&self) -> Session<E> {
+        let kept = self.lanes.borrow_mut().pop();
+        kept.unwrap_or_else(|| self.store.pipelined_session(&self.pipeline))
+    }
+
+    /// Keeps such a session.
+    pub(crate) fn give_lane(&self, session: Session<E>) {
+        keep(&self.lanes, session);
+    }
+
+    /// Asks all connections to stop when their command is done; the first reason counts, unless the
+    /// gateway ends.
+    pub(crate) fn close(&self, why: Closing) {
+        if self.closing.get() != Some(Closing::Stop) {
+            self.closing.set(Some(why));
+        }
+        self.closed.notify_waiters();
+    }
+
+    /// Whether the connections should stop, and why.
+    #[inline]
+    pub(crate) fn closing(&self) -> Option<Closing> {
+        self.closing.get()
+    }
+
+    /// Returns when the connections should stop.
+    pub(crate) async fn until_closing(&self) {
+        // One thread: nothing can happen between the look and the registration.
+        while self.closing.get().is_none() {
+            self.closed.notified().await;
+        }
+    }
+}
+
+#[inline]
+fn keep<E: Endpoint>(sessions: &RefCell<Vec<Session<E>>>, session: Session<E>) {
+    let mut sessions = sessions.borrow_mut();
+    if sessions.len() < SESSIONS_KEPT_MAX && session.context().buffer().len() <= SESSION_BYTES_MAX {
+        sessions.push(session);
+    }
+}

@@ -1,0 +1,185 @@
+//! Finds where the next command ends, before anything is decoded or kept.
+//!
+//! On the path: the connection asks after each READ of the socket. What a peer announces is checked
+//! against limits at once, so it never makes us wait for, or keep, more than [`COMMAND_BYTES_MAX`].
+//! Inside a command the guard remembers how far it has come and how many bytes are needed to come
+//! further: a large command that arrives in many pieces is looked at once, not once per piece.
+//!
+//! A command is `*COUNT\r\n` and COUNT times `$LENGTH\r\nBYTES\r\n`, or a line of text ("inline").
+
+use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::integer;
+
+/// The longest argument.
+pub(crate) const BULK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX;
+/// The most arguments of a command.
+pub(crate) const BULK_COUNT_MAX: usize = 1 << 20;
+/// The longest command.
+pub(crate) const COMMAND_BYTES_MAX: usize = 64 << 20;
+/// The longest line: an inline command, or the head of an array or argument.
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
+/// What a client may send before it has given the password.
+const STRANGER_BULK_BYTES_MAX: usize = 16 << 10;
+const STRANGER_BULK_COUNT_MAX: usize = 10;
+
+/// The peer broke the protocol; the connection ends after this text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum ProtocolError {
+    #[error("ERR Protocol error: too big inline request")]
+    InlineTooLong,
+    #[error("ERR Protocol error: unbalanced quotes in request")]
+    Quotes,
+    #[error("ERR Protocol error: too big mbulk count string")]
+    CountTooLong,
+    #[error("ERR Protocol error: invalid multibulk length")]
+    Count,
+    #[error("ERR Protocol error: unauthenticated multibulk length")]
+    StrangerCount,
+    #[error("ERR Protocol error: expected '$', got '{}'", char::from(*got))]
+    Dollar { got: u8 },
+    #[error("ERR Protocol error: too big bulk count string")]
+    LengthTooLong,
+    #[error("ERR Protocol error: invalid bulk length")]
+    Length,
+    #[error("ERR Protocol error: unauthenticated bulk length")]
+    StrangerLength,
+}
+
+/// What stands at the start of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Framed {
+    /// Not yet a whole command.
+    Incomplete,
+    /// So many bytes that ask for nothing.
+    Nothing { bytes: usize },
+    /// An array of strings.
+    Array { bytes: usize },
+    /// A line of `line` bytes; `bytes` with its end.
+    Line { line: usize, bytes: usize },
+}
+
+/// Where the guard is within the command at the start of the input.
+#[derive(Default, Debug)]
+pub(crate) struct Guard {
+    /// Everything before this has been looked at.
+    at: usize,
+    /// Nothing new is to be seen before the input is this long.
+    wanted: usize,
+    /// How many arguments are still to come; 0 before the head of the array was read.
+    left: usize,
+}
+
+impl Guard {
+    /// What stands at the start of `input`. After [`Framed::Incomplete`] the same input is expected
+    /// again, with more at its end; after anything else, what follows the bytes that were named.
+    pub(crate) fn next(&mut self, input: &[u8], is_stranger: bool) -> Result<Framed, ProtocolError> {
+        if input.is_empty() || input.len() < self.wanted {
+            return Ok(Framed::Incomplete);
+        }
+        let framed = if self.left == 0 && input[0] != b'*' {
+            self.line(input)
+        } else {
+            self.array(input, is_stranger)
+        }?;
+        if framed != Framed::Incomplete {
+            *self = Self::default();
+        }
+        Ok(framed)
+    }
+
+    fn line(&mut self, input: &[u8]) -> Result<Framed, ProtocolError> {
+        let Some(end) = input[self.at..].iter().position(|&byte| byte == b'\n') else {
+            if input.len() > LINE_BYTES_MAX {
+                return Err(ProtocolError::InlineTooLong);
+            }
+            self.at = input.len();
+            return Ok(Framed::Incomplete);
+        };
+        let line = self.at + end;
+        if line > LINE_BYTES_MAX {
+            return Err(ProtocolError::InlineTooLong);
+        }
+        let bytes = line + 1;
+        let line = line - usize::from(input[..line].ends_with(b"\r"));
+        Ok(Framed::Line { line, bytes })
+    }
+
+    fn array(&mut self, input: &[u8], is_stranger: bool) -> Result<Framed, ProtocolError> {
+        if self.left == 0 {
+            let Some((number, end)) = head(input, 0, ProtocolError::CountTooLong, ProtocolError::Count)? else {
+                return Ok(Framed::Incomplete);
+            };
+            let Ok(count) = usize::try_from(number) else {
+                return Ok(Framed::Nothing { bytes: end });
+            };
+            if count == 0 {
+                return Ok(Framed::Nothing { bytes: end });
+            }
+            if count > BULK_COUNT_MAX {
+                return Err(ProtocolError::Count);
+            }
+            if is_stranger && count > STRANGER_BULK_COUNT_MAX {
+                return Err(ProtocolError::StrangerCount);
+            }
+            (self.at, self.left) = (end, count);
+        }
+        while self.left > 0 {
+            match input.get(self.at) {
+                None => return Ok(Framed::Incomplete),
+                Some(b'$') => {}
+                Some(&got) => return Err(ProtocolError::Dollar { got }),
+            }
+            let head = head(input, self.at, ProtocolError::LengthTooLong, ProtocolError::Length)?;
+            let Some((number, start)) = head else {
+                return Ok(Framed::Incomplete);
+            };
+            let length = usize::try_from(number).map_err(|_| ProtocolError::Length)?;
+            if is_stranger && length > STRANGER_BULK_BYTES_MAX {
+                return Err(ProtocolError::StrangerLength);
+            }
+            if length > BULK_BYTES_MAX || start + length + 2 > COMMAND_BYTES_MAX {
+                return Err(ProtocolError::Length);
+            }
+            let end = start + length + 2;
+            if input.len() < end {
+                self.wanted = end;
+                return Ok(Framed::Incomplete);
+            }
+            self.at = end;
+            self.left -= 1;
+        }
+        Ok(Framed::Array { bytes: self.at })
+    }
+}
+
+/// The number behind the kind byte at `at`, and where the next line starts; `None` if the line has no
+/// end yet.
+#[inline]
+fn head(
+    input: &[u8],
+    at: usize,
+    too_long: ProtocolError,
+    wrong: ProtocolError,
+) -> Result<Option<(i64, usize)>, ProtocolError> {
+    let rest = &input[at + 1..];
+    let Some(digits) = rest.iter().take(LINE_BYTES_MAX).position(|&byte| byte == b'\r') else {
+        return if rest.len() >= LINE_BYTES_MAX {
+            Err(too_long)
+        } else {
+            Ok(None)
+        };
+    };
+    match rest.get(digits + 1) {
+        None => Ok(None),
+        Some(b'\n') => {
+            let number = integer::parse(&rest[..digits]).ok_or(wrong)?;
+            Ok(Some((number, at + 1 + digits + 2)))
+        }
+        Some(_) => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+#[path = "guard/tests.rs"]
+mod tests;

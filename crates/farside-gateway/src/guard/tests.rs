@@ -1,0 +1,98 @@
+//! Every way in which a command can arrive, and not arrive.
+
+use super::*;
+use proptest::prelude::*;
+
+fn framed(input: &[u8]) -> Result<Framed, ProtocolError> {
+    Guard::default().next(input, false)
+}
+
+#[test]
+fn whole_commands_are_found() {
+    let ping = b"*1\r\n$4\r\nPING\r\n";
+    assert_eq!(framed(ping), Ok(Framed::Array { bytes: 14 }));
+    assert_eq!(framed(b"PING\r\nPING"), Ok(Framed::Line { line: 4, bytes: 6 }));
+    assert_eq!(framed(b"PING\n"), Ok(Framed::Line { line: 4, bytes: 5 }));
+    assert_eq!(framed(b"*0\r\n"), Ok(Framed::Nothing { bytes: 4 }));
+    assert_eq!(framed(b"*-1\r\n"), Ok(Framed::Nothing { bytes: 5 }));
+    assert_eq!(framed(b"*1\r\n$0\r\n\r\n"), Ok(Framed::Array { bytes: 10 }));
+}
+
+#[test]
+fn announcements_beyond_the_limits_are_refused_at_once() {
+    assert_eq!(framed(b"*2\r\n$600000000\r\n"), Err(ProtocolError::Length));
+    assert_eq!(framed(b"*1000000000\r\n"), Err(ProtocolError::Count));
+    assert_eq!(framed(b"*1048577\r\n"), Err(ProtocolError::Count));
+    assert_eq!(framed(b"*1\r\n$-1\r\n"), Err(ProtocolError::Length));
+    assert_eq!(framed(b"*x\r\n"), Err(ProtocolError::Count));
+    assert_eq!(framed(b"*1\r\n:1\r\n"), Err(ProtocolError::Dollar { got: b':' }));
+    assert_eq!(framed(b"*1\r\n*1\r\n"), Err(ProtocolError::Dollar { got: b'*' }));
+    let endless = vec![b'1'; LINE_BYTES_MAX + 2];
+    assert_eq!(framed(&endless), Err(ProtocolError::InlineTooLong));
+    let mut count = endless.clone();
+    count[0] = b'*';
+    assert_eq!(framed(&count), Err(ProtocolError::CountTooLong));
+    let length = [b"*1\r\n$".as_slice(), &endless].concat();
+    assert_eq!(framed(&length), Err(ProtocolError::LengthTooLong));
+}
+
+#[test]
+fn whole_command_is_bounded() {
+    let bulk = VALUE_BYTES_MAX;
+    let mut input = b"*9\r\n".to_vec();
+    let mut guard = Guard::default();
+    for _ in 0..4 {
+        assert_eq!(guard.next(&input, false), Ok(Framed::Incomplete));
+        input.extend_from_slice(format!("${bulk}\r\n").as_bytes());
+        input.resize(input.len() + bulk + 2, b'x');
+    }
+    assert_eq!(guard.next(&input, false), Err(ProtocolError::Length));
+}
+
+#[test]
+fn strangers_get_less() {
+    let mut guard = Guard::default();
+    assert_eq!(guard.next(b"*11\r\n", true), Err(ProtocolError::StrangerCount));
+    assert_eq!(
+        Guard::default().next(b"*1\r\n$16385\r\n", true),
+        Err(ProtocolError::StrangerLength)
+    );
+}
+
+proptest! {
+    /// However a command is cut into pieces, it is found where it ends, and not before.
+    #[test]
+    fn pieces_make_no_difference(
+        arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..6),
+        cuts in proptest::collection::vec(1_usize..12, 1..80),
+    ) {
+        let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
+        for argument in &arguments {
+            input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            input.extend_from_slice(argument);
+            input.extend_from_slice(b"\r\n");
+        }
+        let mut guard = Guard::default();
+        let mut at = 0;
+        for cut in cuts {
+            at += cut;
+            if at >= input.len() {
+                break;
+            }
+            prop_assert_eq!(guard.next(&input[..at], false), Ok(Framed::Incomplete));
+        }
+        prop_assert_eq!(guard.next(&input, false), Ok(Framed::Array { bytes: input.len() }));
+    }
+
+    /// Whatever arrives, the guard names no more bytes than there are.
+    #[test]
+    fn garbage_is_bounded(input in proptest::collection::vec(prop_oneof![
+        any::<u8>(), Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9'], 0..200)) {
+        match framed(&input) {
+            Ok(Framed::Nothing { bytes } | Framed::Array { bytes } | Framed::Line { bytes, .. }) => {
+                prop_assert!(0 < bytes && bytes <= input.len());
+            }
+            Ok(Framed::Incomplete) | Err(_) => {}
+        }
+    }
+}

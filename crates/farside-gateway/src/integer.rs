@@ -1,0 +1,58 @@
+//! Integers as Redis reads them: one spelling per number.
+
+/// The number, if `text` spells it the only way there is: no sign but a leading minus, no leading
+/// zeros, no space.
+pub(crate) fn parse(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_plain = match digits {
+        [b'0'] => digits.len() == text.len(),
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    // 19 digits and a sign; anything longer does not fit.
+    if !is_plain || text.len() > 20 {
+        return None;
+    }
+    str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_one_spelling_is_a_number() {
+        for text in [
+            "",
+            "-",
+            "+1",
+            " 1",
+            "1 ",
+            "01",
+            "-0",
+            "-01",
+            "1.0",
+            "0x1",
+            "1e3",
+            "9223372036854775808",
+            "a",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_is_read(number: i64) {
+            prop_assert_eq!(parse(number.to_string().as_bytes()), Some(number));
+        }
+
+        #[test]
+        fn what_is_read_is_written_the_same(text in "[-+ 0-9]{0,21}") {
+            if let Some(number) = parse(text.as_bytes()) {
+                prop_assert_eq!(number.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The gateway: Redis clients on one side, a store in far memory on the other.
+//!
+//! On the path: the first thing that sees a request. It owns no data and sees no remote address; any
+//! number of gateways may serve one pool.
+//!
+//! - [`guard`] finds where a command ends and bounds what a peer can make us keep;
+//! - [`request`] and [`reply`] are the two directions of the protocol, over an existing codec;
+//! - [`command`] is the table of what there is, and one function for each;
+//! - [`connection`] runs one client: read a burst, execute it in order, write once;
+//! - [`worker`] is a thread with its own store, [`server`] the threads and the acceptor.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod command;
+mod connection;
+mod context;
+mod guard;
+mod integer;
+mod password;
+mod reply;
+mod request;
+mod server;
+mod statistics;
+mod worker;
+
+pub use password::{Password, PasswordError};
+pub use server::{Gateway, GatewayError, GatewayOptions, require_password_unless_loopback};
+
+/// The Redis version whose replies and error texts the gateway gives.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+/// The name and one line about every command there is.
+pub fn commands() -> impl Iterator<Item = (&'static str, &'static str)> {
+    command::table::TABLE
+        .iter()
+        .map(|command| (command.name, command.summary))
+}

@@ -1,0 +1,254 @@
+//! What goes back to a client: frames of RESP2 or RESP3, one after the other in one buffer.
+//!
+//! On the path: command functions append to it; the connection writes it out once per burst. Single
+//! values are encoded by the codec; only the heads of arrays and maps are made here, so that their
+//! elements can be appended one by one instead of being collected first.
+
+use bytes::{Buf, BytesMut};
+use redis_protocol::resp2::encode::extend_encode_borrowed;
+use redis_protocol::resp2::types::BorrowedFrame;
+
+/// A buffer that grew beyond this is given back when it has been written out.
+const KEEP_BYTES_MAX: usize = 256 << 10;
+
+/// Which version of the protocol a client speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Protocol {
+    /// What every client understands.
+    #[default]
+    Resp2,
+    /// Asked for with HELLO 3.
+    Resp3,
+}
+
+/// Replies that have not been written out.
+#[derive(Default, Debug)]
+pub(crate) struct Reply {
+    bytes: BytesMut,
+    protocol: Protocol,
+    /// How many bytes have been written out since the connection began.
+    written: u64,
+}
+
+impl Reply {
+    pub(crate) fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Bytes that wait to be written.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Where the next reply will start, counted from the beginning of the connection.
+    #[inline]
+    pub(crate) fn mark(&self) -> u64 {
+        self.written + self.bytes.len() as u64
+    }
+
+    /// Takes back what was appended since `mark`; returns whether none of it has been written out.
+    pub(crate) fn take_back(&mut self, mark: u64) -> bool {
+        let is_unwritten = mark >= self.written;
+        self.bytes.truncate(mark.saturating_sub(self.written) as usize);
+        is_unwritten
+    }
+
+    /// What waits to be written.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Notes that so many bytes have been written.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.bytes.advance(bytes);
+        self.written += bytes as u64;
+        if self.bytes.is_empty() {
+            if self.bytes.capacity() > KEEP_BYTES_MAX {
+                self.bytes = BytesMut::new();
+            } else {
+                self.bytes.clear();
+            }
+        }
+    }
+
+    /// Appends encoded frames.
+    pub(crate) fn append(&mut self, frames: &[u8]) {
+        self.bytes.extend_from_slice(frames);
+    }
+
+    #[inline]
+    fn frame(&mut self, frame: &BorrowedFrame<'_>) {
+        let end = extend_encode_borrowed(&mut self.bytes, frame, false)
+            .expect("the codec makes the buffer as long as the frame");
+        // The codec estimates the digits of large numbers with floating-point logarithms, and may
+        // have made the buffer a byte too long.
+        self.bytes.truncate(end);
+    }
+
+    /// `+text`.
+    #[inline]
+    pub(crate) fn simple(&mut self, text: &str) {
+        self.frame(&BorrowedFrame::SimpleString(text.as_bytes()));
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub(crate) fn ok(&mut self) {
+        self.append(b"+OK\r\n");
+    }
+
+    /// An error line. Line ends within it become spaces, as they would end it.
+    pub(crate) fn error(&mut self, text: &str) {
+        if text.contains(['\r', '\n']) {
+            self.frame(&BorrowedFrame::Error(&text.replace(['\r', '\n'], " ")));
+        } else {
+            self.frame(&BorrowedFrame::Error(text));
+        }
+    }
+
+    /// A number.
+    #[inline]
+    pub(crate) fn integer(&mut self, number: i64) {
+        self.frame(&BorrowedFrame::Integer(number));
+    }
+
+    /// How many there are of something.
+    pub(crate) fn count(&mut self, count: u64) {
+        self.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// A string of bytes.
+    #[inline]
+    pub(crate) fn bulk(&mut self, bytes: &[u8]) {
+        self.frame(&BorrowedFrame::BulkString(bytes));
+    }
+
+    /// A string of bytes, or nothing.
+    #[inline]
+    pub(crate) fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Nothing.
+    #[inline]
+    pub(crate) fn null(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.frame(&BorrowedFrame::Null),
+            Protocol::Resp3 => self.append(b"_\r\n"),
+        }
+    }
+
+    /// Nothing, where a list was asked for.
+    pub(crate) fn null_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.append(b"*-1\r\n"),
+            Protocol::Resp3 => self.append(b"_\r\n"),
+        }
+    }
+
+    /// Text for people.
+    pub(crate) fn text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.append(format!("={}\r\ntxt:{text}\r\n", text.len() + 4).as_bytes());
+            }
+        }
+    }
+
+    /// The head of an array; `count` elements must follow.
+    pub(crate) fn array(&mut self, count: usize) {
+        self.append(format!("*{count}\r\n").as_bytes());
+    }
+
+    /// The head of a set; `count` elements must follow.
+    pub(crate) fn set(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(count),
+            Protocol::Resp3 => self.append(format!("~{count}\r\n").as_bytes()),
+        }
+    }
+
+    /// The head of a map; `count` keys with their values must follow.
+    pub(crate) fn map(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(2 * count),
+            Protocol::Resp3 => self.append(format!("%{count}\r\n").as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_versions_are_spoken() {
+        let mut reply = Reply::default();
+        reply.null();
+        reply.map(1);
+        reply.set_protocol(Protocol::Resp3);
+        reply.null();
+        reply.map(1);
+        reply.text("hi");
+        assert_eq!(reply.bytes(), b"$-1\r\n*2\r\n_\r\n%1\r\n=6\r\ntxt:hi\r\n");
+    }
+
+    #[test]
+    fn line_ends_do_not_leave_an_error() {
+        let mut reply = Reply::default();
+        reply.error("ERR a\r\n+OK");
+        assert_eq!(reply.bytes(), b"-ERR a  +OK\r\n");
+    }
+
+    #[test]
+    fn a_reply_can_be_taken_back_until_it_is_written() {
+        let mut reply = Reply::default();
+        reply.ok();
+        let mark = reply.mark();
+        reply.integer(1);
+        assert!(reply.take_back(mark));
+        assert_eq!(reply.bytes(), b"+OK\r\n");
+        reply.integer(1);
+        reply.consume(7);
+        assert!(!reply.take_back(mark));
+    }
+
+    /// The codec reserves by logarithm; at 999999999999999999 it is one byte off.
+    #[test]
+    fn large_numbers_have_no_byte_too_many() {
+        let mut number = 1_i64;
+        for _ in 0..18 {
+            number *= 10;
+            for number in [number - 1, number, number + 1, -number, 1 - number, i64::MAX, i64::MIN] {
+                let mut reply = Reply::default();
+                reply.integer(number);
+                assert_eq!(reply.bytes(), format!(":{number}\r\n").as_bytes());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn strings_of_any_bytes_are_framed(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let mut reply = Reply::default();
+            reply.bulk(&bytes);
+            let expected = [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat();
+            prop_assert_eq!(reply.bytes(), expected.as_slice());
+        }
+    }
+}

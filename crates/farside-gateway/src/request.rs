@@ -1,0 +1,176 @@
+//! A command and its arguments, decoded where they stand.
+//!
+//! On the path: the guard has found a whole command; the codec says where its arguments are, and
+//! nothing is copied. Only the arguments of an inline command, which may be quoted, are copied to a
+//! buffer of the connection.
+
+use redis_protocol::resp2::decode::decode_range;
+use redis_protocol::resp2::types::RangeFrame;
+
+use crate::guard::ProtocolError;
+
+/// A command: its name is argument 0.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    bytes: &'a [u8],
+    frames: Vec<RangeFrame>,
+}
+
+impl<'a> Request<'a> {
+    /// Decodes a whole array of strings.
+    #[inline]
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, ProtocolError> {
+        match decode_range(bytes) {
+            Ok(Some((RangeFrame::Array(frames), _))) => Ok(Self { bytes, frames }),
+            // The guard lets nothing through that the codec reads otherwise; if it did, the count is wrong.
+            _ => Err(ProtocolError::Count),
+        }
+    }
+
+    /// Takes a line apart; `scratch` receives the arguments. No argument at all is possible.
+    pub(crate) fn split(line: &[u8], scratch: &'a mut Vec<u8>) -> Result<Self, ProtocolError> {
+        scratch.clear();
+        let mut frames = Vec::new();
+        let mut rest = line.trim_ascii_start();
+        while !rest.is_empty() {
+            let start = scratch.len();
+            rest = split_one(rest, scratch)?.trim_ascii_start();
+            frames.push(RangeFrame::BulkString((start, scratch.len())));
+        }
+        Ok(Self { bytes: scratch, frames })
+    }
+
+    /// How many arguments there are, the name included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// An argument; empty if there is none with this index.
+    #[inline]
+    pub(crate) fn arg(&self, index: usize) -> &'a [u8] {
+        match self.frames.get(index) {
+            Some(&RangeFrame::BulkString((start, end))) => &self.bytes[start..end],
+            _ => &[],
+        }
+    }
+
+    /// The arguments from an index on.
+    pub(crate) fn args(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + Clone + '_ {
+        (first..self.len()).map(|index| self.arg(index))
+    }
+
+    /// Whether an argument is this word, in any case.
+    #[inline]
+    pub(crate) fn arg_is(&self, index: usize, word: &str) -> bool {
+        self.arg(index).eq_ignore_ascii_case(word.as_bytes())
+    }
+}
+
+/// Copies the first argument of a line to `target`, without its quotes; returns what follows.
+fn split_one<'l>(line: &'l [u8], target: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            _ if byte.is_ascii_whitespace() || byte == 0 => return Ok(&line[at + 1..]),
+            b'"' | b'\'' => {
+                at = unquote(line, at, target)?;
+                // A quote ends its argument.
+                return match line.get(at) {
+                    Some(next) if !next.is_ascii_whitespace() => Err(ProtocolError::Quotes),
+                    _ => Ok(&line[at..]),
+                };
+            }
+            _ => target.push(byte),
+        }
+        at += 1;
+    }
+    Ok(&[])
+}
+
+/// Copies what the quotes that open at `at` hold; returns where they end.
+fn unquote(line: &[u8], at: usize, target: &mut Vec<u8>) -> Result<usize, ProtocolError> {
+    let quote = line[at];
+    let mut at = at + 1;
+    loop {
+        match (&line[at.min(line.len())..], quote) {
+            ([], _) => return Err(ProtocolError::Quotes),
+            ([byte, ..], _) if *byte == quote => return Ok(at + 1),
+            ([b'\\', b'x', high, low, ..], b'"') if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                target.push(hex(*high) << 4 | hex(*low));
+                at += 4;
+            }
+            ([b'\\', escaped, ..], b'"') => {
+                target.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                at += 2;
+            }
+            ([b'\\', b'\'', ..], b'\'') => {
+                target.push(b'\'');
+                at += 2;
+            }
+            ([byte, ..], _) => {
+                target.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn hex(digit: u8) -> u8 {
+    char::from(digit).to_digit(16).map_or(0, |value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(line: &str) -> Result<Vec<Vec<u8>>, ProtocolError> {
+        let mut scratch = Vec::new();
+        let request = Request::split(line.as_bytes(), &mut scratch)?;
+        Ok(request.args(0).map(<[u8]>::to_vec).collect())
+    }
+
+    #[test]
+    fn lines_are_split_like_a_shell_does() {
+        assert_eq!(
+            split("  SET  a\t1 "),
+            Ok(vec![b"SET".to_vec(), b"a".to_vec(), b"1".to_vec()])
+        );
+        assert_eq!(
+            split(r#"ECHO "a b\n\x41\"" 'c\'d' "#),
+            Ok(vec![b"ECHO".to_vec(), b"a b\nA\"".to_vec(), b"c'd".to_vec()])
+        );
+        assert_eq!(split(""), Ok(vec![]));
+        assert_eq!(split("GET \"\""), Ok(vec![b"GET".to_vec(), vec![]]));
+        for line in ["GET \"a", "GET 'a", "GET \"a\"b", "GET \"a\\"] {
+            assert_eq!(split(line), Err(ProtocolError::Quotes), "{line}");
+        }
+    }
+
+    #[test]
+    fn arguments_stand_where_they_arrived() {
+        let bytes = b"*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n";
+        let request = Request::decode(bytes).expect("a command");
+        assert_eq!(
+            (request.len(), request.arg(0), request.arg(1), request.arg(2)),
+            (2, &b"GET"[..], &b"\r\n"[..], &b""[..])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_split_or_refused(line in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let mut scratch = Vec::new();
+            let _ = Request::split(&line, &mut scratch);
+            prop_assert!(scratch.len() <= line.len());
+        }
+    }
+}

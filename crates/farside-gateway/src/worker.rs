@@ -1,0 +1,222 @@
+//! A worker: one thread with its own store and the connections that were given to it.
+//!
+//! On the path: between the acceptor and a connection.
+//!
+//! A worker lives longer than its store. When it is cut off from the pool (its lease ran out, a
+//! memory node went away), its connections finish the command they are at, which fails; then they
+//! are taken out of the runtime, the store is opened anew with another endpoint, and they go on.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use farside_fabric::Endpoint;
+use farside_fabric::tcp::{NodeLocation, Secret};
+use farside_kv::stack::{self, EndpointTask};
+use farside_kv::{KvError, StackError, Store, StoreConfig};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::connection::{Connection, Ended, Parked};
+use crate::context::{Closing, Context, Shared};
+
+/// How long to wait before the store is opened again after that failed.
+const REOPEN_PAUSE: core::time::Duration = core::time::Duration::from_millis(200);
+
+/// Why a worker cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkerError {
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    #[error(transparent)]
+    Store(#[from] KvError),
+}
+
+/// Everything a worker starts with.
+pub(crate) struct Worker {
+    pub(crate) number: usize,
+    pub(crate) nodes: Vec<NodeLocation>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) config: StoreConfig,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sockets: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// The connections that wait for a store; and whether to go on.
+struct Outcome {
+    parked: Vec<Parked>,
+    closing: Closing,
+}
+
+impl Worker {
+    /// Serves until the gateway stops. `ready` is told once whether the store could be opened.
+    pub(crate) fn run(mut self, ready: std::sync::mpsc::Sender<Result<(), WorkerError>>) {
+        let mut ready = Some(ready);
+        let mut parked = Vec::new();
+        let mut is_failing = false;
+        while !*self.stop.borrow() {
+            let nodes = self.nodes.clone();
+            let secret = self.secret.clone();
+            let task = Serve {
+                worker: &mut self,
+                parked: &mut parked,
+                ready: &mut ready,
+            };
+            let error = match stack::run(nodes, secret, task) {
+                Ok(Ok(outcome)) if outcome.closing == Closing::Stop => return,
+                Ok(Ok(outcome)) => {
+                    tracing::warn!("this gateway was cut off from the pool; joining again");
+                    parked = outcome.parked;
+                    is_failing = false;
+                    continue;
+                }
+                Ok(Err(error)) => WorkerError::from(error),
+                Err(error) => WorkerError::from(error),
+            };
+            if let Some(ready) = ready.take() {
+                // Whoever started us has not gone away: it waits for this.
+                let _ = ready.send(Err(error));
+                return;
+            }
+            if !is_failing {
+                tracing::warn!("cannot join the pool, trying again: {error}");
+            }
+            is_failing = true;
+            #[expect(clippy::disallowed_methods, reason = "there is no runtime between two stores")]
+            std::thread::sleep(REOPEN_PAUSE);
+        }
+    }
+}
+
+struct Serve<'w> {
+    worker: &'w mut Worker,
+    parked: &'w mut Vec<Parked>,
+    ready: &'w mut Option<std::sync::mpsc::Sender<Result<(), WorkerError>>>,
+}
+
+/// The connections of a worker, and those that stand still.
+#[derive(Default)]
+struct Guests {
+    open: core::cell::Cell<usize>,
+    left: Notify,
+    parked: RefCell<Vec<Parked>>,
+}
+
+/// Counts a connection, also when it panics.
+struct Guest(Rc<Guests>);
+
+impl Guest {
+    fn new(guests: &Rc<Guests>) -> Self {
+        guests.open.set(guests.open.get() + 1);
+        Self(Rc::clone(guests))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.left.notify_one();
+    }
+}
+
+impl EndpointTask for Serve<'_> {
+    type Output = Result<Outcome, KvError>;
+
+    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
+        let worker = self.worker;
+        let config = StoreConfig {
+            timeout_ns,
+            ..worker.config
+        };
+        let store = Store::open(endpoint.clone(), config).await?;
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Ok(()));
+        }
+        let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
+        let guests = Rc::new(Guests::default());
+        for parked in self.parked.drain(..) {
+            start(&endpoint, &context, &guests, Connection::unpark(parked));
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = context.until_closing() => break,
+                _ = worker.stop.wait_for(|stop| *stop) => {
+                    context.close(Closing::Stop);
+                    break;
+                }
+                socket = worker.sockets.recv() => match socket {
+                    Some(socket) => {
+                        context.statistics().connections.add(1);
+                        let connection = TcpStream::from_std(socket)
+                            .map(|stream| Connection::new(stream, &worker.shared));
+                        start(&endpoint, &context, &guests, connection);
+                    }
+                    // The acceptor is gone: nothing new will come.
+                    None => {
+                        context.close(Closing::Stop);
+                        break;
+                    }
+                },
+            }
+        }
+        while guests.open.get() > 0 {
+            guests.left.notified().await;
+        }
+        let closing = context.closing().unwrap_or(Closing::Stop);
+        if closing == Closing::Stop
+            && let Err(error) = context.store.clone().close().await
+        {
+            tracing::debug!("could not leave the pool: {error}");
+        }
+        Ok(Outcome {
+            parked: guests.parked.take(),
+            closing,
+        })
+    }
+}
+
+fn start<E: Endpoint>(
+    endpoint: &E,
+    context: &Rc<Context<E>>,
+    guests: &Rc<Guests>,
+    connection: std::io::Result<Connection>,
+) {
+    let connection = match connection {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::debug!("lost a connection: {error}");
+            return;
+        }
+    };
+    let guest = Guest::new(guests);
+    let context = Rc::clone(context);
+    // A panic ends this task and nothing else: the runtime catches it.
+    endpoint.spawn(async move {
+        let open = Open::new(&context);
+        match connection.serve(&context).await {
+            Ok(Ended::Closed) => {}
+            Ok(Ended::Parked(parked)) => guest.0.parked.borrow_mut().push(*parked),
+            Err(error) => tracing::debug!("a connection broke: {error}"),
+        }
+        drop(open);
+        drop(guest);
+    });
+}
+
+/// Counts an open connection for INFO, also when it panics.
+struct Open<'c, E: Endpoint>(&'c Context<E>);
+
+impl<'c, E: Endpoint> Open<'c, E> {
+    fn new(context: &'c Context<E>) -> Self {
+        context.statistics().clients.add(1);
+        Self(context)
+    }
+}
+
+impl<E: Endpoint> Drop for Open<'_, E> {
+    fn drop(&mut self) {
+        self.0.statistics().clients.subtract(1);
+    }
+}

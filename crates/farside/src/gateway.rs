@@ -1,0 +1,165 @@
+//! `farside gateway`: a stateless compute node that speaks the Redis protocol.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use farside_fabric::tcp::{NodeLocation, Secret};
+use farside_gateway::{Gateway, GatewayOptions, Password, require_password_unless_loopback};
+use farside_kv::{PoolSpec, StoreConfig};
+use farside_sync::Scheme;
+
+use crate::failure::{Failure, chain};
+use crate::{listen, scalar, serve, signal};
+
+/// Connections at once.
+const CLIENTS_MAX: u64 = 10_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Where Redis clients connect
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
+    listen: SocketAddr,
+    /// The index that finds keys
+    #[arg(long, value_name = "NAME", default_value = farside_index::INDEXES[0].0, value_parser = serve::index)]
+    index: &'static str,
+    /// How concurrent changes of a key are synchronised
+    #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = serve::scheme)]
+    sync: Scheme,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Which pool, and how to be let in.
+#[derive(Debug, Args)]
+pub(crate) struct PoolArgs {
+    /// The memory nodes: shm:PATH and tcp:HOST:PORT, with commas between them
+    #[arg(long, value_name = "NODES", value_parser = pool)]
+    pool: PoolSpec,
+    /// A file with the secret that the TCP nodes were started with
+    #[arg(long, value_name = "PATH")]
+    secret_file: Option<PathBuf>,
+}
+
+fn pool(text: &str) -> Result<PoolSpec, String> {
+    text.parse().map_err(|error: farside_kv::StackError| error.to_string())
+}
+
+impl PoolArgs {
+    /// Opens the segments that are named, and reads the secret.
+    pub(crate) fn locate(&self) -> Result<(Vec<NodeLocation>, Option<Secret>), Failure> {
+        let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
+        let secret = secret.map_err(|error| Failure::usage(chain(&error)))?;
+        let nodes = self.pool.locate().map_err(|error| Failure::usage(chain(&error)))?;
+        Ok((nodes, secret))
+    }
+}
+
+/// What `serve` and `gateway` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceArgs {
+    /// A file with the password that Redis clients have to give
+    #[arg(long, value_name = "PATH")]
+    auth_file: Option<PathBuf>,
+    /// Threads that serve clients [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+/// The same after a look at files and machine.
+pub(crate) struct Service {
+    password: Option<Password>,
+    pub(crate) secret: Option<Secret>,
+    threads: usize,
+}
+
+impl ServiceArgs {
+    pub(crate) fn read(&self) -> Result<Service, Failure> {
+        let password = self.auth_file.as_deref().map(Password::from_file).transpose();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Service {
+            password: password.map_err(Failure::usage)?,
+            secret: None,
+            threads: self.threads.map_or(cores, usize::from),
+        })
+    }
+}
+
+impl Service {
+    /// Whether the gateway may listen there.
+    pub(crate) fn require_password(&self, address: SocketAddr) -> Result<(), Failure> {
+        require_password_unless_loopback(address, self.password.as_ref())
+            .map_err(|error| Failure::usage(format!("{error} (--auth-file names the file)")))
+    }
+
+    pub(crate) fn threads_text(&self) -> String {
+        match self.threads {
+            1 => "1 thread".to_owned(),
+            count => format!("{count} threads"),
+        }
+    }
+}
+
+/// Starts a gateway to these nodes.
+pub(crate) fn start(
+    listener: TcpListener,
+    nodes: &[NodeLocation],
+    service: &Service,
+    store: StoreConfig,
+) -> Result<Gateway, Failure> {
+    raise_file_limit();
+    let options = GatewayOptions {
+        threads: service.threads,
+        clients_max: CLIENTS_MAX,
+        password: service.password.clone(),
+        secret: service.secret.clone(),
+        store,
+    };
+    Gateway::start(listener, nodes, &options).map_err(|error| Failure::usage(chain(&error)))
+}
+
+/// A connection is a file; the usual soft limit allows a thousand.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // If it cannot be raised, accepting fails later, and says why.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
+    let mut service = args.service.read()?;
+    service.require_password(args.listen)?;
+    let (nodes, secret) = args.pool.locate()?;
+    service.secret = secret;
+    let stop = signal::Stop::listen()?;
+    let listener = listen::bind(args.listen)?;
+    let config = StoreConfig {
+        scheme: args.sync,
+        ..StoreConfig::default()
+    };
+    let gateway = start(listener, &nodes, &service, config)?;
+    println!(
+        "farside {} serves a pool of {} on {} ({}, {}, {})",
+        env!("CARGO_PKG_VERSION"),
+        match nodes.len() {
+            1 => "1 node".to_owned(),
+            count => format!("{count} nodes"),
+        },
+        gateway.address(),
+        service.threads_text(),
+        args.index,
+        args.sync.name()
+    );
+    println!("connect: redis-cli -p {}", gateway.address().port());
+    gateway.serve(stop.asked()).map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
+}

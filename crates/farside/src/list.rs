@@ -1,0 +1,45 @@
+//! `farside list`: what can be named on the command line.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use farside_index::INDEXES;
+use farside_sync::Scheme;
+
+use crate::failure::Failure;
+
+const FABRICS: [(&str, &str); 3] = [
+    ("shm", "a segment file that the processes of one machine map"),
+    ("tcp", "a memory node at the end of a connection"),
+    (
+        "sim",
+        "a deterministic simulation of network cards and links, for tests and figures",
+    ),
+];
+
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    let mut text = String::new();
+    let mut section = |name: &str, lines: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
+        text.push_str(name);
+        text.push('\n');
+        for (name, about) in lines {
+            text.push_str(&format!("  {name:<16} {about}\n"));
+        }
+    };
+    section("fabrics", &mut FABRICS.into_iter());
+    section("indexes", &mut INDEXES.into_iter());
+    section(
+        "schemes",
+        &mut Scheme::ALL.into_iter().map(|(_, name, about)| (name, about)),
+    );
+    section("commands of the gateway", &mut farside_gateway::commands());
+    for (name, lines) in farside_bench::catalogue() {
+        text.push_str(&format!("{name}\n"));
+        for (name, about) in lines {
+            text.push_str(&format!("  {name:<16} {about}\n"));
+        }
+    }
+    // A closed pipe is the reader's choice.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,77 @@
+//! `farside node`: a memory node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback};
+use farside_node::{Memory, Node, NodeOptions};
+
+use crate::failure::{Failure, chain};
+use crate::{listen, scalar, signal};
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The file that holds the memory; made if it is not there
+    #[arg(long, value_name = "PATH")]
+    segment: PathBuf,
+    /// Memory of a new segment; an existing one has the size that it has
+    #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
+    memory: Option<u64>,
+    /// Where clients connect that do not map the segment
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7380", value_parser = scalar::address)]
+    listen: SocketAddr,
+    /// A file with the secret that remote clients have to give
+    #[arg(long, value_name = "PATH")]
+    secret_file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
+    let is_there = std::fs::metadata(&args.segment).is_ok_and(|metadata| metadata.len() > 0);
+    if !is_there && args.memory.is_none() {
+        let path = args.segment.display();
+        return Err(Failure::usage(format!(
+            "{path} does not exist: say how large it shall be, such as --memory 4GiB"
+        )));
+    }
+    let secret = args.secret_file.as_deref().map(Secret::from_file).transpose();
+    let secret = secret.map_err(|error| Failure::usage(chain(&error)))?;
+    let mut options = ServerOptions::default();
+    options.secret.clone_from(&secret);
+    // Before anything is made.
+    require_secret_unless_loopback(args.listen, &options)
+        .map_err(|error| Failure::usage(format!("{error} (--secret-file names the file)")))?;
+    let stop = signal::Stop::listen()?;
+    let listener = listen::bind(args.listen)?;
+    let node = Node::open(NodeOptions {
+        memory: Memory::File(args.segment),
+        bytes: args.memory,
+        bytes_default: 0,
+        secret,
+    })
+    .map_err(|error| Failure::usage(chain(&error)))?;
+    let (server, _) = node.server(&listener).map_err(|error| Failure::usage(chain(&error)))?;
+    let address = listener.local_addr().map_err(Failure::runtime)?;
+    let segment = node.segment();
+    let path = std::path::absolute(segment.path()).unwrap_or_else(|_| segment.path().to_path_buf());
+    println!(
+        "farside {} memory node on {address}: {} in {}",
+        env!("CARGO_PKG_VERSION"),
+        scalar::show_size(segment.memory_bytes()),
+        path.display()
+    );
+    println!(
+        "connect: farside gateway --pool tcp:{address}   or, on this machine, --pool shm:{}",
+        path.display()
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let served = runtime.map_err(Failure::runtime)?.block_on(async {
+        tokio::select! {
+            served = server.serve(listener) => served,
+            () = stop.asked() => Ok(()),
+        }
+    });
+    served.map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,118 @@
+//! `farside serve`: memory node and gateway in one process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use farside_fabric::tcp::NodeLocation;
+use farside_kv::StoreConfig;
+use farside_node::{Memory, Node, NodeOptions};
+use farside_sync::Scheme;
+
+use crate::failure::{Failure, chain};
+use crate::gateway::{ServiceArgs, start};
+use crate::{listen, scalar, signal};
+
+/// Memory of a new segment if nobody says how much.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where Redis clients connect
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
+    listen: SocketAddr,
+    /// Memory of the store, for a new segment [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
+    memory: Option<u64>,
+    /// Keep the data in this file; without it, it ends with the process
+    #[arg(long, value_name = "PATH")]
+    segment: Option<PathBuf>,
+    /// The index that finds keys
+    #[arg(long, value_name = "NAME", default_value = farside_index::INDEXES[0].0, value_parser = index)]
+    index: &'static str,
+    /// How concurrent changes of a key are synchronised
+    #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = scheme)]
+    sync: Scheme,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+pub(crate) fn index(name: &str) -> Result<&'static str, String> {
+    let names = farside_index::INDEXES.map(|(name, _)| name);
+    let found = names.iter().find(|known| **known == name);
+    found
+        .copied()
+        .ok_or_else(|| format!("there is no index `{name}`, but {}", names.join(", ")))
+}
+
+pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
+    Scheme::by_name(name).ok_or_else(|| {
+        let names = Scheme::ALL.map(|(_, name, _)| name);
+        format!("there is no scheme `{name}`, but {}", names.join(", "))
+    })
+}
+
+pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
+    let service = args.service.read()?;
+    // Before anything is made.
+    service.require_password(args.listen)?;
+    let stop = signal::Stop::listen()?;
+    let listener = listen::bind(args.listen)?;
+    let memory = args.segment.map_or(Memory::Anonymous, Memory::File);
+    let is_kept = memory != Memory::Anonymous;
+    let node = Node::open(NodeOptions {
+        memory,
+        bytes: args.memory,
+        bytes_default: MEMORY_BYTES_DEFAULT,
+        secret: None,
+    })
+    .map_err(|error| Failure::usage(chain(&error)))?;
+    node.format().map_err(|error| Failure::usage(chain(&error)))?;
+
+    let config = StoreConfig {
+        scheme: args.sync,
+        ..StoreConfig::default()
+    };
+    let nodes = [NodeLocation::Mapped(node.segment().clone())];
+    let gateway = start(listener, &nodes, &service, config)?;
+    let segment = node.segment();
+    println!(
+        "farside {} serves on {} ({}, {}, {})",
+        env!("CARGO_PKG_VERSION"),
+        gateway.address(),
+        service.threads_text(),
+        args.index,
+        args.sync.name()
+    );
+    println!(
+        "memory: {} in {}{}{}",
+        scalar::show_size(segment.memory_bytes()),
+        segment.path().display(),
+        if node.is_new() {
+            ", new"
+        } else {
+            ", with the data that was there"
+        },
+        huge_pages(segment.path(), is_kept)
+    );
+    if !is_kept {
+        println!("data ends with this process; --segment PATH keeps it");
+    }
+    println!("connect: redis-cli -p {}", gateway.address().port());
+    gateway.serve(stop.asked()).map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is known about huge pages: the kernel says what it does with shared memory, not what it did.
+fn huge_pages(path: &std::path::Path, is_kept: bool) -> &'static str {
+    const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    if is_kept && !path.starts_with("/dev/shm") {
+        return "";
+    }
+    match std::fs::read_to_string(SETTING) {
+        Ok(text) if text.contains("[never]") || text.contains("[deny]") => ", 4 KiB pages",
+        Ok(_) => ", huge pages where the kernel has them",
+        Err(_) => "",
+    }
+}

@@ -1,0 +1,11 @@
+//! The service as a user meets it: the built binary, over real sockets, files and signals.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod command_line;
+mod commands;
+mod floods;
+mod persistence;
+mod pools;
+mod process;
