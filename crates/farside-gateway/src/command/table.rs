@@ -51,7 +51,7 @@ macro_rules! commands {
         }),*];
 
         /// Which command.
-        #[allow(non_camel_case_types, reason = "named like the functions, so that a line of the table is enough")]
+        #[expect(non_camel_case_types, reason = "named like the functions, so that a line of the table is enough")]
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Id {
             $($name),*
