@@ -112,6 +112,18 @@ impl Region {
         unsafe { AtomicU8::from_ptr(self.base.add(offset as usize)) }
     }
 
+    /// `count` aligned words from `offset` on.
+    #[inline]
+    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        if count == 0 {
+            return &[];
+        }
+        debug_assert!(offset.is_multiple_of(8) && offset + count as u64 * 8 <= self.bytes);
+        // SAFETY: callers have asserted that the bytes are inside the mapping, and have aligned the
+        // offset; see `word`. An `AtomicU64` is a word in memory.
+        unsafe { core::slice::from_raw_parts(self.base.add(offset as usize).cast(), count) }
+    }
+
     /// Copies bytes out. May tear between words.
     ///
     /// # Panics
@@ -121,18 +133,17 @@ impl Region {
         self.assert_inside(offset, target.len() as u64);
         let head = (offset.wrapping_neg() & 7).min(target.len() as u64) as usize;
         let (first, rest) = target.split_at_mut(head);
-        for (index, byte) in first.iter_mut().enumerate() {
-            *byte = self.byte(offset + index as u64).load(Ordering::Acquire);
-        }
-        let mut at = offset + head as u64;
-        let mut words = rest.chunks_exact_mut(8);
-        for word in &mut words {
-            word.copy_from_slice(&self.word(at).load(Ordering::Acquire).to_ne_bytes());
-            at += 8;
-        }
-        for byte in words.into_remainder() {
+        for (byte, at) in first.iter_mut().zip(offset..) {
             *byte = self.byte(at).load(Ordering::Acquire);
-            at += 1;
+        }
+        let aligned = offset + head as u64;
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        let count = words.len();
+        for (target, word) in words.iter_mut().zip(self.words(aligned, count)) {
+            *target = word.load(Ordering::Acquire).to_ne_bytes();
+        }
+        for (byte, at) in tail.iter_mut().zip(aligned + count as u64 * 8..) {
+            *byte = self.byte(at).load(Ordering::Acquire);
         }
     }
 
@@ -145,18 +156,16 @@ impl Region {
         self.assert_inside(offset, source.len() as u64);
         let head = (offset.wrapping_neg() & 7).min(source.len() as u64) as usize;
         let (first, rest) = source.split_at(head);
-        for (index, &byte) in first.iter().enumerate() {
-            self.byte(offset + index as u64).store(byte, Ordering::Release);
-        }
-        let mut at = offset + head as u64;
-        let (words, tail) = rest.as_chunks::<8>();
-        for &word in words {
-            self.word(at).store(u64::from_ne_bytes(word), Ordering::Release);
-            at += 8;
-        }
-        for &byte in tail {
+        for (&byte, at) in first.iter().zip(offset..) {
             self.byte(at).store(byte, Ordering::Release);
-            at += 1;
+        }
+        let aligned = offset + head as u64;
+        let (words, tail) = rest.as_chunks::<8>();
+        for (&source, word) in words.iter().zip(self.words(aligned, words.len())) {
+            word.store(u64::from_ne_bytes(source), Ordering::Release);
+        }
+        for (&byte, at) in tail.iter().zip(aligned + words.len() as u64 * 8..) {
+            self.byte(at).store(byte, Ordering::Release);
         }
     }
 

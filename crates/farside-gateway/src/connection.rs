@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::command::{self, Call};
 use crate::context::{Closing, Context, Shared};
 use crate::guard::{Framed, Guard};
+use crate::lanes::LANES;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -138,6 +139,14 @@ impl Connection {
                 break Next::Read;
             }
             let rest = &input[at..];
+            if !client.is_stranger && starts_gets(rest) {
+                let (keys, bytes) = collect_gets(guard, rest);
+                if !keys.is_empty() {
+                    at += bytes;
+                    command::strings::get_all(context, &mut self.stream, reply, session, &keys).await?;
+                    continue;
+                }
+            }
             let request = match guard.next(rest, client.is_stranger) {
                 Ok(Framed::Incomplete) => break Next::Read,
                 Ok(Framed::Nothing { bytes }) => {
@@ -202,6 +211,40 @@ impl Connection {
             None => Ok(true),
         }
     }
+}
+
+/// How a GET begins, as clients send it.
+const GET_HEAD: &[u8] = b"*2\r\n$3\r\nGET\r\n";
+
+fn starts_get(input: &[u8]) -> bool {
+    input
+        .get(..GET_HEAD.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(GET_HEAD))
+}
+
+/// Whether there seem to be at least two GETs, the first with a short key.
+fn starts_gets(input: &[u8]) -> bool {
+    const SHORT_MAX: usize = 256;
+    let next = |input: &[u8]| input.iter().take(SHORT_MAX).position(|&byte| byte == b'*');
+    starts_get(input) && next(&input[1..]).is_some_and(|at| starts_get(&input[1 + at..]))
+}
+
+/// The keys of the GETs that stand at the start of the input, up to one per lane, and how many bytes
+/// they take. What is no whole GET is left to the usual way.
+fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize) {
+    let mut keys = Vec::with_capacity(LANES);
+    let mut at = 0;
+    while keys.len() < LANES && starts_get(&input[at..]) {
+        let Ok(Framed::Array { bytes }) = guard.next(&input[at..], false) else {
+            break;
+        };
+        match Request::decode(&input[at..at + bytes]) {
+            Ok(request) => keys.push(request.arg(1)),
+            Err(_) => break,
+        }
+        at += bytes;
+    }
+    (keys, at)
 }
 
 /// Writes all replies out; returns whether that was possible before the worker closed.

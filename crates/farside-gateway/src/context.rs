@@ -10,11 +10,14 @@ use farside_fabric::{Endpoint, Pipeline};
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
+use crate::lanes::Lanes;
 use crate::password::Password;
 use crate::statistics::Statistics;
 
 /// Sessions that are kept for the next burst; more than that were needed only in a rush.
 const SESSIONS_KEPT_MAX: usize = 64;
+/// The same for lanes, of which each has many sessions.
+const LANES_KEPT_MAX: usize = 4;
 /// A session that once read a large value is not kept: its buffer would stay as large.
 const SESSION_BYTES_MAX: usize = 1 << 20;
 
@@ -63,7 +66,7 @@ pub(crate) struct Context<E> {
     pub(crate) shared: Arc<Shared>,
     worker: usize,
     sessions: RefCell<Vec<Session<E>>>,
-    lanes: RefCell<Vec<Session<E>>>,
+    lanes: RefCell<Vec<Lanes<E>>>,
     pub(crate) pipeline: Pipeline,
     closing: Cell<Option<Closing>>,
     pub(crate) closed: Notify,
@@ -99,18 +102,35 @@ impl<E: Endpoint> Context<E> {
     /// Keeps a session for the next one who asks.
     #[inline]
     pub(crate) fn give_session(&self, session: Session<E>) {
-        keep(&self.sessions, session);
+        let mut sessions = self.sessions.borrow_mut();
+        if sessions.len() < SESSIONS_KEPT_MAX && session.context().buffer().len() <= SESSION_BYTES_MAX {
+            sessions.push(session);
+        }
     }
 
-    /// A session whose reads let others of this worker's pipeline run.
-    pub(crate) fn take_lane(&self) -> Session<E> {
+    /// Lanes that nobody uses.
+    pub(crate) fn take_lanes(&self) -> Lanes<E> {
         let kept = self.lanes.borrow_mut().pop();
-        kept.unwrap_or_else(|| self.store.pipelined_session(&self.pipeline))
+        kept.unwrap_or_else(|| Lanes::new(self))
     }
 
-    /// Keeps such a session.
-    pub(crate) fn give_lane(&self, session: Session<E>) {
-        keep(&self.lanes, session);
+    /// Keeps lanes for the next one who asks.
+    pub(crate) fn give_lanes(&self, lanes: Lanes<E>) {
+        let mut kept = self.lanes.borrow_mut();
+        if kept.len() < LANES_KEPT_MAX {
+            kept.push(lanes);
+        }
+    }
+
+    /// Counts a lookup.
+    #[inline]
+    pub(crate) fn count_lookup(&self, is_there: bool) {
+        let statistics = self.statistics();
+        if is_there {
+            statistics.hits.add(1);
+        } else {
+            statistics.misses.add(1);
+        }
     }
 
     /// Asks all connections to stop when their command is done; the first reason counts, unless the
@@ -134,13 +154,5 @@ impl<E: Endpoint> Context<E> {
         while self.closing.get().is_none() {
             self.closed.notified().await;
         }
-    }
-}
-
-#[inline]
-fn keep<E: Endpoint>(sessions: &RefCell<Vec<Session<E>>>, session: Session<E>) {
-    let mut sessions = sessions.borrow_mut();
-    if sessions.len() < SESSIONS_KEPT_MAX && session.context().buffer().len() <= SESSION_BYTES_MAX {
-        sessions.push(session);
     }
 }

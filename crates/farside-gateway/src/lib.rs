@@ -3,11 +3,11 @@
 //! On the path: the first thing that sees a request. It owns no data and sees no remote address; any
 //! number of gateways may serve one pool.
 //!
-//! - [`guard`] finds where a command ends and bounds what a peer can make us keep;
-//! - [`request`] and [`reply`] are the two directions of the protocol, over an existing codec;
-//! - [`command`] is the table of what there is, and one function for each;
-//! - [`connection`] runs one client: read a burst, execute it in order, write once;
-//! - [`worker`] is a thread with its own store, [`server`] the threads and the acceptor.
+//! - `guard` finds where a command ends and bounds what a peer can make us keep;
+//! - `request` and `reply` are the two directions of the protocol, over an existing codec;
+//! - `command` is the table of what there is, and one function for each;
+//! - `connection` runs one client: read a burst, execute it in order, write once;
+//! - `worker` is a thread with its own store, `server` the threads and the acceptor.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod connection;
 mod context;
 mod guard;
 mod integer;
+mod lanes;
 mod password;
 mod reply;
 mod request;

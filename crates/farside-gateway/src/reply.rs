@@ -151,14 +151,6 @@ impl Reply {
         }
     }
 
-    /// Nothing, where a list was asked for.
-    pub(crate) fn null_array(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.append(b"*-1\r\n"),
-            Protocol::Resp3 => self.append(b"_\r\n"),
-        }
-    }
-
     /// Text for people.
     pub(crate) fn text(&mut self, text: &str) {
         match self.protocol {

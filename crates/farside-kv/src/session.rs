@@ -71,6 +71,8 @@ impl<E: Endpoint> Session<E> {
 
     #[inline]
     fn start(&mut self) {
+        // What a large value before this operation needed.
+        self.cx.shrink();
         if let Some(timeout_ns) = self.store.timeout_ns {
             let deadline = Deadline(self.store.endpoint.now_ns().saturating_add(timeout_ns));
             self.cx.set_deadline(deadline);
@@ -175,15 +177,10 @@ impl<E: Endpoint> Session<E> {
     ) -> Result<Change, KvError> {
         self.start();
         let endpoint = self.store.endpoint.clone();
-        let change = self
-            .store
-            .index
-            .change(&mut self.cx, key, |stored| {
-                decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || endpoint.unix_ms())))
-            })
-            .await;
-        self.cx.shrink();
-        Ok(change?)
+        let decide = |stored: Option<Item<'_>>| {
+            decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || endpoint.unix_ms())))
+        };
+        Ok(self.store.index.change(&mut self.cx, key, decide).await?)
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.

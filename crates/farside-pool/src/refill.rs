@@ -42,9 +42,11 @@ const RESERVE_SHARE: usize = 64;
 const COLLECT_FIRST: usize = 8;
 /// How long full chunk tables are not searched again.
 const FULL_NS: u64 = 5_000_000;
-/// How often an allocation waits one tick for memory to become free.
-const INSERT_WAITS_MAX: u32 = 50;
-const OVERWRITE_WAITS_MAX: u32 = 2000;
+/// For how many leases an allocation waits for memory that is about to become free: a client that has
+/// died keeps the others from reclaiming until its lease has run out.
+const PATIENCE_LEASES: u64 = 3;
+/// For how many ticks an overwrite waits where nothing is about to become free.
+const HOPELESS_WAITS_MAX: u32 = 50;
 
 impl<E: Endpoint> Pool<E> {
     /// Fetches blocks from far memory, so that [`Pool::allocate`] finds `count` of `bytes` bytes, unless
@@ -62,24 +64,27 @@ impl<E: Endpoint> Pool<E> {
             count,
             purpose,
         };
-        let waits_max = match purpose {
-            Purpose::Insert => INSERT_WAITS_MAX,
-            Purpose::Overwrite => OVERWRITE_WAITS_MAX,
+        let patience = self
+            .shared
+            .endpoint
+            .deadline_in(PATIENCE_LEASES * self.shared.options.lease_ns);
+        let mut hopeless_waits = match purpose {
+            Purpose::Insert => 0,
+            Purpose::Overwrite => HOPELESS_WAITS_MAX,
         };
-        for wait in 0..waits_max {
+        loop {
             self.check_alive()?;
             if self.find_blocks(&mut cx, &mut hints, request).await? {
                 return Ok(());
             }
-            // Without anything on its way, waiting is of no use.
             let is_hopeful = self.limbo_count() > 0 || self.shared.heap.borrow().is_homing();
-            if !is_hopeful && (purpose == Purpose::Insert || wait >= INSERT_WAITS_MAX) {
-                break;
+            if self.shared.endpoint.now_ns() >= patience.0 || (!is_hopeful && hopeless_waits == 0) {
+                return Err(PoolError::OutOfMemory { bytes });
             }
+            hopeless_waits -= u32::from(!is_hopeful);
             self.tick().await?;
             self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
         }
-        Err(PoolError::OutOfMemory { bytes })
     }
 
     async fn find_blocks(&self, cx: &mut OpContext<E>, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {

@@ -1,6 +1,6 @@
 //! Published figures: what to sweep and what is claimed, as data, and the verdicts.
 //!
-//! A figure is a file `figures/fig_<paper>_<n>.toml` ([`file`]), built into the program so that it
+//! A figure is a file `figures/fig_<paper>_<n>.toml` ([`mod@file`]), built into the program so that it
 //! works from anywhere. Running one sweeps its series ([`sweep`]), judges its claims ([`claim`]) and
 //! writes `<id>.csv`, `<id>.json` and `<id>.svg` ([`output`], [`plot`]).
 

@@ -30,11 +30,21 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         ("save", String::new()),
         ("timeout", "0".to_owned()),
     ];
-    let is_wanted = |name: &str| request.args(2).any(|pattern| matches(pattern, name.as_bytes()));
-    let wanted: Vec<_> = settings.iter().filter(|(name, _)| is_wanted(name)).collect();
+    // Like Redis: a name that is asked for without a pattern comes back as it was spelled.
+    let spelling = |name: &'static str| {
+        let pattern = request.args(2).find(|pattern| matches(pattern, name.as_bytes()))?;
+        Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) {
+            pattern
+        } else {
+            name.as_bytes()
+        })
+    };
+    let wanted: Vec<_> = (settings.iter())
+        .filter_map(|(name, value)| Some((spelling(name)?, value)))
+        .collect();
     call.reply.map(wanted.len());
     for (name, value) in wanted {
-        call.reply.bulk(name.as_bytes());
+        call.reply.bulk(name);
         call.reply.bulk(value.as_bytes());
     }
     Ok(())

@@ -30,7 +30,7 @@ pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             for command in named {
                 match command {
                     Some(command) => describe(reply, command),
-                    None => reply.null_array(),
+                    None => reply.null(),
                 }
             }
         }

@@ -15,7 +15,7 @@ mod introspection;
 mod keys;
 mod server;
 mod set;
-mod strings;
+pub(crate) mod strings;
 pub(crate) mod table;
 
 use std::borrow::Cow;
@@ -99,26 +99,33 @@ pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<(
         Err(refusal) => refusal,
     };
     statistics.commands.add(1);
-    statistics.errors.add(1);
     if !call.reply.take_back(mark) {
         // Half of a reply has been written out; an error line in its middle would be read as data.
         return Err(io::Error::other("a reply could not be finished"));
     }
-    let text = match refusal {
-        Refusal::Text(text) => text,
-        Refusal::Connection(error) => return Err(error),
+    if let Refusal::Connection(error) = refusal {
+        return Err(error);
+    }
+    refuse(call.context, call.reply, refusal);
+    Ok(())
+}
+
+/// Appends the error line for a refusal.
+fn refuse<E: Endpoint>(context: &Context<E>, reply: &mut Reply, refusal: Refusal) {
+    context.statistics().errors.add(1);
+    match refusal {
+        Refusal::Text(text) => reply.error(&text),
         Refusal::Store(error) if error.is_out_of_memory() => {
-            Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'.")
+            reply.error("OOM command not allowed when used memory > 'maxmemory'.");
         }
         Refusal::Store(error) => {
             if error.is_cut_off() {
-                call.context.close(Closing::CutOff);
+                context.close(Closing::CutOff);
             }
-            Cow::Owned(format!("ERR {error}"))
+            reply.error(&format!("ERR {error}"));
         }
-    };
-    call.reply.error(&text);
-    Ok(())
+        Refusal::Connection(error) => reply.error(&format!("ERR {error}")),
+    }
 }
 
 #[inline]

@@ -6,9 +6,11 @@ use super::{Call, Handled, NOT_AN_INTEGER};
 use crate::integer;
 
 pub(crate) async fn select<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    let number = integer::parse(call.request.arg(1)).filter(|number| i32::try_from(*number).is_ok());
-    match number {
+    match integer::parse(call.request.arg(1)) {
         None => Err(NOT_AN_INTEGER.into()),
+        Some(number) if i32::try_from(number).is_err() => {
+            Err("ERR value is out of range, value must between -2147483648 and 2147483647".into())
+        }
         Some(0) => {
             call.reply.ok();
             Ok(())

@@ -31,7 +31,6 @@ fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOpt
     let mut index = 3;
     while index < request.len() {
         let is = |word| request.arg_is(index, word);
-        let is_open = expiry.is_none() && options.expiry != Expiry::Keep;
         if is("nx") && options.condition != Condition::IfPresent {
             options.condition = Condition::IfAbsent;
         } else if is("xx") && options.condition != Condition::IfAbsent {
@@ -40,7 +39,11 @@ fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOpt
             options.returns_old = true;
         } else if is("keepttl") && expiry.is_none() {
             options.expiry = Expiry::Keep;
-        } else if let Some(unit) = Unit::named(is).filter(|_| is_open && index + 1 < request.len()) {
+        } else if let Some(unit) = Unit::named(is).filter(|unit| {
+            // Twice the same option is allowed: the last one counts.
+            let fits = expiry.is_none_or(|(before, _)| before == *unit) && options.expiry != Expiry::Keep;
+            fits && index + 1 < request.len()
+        }) {
             index += 1;
             expiry = Some((unit, request.arg(index)));
         } else {
@@ -55,7 +58,7 @@ fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOpt
 }
 
 /// How an expiry is given.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Unit {
     ms: i64,
     is_absolute: bool,
@@ -113,6 +116,10 @@ mod tests {
         assert_eq!(parse("SET k v EX 2").expect("fits").expiry, Expiry::AtMs(NOW_MS + 2000));
         assert_eq!(parse("SET k v EXAT 2").expect("fits").expiry, Expiry::AtMs(2000));
         assert_eq!(parse("SET k v PXAT 2").expect("fits").expiry, Expiry::AtMs(2));
+        assert_eq!(
+            parse("SET k v EX 1 EX 2").expect("fits").expiry,
+            Expiry::AtMs(NOW_MS + 2000)
+        );
         assert_eq!(parse("SET k v keepttl xx").expect("fits").expiry, Expiry::Keep);
     }
 
@@ -127,6 +134,7 @@ mod tests {
             "SET k v EX 1 KEEPTTL",
             "SET k v what",
             "SET k v EX 1 2",
+            "SET k v EX 1 EXAT 1",
         ] {
             assert_eq!(parse(line), Err(SYNTAX.to_owned()), "{line}");
         }

@@ -1,6 +1,6 @@
 //! Each command: its replies, its errors, in the words of Redis 7.
 
-use crate::client::Client;
+use crate::client::{Client, encode};
 use crate::process::Server;
 
 const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
@@ -245,7 +245,7 @@ fn tools_find_what_they_ask_for() {
     );
     assert!(client.ask("COMMAND").starts_with('*'));
     assert!(client.ask("COMMAND DOCS get").contains("summary"));
-    assert_eq!(client.ask("COMMAND INFO none"), "*1\r\n*-1\r\n");
+    assert_eq!(client.ask("COMMAND INFO none"), "*1\r\n$-1\r\n");
     assert_eq!(client.ask("CLIENT SETINFO lib-name test"), "+OK\r\n");
     assert_eq!(
         client.ask("CLIENT SETNAME a\tb"),
@@ -381,4 +381,45 @@ fn password_is_asked_for() {
             .ask("AUTH x")
             .starts_with("-ERR AUTH <password> called without any password configured")
     );
+}
+
+#[test]
+fn gets_of_one_burst_are_answered_in_order_with_what_stands_between_them() {
+    let server = Server::serve(&["--memory", "64MiB"]);
+    let mut client = server.client();
+    let long = vec![b'l'; 200 << 10];
+    client.call(&[b"SET", b"long", &long]);
+    let mut sent = Vec::new();
+    let mut expected = Vec::new();
+    for number in 0..100 {
+        let key = format!("key{number}");
+        sent.extend(encode(&[b"GET", key.as_bytes()]));
+        expected.extend(b"$-1\r\n");
+        if number % 7 == 0 {
+            sent.extend(encode(&[b"SET", key.as_bytes(), key.as_bytes()]));
+            expected.extend(b"+OK\r\n");
+        }
+        sent.extend(encode(&[b"get", key.as_bytes()]));
+        match number % 7 {
+            0 => expected.extend(format!("${}\r\n{key}\r\n", key.len()).bytes()),
+            _ => expected.extend(b"$-1\r\n"),
+        }
+        if number % 11 == 0 {
+            sent.extend(encode(&[b"GET", b"long"]));
+            expected.extend(
+                format!("${}\r\n", long.len())
+                    .bytes()
+                    .chain(long.iter().copied())
+                    .chain(*b"\r\n"),
+            );
+        }
+        if number % 13 == 0 {
+            sent.extend(encode(&[b"GET"]));
+            expected.extend(arity("get").bytes());
+        }
+    }
+    sent.extend(encode(&[b"QUIT"]));
+    expected.extend(b"+OK\r\n");
+    client.send(&sent);
+    assert!(client.receive_all() == expected);
 }
