@@ -1,6 +1,6 @@
 //! Lock words: 64 bits in far memory, taken apart into named fields.
 //!
-//! On the path: a lock reads a word with an atomic and decides what it means. [`bit_fields!`]
+//! On the path: a lock reads a word with an atomic and decides what it means. `bit_fields!`
 //! declares a word once: its fields, their place, and the accessors. Fields that overlap or leave
 //! the word do not compile.
 

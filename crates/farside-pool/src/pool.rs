@@ -3,7 +3,7 @@
 //! On the path: beside the locks; a writer allocates a block for the new item before it publishes it
 //! and retires the one that it replaced. [`Pool`] joins the client table, hands out and takes back
 //! blocks, and runs a small task that renews the lease and moves the epoch
-//! ([`maintenance`](crate::maintenance)).
+//! ([`maintenance`]).
 //!
 //! A client is a thread of a compute node: everything here is local to it, and an operation in the
 //! usual case costs no verb.
