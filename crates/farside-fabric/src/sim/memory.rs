@@ -8,7 +8,7 @@
 //! word. So lines are touched late: as long as nobody else touches the same bytes it makes no
 //! difference when, and the end of the operation touches all of them. The first other verb
 //! that meets the bytes makes the transfer *contended*: what is due is touched first, and from then
-//! on each line has its event. (Whoever reads a [`Region`](crate::region::Region) directly in the
+//! on each line has its event. (Whoever reads a [`Region`] directly in the
 //! middle of a WRITE may see lines missing that are due; they belong to a verb that is in flight.)
 //!
 //! Invariant: `transfers` holds exactly the operations of several lines that this node is executing.

@@ -1,7 +1,7 @@
 //! TCP: memory nodes at the end of connections.
 //!
 //! On the path: the backend for machines without RDMA, and for clients that do not map a segment
-//! themselves. A [`Server`] executes batches of verbs on a segment; [`connect`] makes an
+//! themselves. A [`Server`] executes batches of verbs on a segment; [`connect()`] makes an
 //! [`Endpoint`] of one or several nodes, each of them remote or mapped.
 //!
 //! The wire protocol is in `frame` (requests and answers) and `hello` (how a connection begins).
