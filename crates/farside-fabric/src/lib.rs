@@ -45,5 +45,5 @@ pub use error::FabricError;
 pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Messages, Received};
 pub use op::OpContext;
 pub use rng::Random;
-pub use spawn::{Pipeline, Spawn, interleave};
+pub use spawn::{Pipeline, Spawn, Turn, interleave};
 pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};

@@ -13,7 +13,7 @@ use crate::buffer::Buffer;
 use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
-use crate::spawn::Pipeline;
+use crate::spawn::{Pipeline, Turn};
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
 
 /// Bytes of buffer that a context starts with: an item of the largest hint, and room to build one.
@@ -125,11 +125,10 @@ impl<E: Endpoint> OpContext<E> {
 
     /// In a pipeline: asks for the memory and lets the others run until it is there.
     #[inline]
-    async fn await_memory(&self, addr: RemoteAddr, bytes: u32) {
-        if let Some(pipeline) = &self.pipeline
-            && self.endpoint.prefetch(addr, bytes)
-        {
-            pipeline.turn().await;
+    fn await_memory(&self, addr: RemoteAddr, bytes: u32) -> Turn<'_> {
+        match &self.pipeline {
+            Some(pipeline) if self.endpoint.prefetch(addr, bytes) => pipeline.turn(),
+            _ => Turn::none(),
         }
     }
 
