@@ -17,7 +17,9 @@ use crate::spawn::{Pipeline, Turn};
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
 
 /// Bytes of buffer that a context starts with: an item of the largest hint, and room to build one.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// Five lines more than a power of two: the buffers of operations in flight together, which the
+/// allocator puts side by side, would else all start in the same set of the first-level cache.
+const BUFFER_BYTES: usize = 16 * 1024 + 5 * 64;
 
 /// The state of one operation in flight. One context serves one operation at a time.
 #[derive(Debug)]

@@ -275,23 +275,23 @@ impl<E: Endpoint> PointerArray<E> {
         pointer: Pointer,
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
-        let bytes = cx.read(pointer.block, Slice::first(first)).await?;
+        let bytes = cx.read(pointer.block(), Slice::first(first)).await?;
         let damaged = IndexError::Damaged {
             slot,
-            block: pointer.block,
+            block: pointer.block(),
         };
         let Some(header) = Header::decode(bytes) else {
             return Err(damaged);
         };
         let whole = header.block_bytes();
         if whole > u64::from(first) {
-            let is_open = matches!(pointer.hint, SizeHint::Large | SizeHint::Bucket);
-            if !is_open || whole > u64::from(self.readable_up_to(pointer.block, whole)) {
+            let is_open = matches!(pointer.hint(), SizeHint::Large | SizeHint::Bucket);
+            if !is_open || whole > u64::from(self.readable_up_to(pointer.block(), whole)) {
                 return Err(damaged);
             }
             cx.reserve(whole as usize);
             let rest = Slice::new(first, (whole - u64::from(first)) as u32);
-            cx.read(pointer.block.plus(u64::from(first)), rest).await?;
+            cx.read(pointer.block().plus(u64::from(first)), rest).await?;
         }
         Ok(header)
     }
@@ -303,7 +303,7 @@ impl<E: Endpoint> PointerArray<E> {
             Header::Item { .. } => Ok(header),
             Header::Bucket { .. } => Err(IndexError::Damaged {
                 slot,
-                block: pointer.block,
+                block: pointer.block(),
             }),
         }
     }
@@ -311,7 +311,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// How many bytes the hint asks for, cut at the end of the node.
     #[inline]
     fn readable(&self, pointer: Pointer) -> u32 {
-        self.readable_up_to(pointer.block, u64::from(pointer.hint.bytes()))
+        self.readable_up_to(pointer.block(), u64::from(pointer.hint().bytes()))
     }
 
     #[inline]
@@ -449,7 +449,7 @@ impl<E: Endpoint> PointerArray<E> {
             if old.is_null() {
                 return Ok(false);
             }
-            if let Some(new) = self.write_item(cx, item, old.version).await? {
+            if let Some(new) = self.write_item(cx, item, old.version()).await? {
                 break (pin, old, new);
             }
             drop(pin);
@@ -458,14 +458,14 @@ impl<E: Endpoint> PointerArray<E> {
         // Ends like `change`: whoever is in our way has made progress.
         while let Publish::Lost { current } = self.scheme.publish(cx, addr, old, new).await? {
             if current.is_null() {
-                self.pool.give_back(new.block, item.bytes());
+                self.pool.give_back(new.block(), item.bytes());
                 return Ok(false);
             }
             old = current;
         }
         // The replaced item has the size that its hint bounds; only the smallest class is certain.
-        let old_bytes = (old.hint == SizeHint::Line).then_some(1);
-        self.pool.retire(old.block, old_bytes);
+        let old_bytes = (old.hint() == SizeHint::Line).then_some(1);
+        self.pool.retire(old.block(), old_bytes);
         Ok(true)
     }
 
@@ -489,8 +489,8 @@ impl<E: Endpoint> PointerArray<E> {
         };
         // A new key in the slot is a new identity; an update keeps it.
         let version = match slot.index {
-            Some(_) => slot.pointer.version,
-            None => slot.pointer.version.wrapping_add(1),
+            Some(_) => slot.pointer.version(),
+            None => slot.pointer.version().wrapping_add(1),
         };
         let Some(new) = self.write_item(cx, item, version).await? else {
             let bytes = item.bytes();
@@ -513,14 +513,14 @@ impl<E: Endpoint> PointerArray<E> {
             // The item is not linked, unless the fabric failed while publishing: then nobody knows,
             // and the block stays with whoever finds it.
             Ok(step) => {
-                self.pool.give_back(new.block, item.bytes());
+                self.pool.give_back(new.block(), item.bytes());
                 return Ok(step);
             }
             Err(error) => return Err(error),
         }
         match (slot.index, old_bytes) {
             (Some(index), Some(bytes)) => {
-                self.pool.retire(slot.entries[index].pointer.block, Some(bytes));
+                self.pool.retire(slot.entries[index].pointer.block(), Some(bytes));
                 Ok(Step::Done(Change::Updated))
             }
             _ => Ok(Step::Done(Change::Inserted)),
@@ -531,10 +531,10 @@ impl<E: Endpoint> PointerArray<E> {
     async fn unlink(&self, cx: &mut OpContext<E>, slot: &Slot, index: usize, bytes: u64) -> Result<Step, IndexError> {
         let mut entries = slot.entries.clone();
         let removed = entries.remove(index);
-        let version = slot.pointer.version.wrapping_add(1);
+        let version = slot.pointer.version().wrapping_add(1);
         let step = self.replace(cx, slot, &entries, version, Purpose::Overwrite).await?;
         if let Step::Done(_) = step {
-            self.pool.retire(removed.pointer.block, Some(bytes));
+            self.pool.retire(removed.pointer.block(), Some(bytes));
         }
         Ok(step)
     }
@@ -550,14 +550,8 @@ impl<E: Endpoint> PointerArray<E> {
         purpose: Purpose,
     ) -> Result<Step, IndexError> {
         let new = match entries {
-            [] => Pointer {
-                version,
-                ..Pointer::NULL
-            },
-            [only] => Pointer {
-                version,
-                ..only.pointer
-            },
+            [] => Pointer::NULL.with_version(version),
+            [only] => only.pointer.with_version(version),
             _ => {
                 let bytes = bucket_bytes(entries.len());
                 let Some(block) = self.pool.allocate(bytes) else {
@@ -575,12 +569,12 @@ impl<E: Endpoint> PointerArray<E> {
         };
         if let Publish::Lost { .. } = self.scheme.publish(cx, slot.addr, slot.pointer, new).await? {
             if entries.len() > 1 {
-                self.pool.give_back(new.block, bucket_bytes(entries.len()));
+                self.pool.give_back(new.block(), bucket_bytes(entries.len()));
             }
             return Ok(Step::Lost);
         }
         if let Some(bytes) = slot.bucket_bytes {
-            self.pool.retire(slot.pointer.block, Some(bytes));
+            self.pool.retire(slot.pointer.block(), Some(bytes));
         }
         Ok(Step::Done(Change::Deleted))
     }
@@ -652,18 +646,15 @@ impl<E: Endpoint> PointerArray<E> {
                 return Ok(0);
             }
             let header = self.read_block(cx, addr, pointer).await?;
-            let mut blocks = vec![(pointer.block, header.block_bytes())];
+            let mut blocks = vec![(pointer.block(), header.block_bytes())];
             if let Header::Bucket { .. } = header {
                 let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
                 for entry in entries {
                     let item = self.read_item(cx, addr, entry.pointer).await?;
-                    blocks.push((entry.pointer.block, item.block_bytes()));
+                    blocks.push((entry.pointer.block(), item.block_bytes()));
                 }
             }
-            let empty = Pointer {
-                version: pointer.version.wrapping_add(1),
-                ..Pointer::NULL
-            };
+            let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
             if self.scheme.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
                 let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
                 for (block, bytes) in blocks {
@@ -729,9 +720,9 @@ pub async fn walk<E: Endpoint, P>(
                 if pointer.is_null() {
                     continue;
                 }
-                visit(pointer.block);
+                visit(pointer.block());
                 items += 1;
-                if pointer.hint == SizeHint::Bucket {
+                if pointer.hint() == SizeHint::Bucket {
                     items += walk_block(cx, geometry, slot, pointer, visit).await?;
                 }
             }
@@ -750,22 +741,22 @@ async fn walk_block<E: Endpoint>(
 ) -> Result<u64, IndexError> {
     let damaged = IndexError::Damaged {
         slot,
-        block: pointer.block,
+        block: pointer.block(),
     };
     let end = geometry
-        .get(pointer.block.node().index())
+        .get(pointer.block().node().index())
         .map_or(0, |geometry| geometry.node_bytes);
-    if pointer.block.offset() + HEADER_BYTES as u64 > end {
+    if pointer.block().offset() + HEADER_BYTES as u64 > end {
         return Err(damaged);
     }
-    let bytes = cx.read(pointer.block, Slice::first(HEADER_BYTES as u32)).await?;
+    let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await?;
     match Header::decode(bytes) {
-        Some(header @ Header::Bucket { entries }) if pointer.block.offset() + header.block_bytes() <= end => {
+        Some(header @ Header::Bucket { entries }) if pointer.block().offset() + header.block_bytes() <= end => {
             cx.reserve(header.block_bytes() as usize);
             let bytes = cx
-                .read(pointer.block, Slice::first(header.block_bytes() as u32))
+                .read(pointer.block(), Slice::first(header.block_bytes() as u32))
                 .await?;
-            decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block));
+            decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block()));
             Ok(entries as u64 - 1)
         }
         _ => Err(damaged),

@@ -64,24 +64,14 @@ impl SizeHint {
     }
 }
 
-/// A slot's word, taken apart.
+/// A slot's word. It stays one word until a field is asked for: it travels through every operation,
+/// and a struct of its fields would be stored in parts and loaded as a whole, which stalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pointer {
-    /// Where the block is; [`RemoteAddr::NULL`] if the slot is empty.
-    pub block: RemoteAddr,
-    /// How much of it to read.
-    pub hint: SizeHint,
-    /// See the module.
-    pub version: u8,
-}
+pub struct Pointer(u64);
 
 impl Pointer {
     /// An empty slot that was never used.
-    pub const NULL: Self = Self {
-        block: RemoteAddr::NULL,
-        hint: SizeHint::Line,
-        version: 0,
-    };
+    pub const NULL: Self = Self(0);
 
     /// A pointer to a block.
     ///
@@ -90,37 +80,58 @@ impl Pointer {
     #[must_use]
     pub fn new(block: RemoteAddr, hint: SizeHint, version: u8) -> Self {
         assert!(block.offset().is_multiple_of(1 << UNIT_LOG), "blocks start at lines");
-        Self { block, hint, version }
+        let node = (block.node().index() as u64) << NODE_AT;
+        let hint = (hint as u64) << HINT_AT;
+        Self(u64::from(version) << VERSION_AT | node | hint | block.offset() >> UNIT_LOG)
+    }
+
+    /// The same with another version.
+    #[must_use]
+    pub fn with_version(self, version: u8) -> Self {
+        Self(self.0 & !(0xff << VERSION_AT) | u64::from(version) << VERSION_AT)
     }
 
     /// The word.
     #[inline]
     #[must_use]
-    pub fn to_word(self) -> u64 {
-        u64::from(self.version) << VERSION_AT
-            | (self.block.node().index() as u64) << NODE_AT
-            | (self.hint as u64) << HINT_AT
-            | self.block.offset() >> UNIT_LOG
+    pub const fn to_word(self) -> u64 {
+        self.0
     }
 
     /// Reads a word; every word is a pointer.
     #[inline]
     #[must_use]
-    pub fn from_word(word: u64) -> Self {
-        let node = NodeId::new((word >> NODE_AT) as u16 & 0xfff);
-        let offset = (word & ((1 << OFFSET_BITS) - 1)) << UNIT_LOG;
-        Self {
-            block: RemoteAddr::new(node, offset),
-            hint: SizeHint::from_bits(word >> HINT_AT),
-            version: (word >> VERSION_AT) as u8,
-        }
+    pub const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// Where the block is; [`RemoteAddr::NULL`] if the slot is empty.
+    #[inline]
+    #[must_use]
+    pub const fn block(self) -> RemoteAddr {
+        let node = NodeId::new((self.0 >> NODE_AT) as u16 & 0xfff);
+        RemoteAddr::new(node, (self.0 & ((1 << OFFSET_BITS) - 1)) << UNIT_LOG)
+    }
+
+    /// How much of it to read.
+    #[inline]
+    #[must_use]
+    pub const fn hint(self) -> SizeHint {
+        SizeHint::from_bits(self.0 >> HINT_AT)
+    }
+
+    /// See the module.
+    #[inline]
+    #[must_use]
+    pub const fn version(self) -> u8 {
+        (self.0 >> VERSION_AT) as u8
     }
 
     /// Whether the slot is empty.
     #[inline]
     #[must_use]
-    pub fn is_null(self) -> bool {
-        self.block.is_null()
+    pub const fn is_null(self) -> bool {
+        self.block().is_null()
     }
 }
 
@@ -132,7 +143,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_word_is_a_pointer(word: u64) {
-            prop_assert_eq!(Pointer::from_word(word).to_word(), word);
+            let pointer = Pointer::from_word(word);
+            let again = Pointer::new(pointer.block(), pointer.hint(), pointer.version());
+            prop_assert_eq!(again.to_word(), word);
+            prop_assert_eq!(pointer.with_version(7), Pointer::new(pointer.block(), pointer.hint(), 7));
         }
 
         #[test]

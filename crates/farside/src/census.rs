@@ -120,7 +120,7 @@ impl Walk<'_> {
         slot: &Slot,
         pointer: Pointer,
     ) -> Result<(), PoolError> {
-        census.blocks.push(pointer.block);
+        census.blocks.push(pointer.block());
         match self.read_block(cx, pointer).await? {
             None => census.fault(damaged(slot, pointer)),
             Some(header @ Header::Item { .. }) => {
@@ -128,7 +128,7 @@ impl Walk<'_> {
             }
             Some(header @ Header::Bucket { .. }) => {
                 census.buckets += 1;
-                if pointer.hint != SizeHint::Bucket {
+                if pointer.hint() != SizeHint::Bucket {
                     census.fault(format!("{}: its bucket has the hint of an item", slot.addr));
                 }
                 let bytes = &cx.buffer()[..header.block_bytes() as usize];
@@ -151,7 +151,7 @@ impl Walk<'_> {
         }
         let mut keys = BTreeSet::new();
         for entry in entries {
-            census.blocks.push(entry.pointer.block);
+            census.blocks.push(entry.pointer.block());
             let header = self.read_block(cx, entry.pointer).await?;
             let Some(header @ Header::Item { .. }) = header else {
                 census.fault(damaged(slot, entry.pointer));
@@ -161,13 +161,15 @@ impl Walk<'_> {
             if xxh3_64_with_seed(&key, self.seed()) != entry.hash {
                 census.fault(format!(
                     "{}: its bucket has another hash than the item {}",
-                    slot.addr, entry.pointer.block
+                    slot.addr,
+                    entry.pointer.block()
                 ));
             }
             if !keys.insert(key) {
                 census.fault(format!(
                     "{}: the key of {} is there twice",
-                    slot.addr, entry.pointer.block
+                    slot.addr,
+                    entry.pointer.block()
                 ));
             }
         }
@@ -193,14 +195,15 @@ impl Walk<'_> {
         if home != slot.number {
             census.fault(format!(
                 "{}: the key of {} belongs into slot {home}",
-                slot.addr, pointer.block
+                slot.addr,
+                pointer.block()
             ));
         }
-        if pointer.hint != SizeHint::for_item(item.bytes()) {
+        if pointer.hint() != SizeHint::for_item(item.bytes()) {
             census.fault(format!(
                 "{}: {} has {} bytes, its hint says otherwise",
                 slot.addr,
-                pointer.block,
+                pointer.block(),
                 item.bytes()
             ));
         }
@@ -214,7 +217,7 @@ impl Walk<'_> {
         cx: &mut OpContext<E>,
         pointer: Pointer,
     ) -> Result<Option<Header>, PoolError> {
-        let block = pointer.block;
+        let block = pointer.block();
         let end = self
             .geometry
             .get(block.node().index())
@@ -244,7 +247,7 @@ impl Census {
 fn damaged(slot: &Slot, pointer: Pointer) -> String {
     IndexError::Damaged {
         slot: slot.addr,
-        block: pointer.block,
+        block: pointer.block(),
     }
     .to_string()
 }
