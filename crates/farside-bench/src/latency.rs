@@ -354,6 +354,10 @@ fn has_huge_pages() -> bool {
         line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
             .unwrap_or(0)
     };
-    let huge = kib("ShmemPmdMapped:") + kib("FilePmdMapped:") + kib("Shared_Hugetlb:") + kib("Private_Hugetlb:");
+    let huge = kib("AnonHugePages:")
+        + kib("ShmemPmdMapped:")
+        + kib("FilePmdMapped:")
+        + kib("Shared_Hugetlb:")
+        + kib("Private_Hugetlb:");
     huge * 2 > kib("Rss:")
 }
