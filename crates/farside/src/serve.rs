@@ -104,13 +104,13 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is known about huge pages: the kernel says what it does with shared memory, not what it did.
+/// What is known about huge pages: the kernel says what it does with such memory, not what it did.
 fn huge_pages(path: &std::path::Path, is_kept: bool) -> &'static str {
-    const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     if is_kept && !path.starts_with("/dev/shm") {
         return "";
     }
-    match std::fs::read_to_string(SETTING) {
+    let setting = if is_kept { "shmem_enabled" } else { "enabled" };
+    match std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{setting}")) {
         Ok(text) if text.contains("[never]") || text.contains("[deny]") => ", 4 KiB pages",
         Ok(_) => ", huge pages where the kernel has them",
         Err(_) => "",
