@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use farside_fabric::OpContext;
 use farside_fabric::shm::{self, Segment};
 use farside_kv::{Condition, Expiry, SetOptions, Store, StoreConfig};
 use proptest::collection::vec;
@@ -230,6 +231,20 @@ fn largest_key_and_value_fit() {
             session.put(&key, &value).await.expect("put");
         }
         assert_eq!(session.get(&key).await.expect("get"), Some(&value[..]));
+        let mut cx = OpContext::new(store.endpoint().clone());
+        let geometry = store.pool().geometry().to_vec();
+        let mut blocks = Vec::new();
+        let visit = &mut |block| blocks.push(block);
+        farside_index::pointer_array::walk(&mut cx, &geometry, || store.pool().pin(), visit)
+            .await
+            .expect("a walk");
+        let account = farside_pool::account(&mut cx, &geometry, &blocks)
+            .await
+            .expect("an account");
+        assert!(
+            account.bytes_reachable >= (key.len() + value.len()) as u64,
+            "{account:?}"
+        );
         let longer_key = vec![1; farside_kv::KEY_BYTES_MAX + 1];
         assert!(session.put(&longer_key, b"").await.is_err());
         let longer_value = vec![1; farside_kv::VALUE_BYTES_MAX + 1];

@@ -92,13 +92,13 @@ pub async fn account<E: Endpoint>(
         for (index, &state) in (0..).zip(&table) {
             let units = by_chunk.remove(&(node, u64::from(index))).unwrap_or_default();
             let place = format!("{} chunk {index}", geometry.node);
-            let class = match state {
+            let (class, run) = match state {
                 ChunkState::Blocks { class, .. } if usize::from(class.0) < SizeClass::count(geometry.chunk_bytes) => {
-                    class
+                    (class, 1)
                 }
                 ChunkState::Run { count, .. } => {
                     check_run(&mut account, &table, index, count, &place);
-                    SizeClass::RUN
+                    (SizeClass::RUN, count)
                 }
                 other => {
                     match other {
@@ -125,6 +125,7 @@ pub async fn account<E: Endpoint>(
             let chunk = Chunk {
                 geometry,
                 class,
+                run,
                 place: &place,
             };
             chunk.account(&mut account, &units, free.collect(), owner);
@@ -148,6 +149,8 @@ fn check_run(account: &mut Account, table: &[ChunkState], first: u32, count: u16
 struct Chunk<'a> {
     geometry: &'a Geometry,
     class: SizeClass,
+    /// How many chunks the run that starts here has.
+    run: u16,
     place: &'a str,
 }
 
@@ -179,7 +182,7 @@ impl Chunk<'_> {
         account.blocks_reachable += reachable.len() as u64;
         account.blocks_free += free.len() as u64;
         let block_bytes = match self.class {
-            SizeClass::RUN => self.geometry.chunk_bytes,
+            SizeClass::RUN => u64::from(self.run) * self.geometry.chunk_bytes,
             class => class.bytes(),
         };
         account.bytes_reachable += reachable.len() as u64 * block_bytes;
