@@ -156,7 +156,7 @@ pub fn run(
             let times = [
                 chase.hop(CHASE_HOPS),
                 get_one_by_one(&mut session, options.items, GETS, &mut random).await?,
-                get_interleaved(&store, options, &mut random).await?,
+                get_together(&mut session, options, &mut random).await?,
             ];
             if round > 0 {
                 chases.push(times[0] * 2.0);
@@ -310,34 +310,24 @@ async fn get_one_by_one<E: Endpoint>(
 }
 
 /// Nanoseconds per GET with many in flight.
-async fn get_interleaved<E: Endpoint>(
-    store: &Store<E>,
+async fn get_together<E: Endpoint>(
+    session: &mut Session<E>,
     options: &LatencyOptions,
     random: &mut Xoshiro256PlusPlus,
 ) -> Result<f64, BenchError> {
-    let pipeline = Pipeline::default();
-    let failure = Cell::new(None);
-    let each = PIPELINED_GETS / options.in_flight;
-    let gets = (0..options.in_flight).map(|_| {
-        let mut session = store.pipelined_session(&pipeline);
-        let mut random = client_random(below(random, u64::MAX), 0);
-        let failure = &failure;
-        async move {
-            for _ in 0..each {
-                if let Err(error) = get(&mut session, below(&mut random, options.items)).await {
-                    return failure.set(Some(error));
-                }
-            }
-        }
-    });
-    let gets: Vec<_> = gets.collect();
+    let together = options.in_flight as usize;
+    let rounds = PIPELINED_GETS / options.in_flight;
+    let mut numbers = vec![[0; 8]; together];
     let start_ns = HostClock.now_ns();
-    interleave(&pipeline, gets).await;
-    let elapsed_ns = HostClock.now_ns() - start_ns;
-    match failure.take() {
-        Some(error) => Err(error),
-        None => Ok(elapsed_ns as f64 / (each * options.in_flight) as f64),
+    for _ in 0..rounds {
+        numbers.fill_with(|| below(random, options.items).to_le_bytes());
+        let keys: Vec<&[u8]> = numbers.iter().map(|number| &number[..]).collect();
+        let mut values = session.get_many(&keys);
+        for number in &numbers {
+            assert_eq!(values.next().await?, Some(&number[..]), "what was stored is there");
+        }
     }
+    Ok((HostClock.now_ns() - start_ns) as f64 / (rounds * options.in_flight) as f64)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

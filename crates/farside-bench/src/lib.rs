@@ -71,7 +71,7 @@ pub fn measure_lock(
     let mut report = Report::new(subject, program.theta, setting, &outcome);
     if matches!(program.kind, LockKind::Cas | LockKind::CasBackoff) {
         // Of all that were posted one per grant succeeded.
-        let swaps = outcome.effort.posted.atomics().max(1) as f64;
+        let swaps = outcome.effort.posted.verbs.atomics().max(1) as f64;
         report.retry_rate = Some((1.0 - outcome.recorder.operations as f64 / swaps).max(0.0));
     }
     Ok(report)

@@ -165,10 +165,10 @@ impl Latency {
 impl Verbs {
     fn of(posted: &CounterSnapshot, operations: f64) -> Self {
         Self {
-            reads: posted.of(VerbKind::Read) as f64 / operations,
-            writes: posted.of(VerbKind::Write) as f64 / operations,
-            atomics: posted.atomics() as f64 / operations,
-            sends: posted.of(VerbKind::Send) as f64 / operations,
+            reads: posted.verbs.of(VerbKind::Read) as f64 / operations,
+            writes: posted.verbs.of(VerbKind::Write) as f64 / operations,
+            atomics: posted.verbs.atomics() as f64 / operations,
+            sends: posted.verbs.of(VerbKind::Send) as f64 / operations,
         }
     }
 }

@@ -36,6 +36,19 @@ fn a_get_allocates_nothing() {
             }
         });
         assert_eq!(counted.count_total, 0);
+        let numbers: Vec<[u8; 8]> = (0..64_u64).map(u64::to_le_bytes).collect();
+        let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 8]>::as_slice).collect();
+        let counted = allocation_counter::measure(|| {
+            let mut values = session.get_many(&keys);
+            for _ in &keys {
+                let mut next = core::pin::pin!(values.next());
+                match next.as_mut().poll(&mut context) {
+                    core::task::Poll::Ready(value) => assert_eq!(value, Ok(Some(&b"12345678"[..]))),
+                    core::task::Poll::Pending => panic!("verbs over mapped memory complete at once"),
+                }
+            }
+        });
+        assert_eq!(counted.count_total, 0);
         let boxed = allocation_counter::measure(|| drop(core::hint::black_box(Box::new([0_u8; 100]))));
         assert_eq!(boxed.count_total, 1, "the counter counts");
     });

@@ -81,17 +81,17 @@ fn costs_alone(workload: &str, operations: usize) -> Vec<Cost> {
     let mut client = program.client(&joined, &own, 0);
     let mut cx = OpContext::new(own.clone());
     let one = |_| {
-        let (posted, executed) = (own.counters().snapshot(), sim.statistics(node).total());
+        let (posted, executed) = (own.counters().snapshot(), sim.statistics(node).verbs.total());
         sim.block_on(client.step(&mut cx))
             .expect("a step")
             .expect("there is something to do");
         let posted = own.counters().snapshot().since(&posted);
-        assert_eq!(posted.total(), sim.statistics(node).total() - executed);
+        assert_eq!(posted.verbs.total(), sim.statistics(node).verbs.total() - executed);
         [
-            posted.of(VerbKind::Read),
-            posted.of(VerbKind::Write),
-            posted.atomics(),
-            posted.of(VerbKind::Send),
+            posted.verbs.of(VerbKind::Read),
+            posted.verbs.of(VerbKind::Write),
+            posted.verbs.atomics(),
+            posted.verbs.of(VerbKind::Send),
         ]
     };
     (0..operations).map(one).collect()

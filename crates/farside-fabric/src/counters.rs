@@ -4,6 +4,44 @@ use core::cell::Cell;
 
 use crate::verb::VerbKind;
 
+/// How many verbs there were of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct VerbCounts([u64; VerbKind::ALL.len()]);
+
+impl VerbCounts {
+    /// Verbs of one kind.
+    #[must_use]
+    pub fn of(&self, kind: VerbKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Compare-and-swaps and fetch-and-adds of every form.
+    #[must_use]
+    pub fn atomics(&self) -> u64 {
+        VerbKind::ALL
+            .iter()
+            .filter(|kind| kind.is_atomic())
+            .map(|&kind| self.of(kind))
+            .sum()
+    }
+
+    /// All verbs.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Counts one verb.
+    #[inline]
+    pub(crate) fn count(&mut self, kind: VerbKind) {
+        self.0[kind as usize] += 1;
+    }
+
+    fn combine(&self, other: &Self, operation: impl Fn(u64, u64) -> u64) -> Self {
+        Self(core::array::from_fn(|index| operation(self.0[index], other.0[index])))
+    }
+}
+
 /// How many verbs of each kind an endpoint has posted, and how many payload bytes they moved.
 #[derive(Default, Debug)]
 pub struct Counters {
@@ -16,8 +54,8 @@ pub struct Counters {
 /// The values of [`Counters`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CounterSnapshot {
-    /// Verbs by kind, in the order of [`VerbKind::ALL`].
-    pub verbs: [u64; VerbKind::ALL.len()],
+    /// Verbs by kind.
+    pub verbs: VerbCounts,
     /// Bytes that READs and atomics returned.
     pub bytes_read: u64,
     /// Bytes that WRITEs, atomics and SENDs carried.
@@ -55,7 +93,7 @@ impl Counters {
     #[must_use]
     pub fn snapshot(&self) -> CounterSnapshot {
         CounterSnapshot {
-            verbs: core::array::from_fn(|index| self.verbs[index].get()),
+            verbs: VerbCounts(core::array::from_fn(|index| self.verbs[index].get())),
             bytes_read: self.bytes_read.get(),
             bytes_written: self.bytes_written.get(),
             doorbells: self.doorbells.get(),
@@ -64,33 +102,11 @@ impl Counters {
 }
 
 impl CounterSnapshot {
-    /// Verbs of one kind.
-    #[must_use]
-    pub fn of(&self, kind: VerbKind) -> u64 {
-        self.verbs[kind as usize]
-    }
-
-    /// Compare-and-swaps and fetch-and-adds of every form.
-    #[must_use]
-    pub fn atomics(&self) -> u64 {
-        VerbKind::ALL
-            .iter()
-            .filter(|kind| kind.is_atomic())
-            .map(|&kind| self.of(kind))
-            .sum()
-    }
-
-    /// All verbs.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.verbs.iter().sum()
-    }
-
     /// What happened since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            verbs: core::array::from_fn(|index| self.verbs[index] - earlier.verbs[index]),
+            verbs: self.verbs.combine(&earlier.verbs, core::ops::Sub::sub),
             bytes_read: self.bytes_read - earlier.bytes_read,
             bytes_written: self.bytes_written - earlier.bytes_written,
             doorbells: self.doorbells - earlier.doorbells,
@@ -101,7 +117,7 @@ impl CounterSnapshot {
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
-            verbs: core::array::from_fn(|index| self.verbs[index] + other.verbs[index]),
+            verbs: self.verbs.combine(&other.verbs, core::ops::Add::add),
             bytes_read: self.bytes_read + other.bytes_read,
             bytes_written: self.bytes_written + other.bytes_written,
             doorbells: self.doorbells + other.doorbells,

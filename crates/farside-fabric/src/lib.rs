@@ -39,7 +39,7 @@ pub use batch::Batch;
 pub use buffer::Buffer;
 pub use capabilities::Capabilities;
 pub use clock::{Clock, Deadline};
-pub use counters::{CounterSnapshot, Counters};
+pub use counters::{CounterSnapshot, Counters, VerbCounts};
 pub use endpoint::{Endpoint, Fence, Fencing, Verbs};
 pub use error::FabricError;
 pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Messages, Received};

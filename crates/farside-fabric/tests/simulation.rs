@@ -217,9 +217,9 @@ fn rate(profile: &Profile, clients: usize, is_atomic: bool, addresses: u64) -> u
         });
     }
     small.sim.run_until(1_000_000);
-    let before = small.sim.statistics(small.node).total();
+    let before = small.sim.statistics(small.node).verbs.total();
     small.sim.run_until(2_000_000);
-    small.sim.statistics(small.node).total() - before
+    small.sim.statistics(small.node).verbs.total() - before
 }
 
 #[test]

@@ -592,7 +592,7 @@ fn posts_wait_while_too_much_is_on_its_way() {
             });
         }
         // Until nobody posts any more: the tasks are on this thread, so each sleep lets them run.
-        let posted = || endpoint.counters().snapshot().total();
+        let posted = || endpoint.counters().snapshot().verbs.total();
         let (mut seen, mut still) = (0, 0);
         while still < 10 {
             endpoint.sleep(1_000_000).await;
@@ -777,7 +777,7 @@ fn a_large_value_travels_in_pieces() {
         op.read(at(13), Slice::first(bytes as u32)).await.expect("it is there");
         assert!(op.buffer()[..bytes] == value[..]);
         assert_eq!(
-            op.endpoint().counters().snapshot().total(),
+            op.endpoint().counters().snapshot().verbs.total(),
             2,
             "a verb is one verb, however it travels"
         );

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
 use farside_fabric::Endpoint;
-use farside_kv::Session;
+use farside_kv::{KEYS_AT_ONCE, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -21,7 +21,6 @@ use crate::client::Client;
 use crate::command::{self, Call};
 use crate::context::{Closing, Context, Shared};
 use crate::guard::{Framed, Guard};
-use crate::lanes::LANES;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -229,12 +228,12 @@ fn starts_gets(input: &[u8]) -> bool {
     starts_get(input) && next(&input[1..]).is_some_and(|at| starts_get(&input[1 + at..]))
 }
 
-/// The keys of the GETs that stand at the start of the input, up to one per lane, and how many bytes
+/// The keys of the GETs that stand at the start of the input, as many as are looked for together, and how many bytes
 /// they take. What is no whole GET is left to the usual way.
 fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize) {
-    let mut keys = Vec::with_capacity(LANES);
+    let mut keys = Vec::with_capacity(KEYS_AT_ONCE);
     let mut at = 0;
-    while keys.len() < LANES && starts_get(&input[at..]) {
+    while keys.len() < KEYS_AT_ONCE && starts_get(&input[at..]) {
         let Ok(Framed::Array { bytes }) = guard.next(&input[at..], false) else {
             break;
         };

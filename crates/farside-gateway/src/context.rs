@@ -6,18 +6,15 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use farside_fabric::{Endpoint, Pipeline};
+use farside_fabric::Endpoint;
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
-use crate::lanes::Lanes;
 use crate::password::Password;
 use crate::statistics::Statistics;
 
 /// Sessions that are kept for the next burst; more than that were needed only in a rush.
 const SESSIONS_KEPT_MAX: usize = 64;
-/// The same for lanes, of which each has many sessions.
-const LANES_KEPT_MAX: usize = 4;
 /// A session that once read a large value is not kept: its buffer would stay as large.
 const SESSION_BYTES_MAX: usize = 1 << 20;
 
@@ -66,8 +63,6 @@ pub(crate) struct Context<E> {
     pub(crate) shared: Arc<Shared>,
     worker: usize,
     sessions: RefCell<Vec<Session<E>>>,
-    lanes: RefCell<Vec<Lanes<E>>>,
-    pub(crate) pipeline: Pipeline,
     closing: Cell<Option<Closing>>,
     pub(crate) closed: Notify,
 }
@@ -79,8 +74,6 @@ impl<E: Endpoint> Context<E> {
             shared,
             worker,
             sessions: RefCell::default(),
-            lanes: RefCell::default(),
-            pipeline: Pipeline::default(),
             closing: Cell::new(None),
             closed: Notify::new(),
         }
@@ -103,22 +96,8 @@ impl<E: Endpoint> Context<E> {
     #[inline]
     pub(crate) fn give_session(&self, session: Session<E>) {
         let mut sessions = self.sessions.borrow_mut();
-        if sessions.len() < SESSIONS_KEPT_MAX && session.context().buffer().len() <= SESSION_BYTES_MAX {
+        if sessions.len() < SESSIONS_KEPT_MAX && session.buffer_bytes() <= SESSION_BYTES_MAX {
             sessions.push(session);
-        }
-    }
-
-    /// Lanes that nobody uses.
-    pub(crate) fn take_lanes(&self) -> Lanes<E> {
-        let kept = self.lanes.borrow_mut().pop();
-        kept.unwrap_or_else(|| Lanes::new(self))
-    }
-
-    /// Keeps lanes for the next one who asks.
-    pub(crate) fn give_lanes(&self, lanes: Lanes<E>) {
-        let mut kept = self.lanes.borrow_mut();
-        if kept.len() < LANES_KEPT_MAX {
-            kept.push(lanes);
         }
     }
 

@@ -17,7 +17,6 @@ mod connection;
 mod context;
 mod guard;
 mod integer;
-mod lanes;
 mod password;
 mod reply;
 mod request;

@@ -1,4 +1,4 @@
-//! A session: operations on keys, one at a time.
+//! A session: operations on keys, one at a time, or many reads at once.
 //!
 //! On the path: this is where a protocol's command becomes a search or a change of the index, and
 //! where expiry is decided: an expired item is treated as absent, and replaced or removed by the
@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_index::pointer_array::{KEYS_AT_ONCE, SearchMany, Searched};
 use farside_index::{Change, Decision, Item};
 
 use crate::error::KvError;
@@ -50,17 +51,32 @@ pub struct SetOutcome {
 pub struct Session<E> {
     store: Store<E>,
     cx: OpContext<E>,
+    many: SearchMany,
+    /// For keys among many that take a SEARCH of their own.
+    apart: Option<OpContext<E>>,
 }
 
 impl<E: Endpoint> Session<E> {
     pub(crate) fn new(store: Store<E>, cx: OpContext<E>) -> Self {
-        Self { store, cx }
+        Self {
+            store,
+            cx,
+            many: SearchMany::default(),
+            apart: None,
+        }
     }
 
     /// The context, with its counts of retries.
     #[must_use]
     pub fn context(&self) -> &OpContext<E> {
         &self.cx
+    }
+
+    /// Bytes of its buffers: they stay as large as the largest value that was read lately.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        let apart = self.apart.as_ref().map_or(0, |cx| cx.buffer().len());
+        self.cx.buffer().len() + apart
     }
 
     /// The store.
@@ -87,18 +103,27 @@ impl<E: Endpoint> Session<E> {
     pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
-        let endpoint = &self.store.endpoint;
-        let found = found.filter(|found| expiry::is_there(found.expiry_ms, || endpoint.unix_ms()));
+        let found = self.store.unless_expired(found);
         Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read together, which
+    /// takes as many round trips as one. They are not one snapshot: each is read by itself.
+    pub fn get_many<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k, E> {
+        Values {
+            session: self,
+            rest: keys,
+            group: &[],
+            next: 0,
+            is_read: false,
+        }
     }
 
     /// When a key expires: `None` if it is not there, 0 if it never does.
     pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
-        let endpoint = &self.store.endpoint;
-        let found = found.filter(|found| expiry::is_there(found.expiry_ms, || endpoint.unix_ms()));
-        Ok(found.map(|found| found.expiry_ms))
+        Ok(self.store.unless_expired(found).map(|found| found.expiry_ms))
     }
 
     /// Stores a value for good.
@@ -193,5 +218,72 @@ impl<E: Endpoint> Session<E> {
     pub async fn clear(&mut self) -> Result<u64, KvError> {
         self.cx.set_deadline(Deadline::NEVER);
         Ok(self.store.index.clear(&mut self.cx).await?)
+    }
+}
+
+/// The values of many keys, one after the other; see [`Session::get_many`].
+#[derive(Debug)]
+pub struct Values<'s, 'k, E> {
+    session: &'s mut Session<E>,
+    /// Keys that have not been looked for.
+    rest: &'k [&'k [u8]],
+    /// Keys that are looked for together.
+    group: &'k [&'k [u8]],
+    /// Which of them comes next.
+    next: usize,
+    /// Whether they were read; if the fabric failed, each is tried by itself.
+    is_read: bool,
+}
+
+impl<E: Endpoint> Values<'_, '_, E> {
+    /// The value of the next key, `None` if it is not there. It stands in a buffer of the session
+    /// until the next call.
+    ///
+    /// # Errors
+    /// See [`KvError`]; the keys after this one can still be asked for.
+    ///
+    /// # Panics
+    /// If all keys have been asked for.
+    #[inline]
+    pub async fn next(&mut self) -> Result<Option<&[u8]>, KvError> {
+        if self.next == self.group.len() {
+            self.read_group().await;
+        }
+        let index = self.next;
+        self.next += 1;
+        let searched = if self.is_read {
+            self.session.many.result(index)
+        } else {
+            Searched::Apart
+        };
+        match searched {
+            Searched::Absent => Ok(None),
+            Searched::Found(found) => {
+                let found = self.session.store.unless_expired(Some(found));
+                Ok(found.map(|found| &self.session.cx.buffer()[found.value.range()]))
+            }
+            Searched::Apart => self.read_apart(self.group[index]).await,
+        }
+    }
+
+    async fn read_group(&mut self) {
+        (self.group, self.rest) = self.rest.split_at(self.rest.len().min(KEYS_AT_ONCE));
+        assert!(!self.group.is_empty(), "asked for more values than there are keys");
+        self.next = 0;
+        self.session.start();
+        let Session { store, cx, many, .. } = &mut *self.session;
+        self.is_read = store.index.search_many(cx, self.group, many).await.is_ok();
+    }
+
+    async fn read_apart(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        let Session { store, cx, apart, .. } = &mut *self.session;
+        let deadline = cx.deadline();
+        let cx = apart.get_or_insert_with(|| OpContext::new(store.endpoint.clone()));
+        cx.shrink();
+        cx.set_deadline(deadline);
+        let found = store.index.search(cx, key).await?;
+        Ok(store
+            .unless_expired(found)
+            .map(|found| &cx.buffer()[found.value.range()]))
     }
 }

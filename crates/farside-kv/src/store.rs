@@ -4,11 +4,12 @@
 //! blocks and its endpoint.
 
 use farside_fabric::{Endpoint, OpContext, Pipeline};
-use farside_index::{Addressing, PointerArray};
+use farside_index::{Addressing, Found, PointerArray};
 use farside_pool::{Pool, PoolError, open_or_format};
 
 use crate::config::StoreConfig;
 use crate::error::KvError;
+use crate::expiry;
 use crate::session::Session;
 
 /// An open store.
@@ -87,6 +88,12 @@ impl<E: Endpoint> Store<E> {
             self.endpoint.sleep(1_000_000).await;
         }
         Ok(())
+    }
+
+    /// An item that has expired is not there.
+    #[inline]
+    pub(crate) fn unless_expired(&self, found: Option<Found>) -> Option<Found> {
+        found.filter(|found| expiry::is_there(found.expiry_ms, || self.endpoint.unix_ms()))
     }
 
     async fn take_over_from_the_dead(self, tick_ns: u64) {

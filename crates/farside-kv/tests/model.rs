@@ -13,6 +13,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Operation {
     Get(Vec<u8>),
+    GetMany(Vec<Vec<u8>>),
     Set(Vec<u8>, Vec<u8>, Condition),
     Delete(Vec<u8>),
     Append(Vec<u8>, Vec<u8>),
@@ -43,6 +44,7 @@ fn conditions() -> impl Strategy<Value = Condition> {
 fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         20 => keys().prop_map(Operation::Get),
+        5 => vec(keys(), 0..40).prop_map(Operation::GetMany),
         20 => (keys(), values(), conditions()).prop_map(|(key, value, when)| Operation::Set(key, value, when)),
         10 => keys().prop_map(Operation::Delete),
         5 => (keys(), vec(any::<u8>(), 0..20)).prop_map(|(key, tail)| Operation::Append(key, tail)),
@@ -82,6 +84,14 @@ proptest! {
                     Operation::Get(key) => {
                         let found = session.get(&key).await.expect("get").map(<[u8]>::to_vec);
                         assert_eq!(found.as_ref(), model.get(&key));
+                    }
+                    Operation::GetMany(keys) => {
+                        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                        let mut values = session.get_many(&keys);
+                        for key in &keys {
+                            let found = values.next().await.expect("get").map(<[u8]>::to_vec);
+                            assert_eq!(found.as_ref(), model.get(*key));
+                        }
                     }
                     Operation::Set(key, value, condition) => {
                         let options = SetOptions { condition, returns_old: true, ..SetOptions::default() };

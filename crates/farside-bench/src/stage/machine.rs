@@ -75,8 +75,8 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
         recorder,
         effort,
         nodes: vec![NodeLoad {
-            verbs: effort.posted.total(),
-            atomics: effort.posted.atomics(),
+            verbs: effort.posted.verbs.total(),
+            atomics: effort.posted.verbs.atomics(),
         }],
         memory_bytes: program.memory_used(segment.region()),
         simulation: None,

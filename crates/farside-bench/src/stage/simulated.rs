@@ -105,8 +105,8 @@ pub(super) fn run<P: Program>(
     Ok(Outcome {
         effort: after.effort.since(&before.effort),
         nodes: vec![NodeLoad {
-            verbs: after.node.total() - before.node.total(),
-            atomics: after.node.atomics() - before.node.atomics(),
+            verbs: after.node.verbs.total() - before.node.verbs.total(),
+            atomics: after.node.verbs.atomics() - before.node.verbs.atomics(),
         }],
         memory_bytes: program.memory_used(&region),
         simulation: Some(Simulation {

@@ -246,7 +246,7 @@ impl World {
     #[inline]
     fn occupy_unit(&mut self, index: u32, kind: VerbKind, service: u64) {
         let statistics = &mut self.nics[self.operations[index].nic as usize].statistics;
-        statistics.verbs[kind as usize] += 1;
+        statistics.verbs.count(kind);
         statistics.busy_ns += service;
         self.queue.push(self.now + service, Event::Served(index));
     }

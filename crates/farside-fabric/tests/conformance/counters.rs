@@ -30,14 +30,14 @@ pub(crate) async fn counters_are_exact<C: Cluster>(cluster: C) {
         .expect("it is there");
     endpoint.receive(soon(&endpoint)).await.expect("it was sent");
     let counted = endpoint.counters().snapshot().since(&before);
-    let of = |kind| counted.of(kind);
+    let of = |kind| counted.verbs.of(kind);
     assert_eq!((of(VerbKind::Read), of(VerbKind::Write)), (3, 3));
     assert_eq!(
         (of(VerbKind::CompareSwap), of(VerbKind::FetchAdd), of(VerbKind::Send)),
         (1, 2, 1)
     );
-    assert_eq!(counted.total(), 10);
-    assert_eq!(counted.atomics(), 3);
+    assert_eq!(counted.verbs.total(), 10);
+    assert_eq!(counted.verbs.atomics(), 3);
     assert_eq!(counted.bytes_read, 100 + 8 + 1000 + 3 * 8);
     assert_eq!(counted.bytes_written, 33 + 8 + 8 + 3 * 8 + 5);
     assert_eq!(counted.doorbells, 6 + 1 + 1, "six verbs, a batch, a message");
@@ -72,10 +72,10 @@ pub(crate) async fn counters_are_exact<C: Cluster>(cluster: C) {
     assert!(matches!(refused, Err(FabricError::Misaligned { .. })));
     let counted = endpoint.counters().snapshot().since(&before);
     let each = u64::from(has.masked_atomics) + u64::from(has.wide_atomics);
-    assert_eq!(counted.of(VerbKind::MaskedCompareSwap), each);
-    assert_eq!(counted.of(VerbKind::MaskedFetchAdd), each);
+    assert_eq!(counted.verbs.of(VerbKind::MaskedCompareSwap), each);
+    assert_eq!(counted.verbs.of(VerbKind::MaskedFetchAdd), each);
     assert_eq!(
-        (counted.total(), counted.atomics(), counted.doorbells),
+        (counted.verbs.total(), counted.verbs.atomics(), counted.doorbells),
         (2 * each, 2 * each, 2 * each)
     );
     let bytes = 2 * (u64::from(has.masked_atomics) * 8 + u64::from(has.wide_atomics) * 16);

@@ -3,13 +3,12 @@
 use std::io;
 
 use farside_fabric::Endpoint;
-use farside_kv::{Condition, Expiry, KvError, Session, SetOptions, VALUE_BYTES_MAX};
+use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 use tokio::net::TcpStream;
 
 use super::{Call, Handled, refuse, wrong_arity};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
-use crate::lanes::{Found, LANES, Lanes};
 use crate::reply::Reply;
 
 pub(crate) async fn get<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
@@ -86,43 +85,14 @@ pub(crate) async fn mset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 pub(crate) async fn mget<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let keys: Vec<&[u8]> = call.request.args(1).collect();
     call.reply.array(keys.len());
-    let mut lanes = call.context.take_lanes();
-    let mut result = Ok(());
-    for keys in keys.chunks(LANES) {
-        lanes.look_up(call.context, keys).await;
-        result = hand_over(call, &lanes, keys).await;
-        if result.is_err() {
-            break;
-        }
-    }
-    call.context.give_lanes(lanes);
-    result
-}
-
-/// Appends what the lanes found, in their order.
-async fn hand_over<E: Endpoint>(call: &mut Call<'_, E>, lanes: &Lanes<E>, keys: &[&[u8]]) -> Handled {
-    for (lane, key) in keys.iter().enumerate() {
-        append_value(call.context, call.reply, call.session, lanes.result(lane)?, key).await?;
+    let mut values = call.session.get_many(&keys);
+    for _ in &keys {
+        let value = values.next().await?;
+        call.context.count_lookup(value.is_some());
+        call.reply.bulk_or_null(value);
         if call.reply.len() > REPLY_BYTES_MAX {
             flush(call.stream, call.reply, call.context).await?;
         }
-    }
-    Ok(())
-}
-
-async fn append_value<E: Endpoint>(
-    context: &Context<E>,
-    reply: &mut Reply,
-    session: &mut Session<E>,
-    (found, encoded): (Found, &[u8]),
-    key: &[u8],
-) -> Result<(), KvError> {
-    context.count_lookup(found != Found::Nothing);
-    match found {
-        Found::Nothing => reply.null(),
-        Found::Short => reply.append(encoded),
-        // It may have changed since; any value it had during the command will do.
-        Found::Long => reply.bulk_or_null(session.get(key).await?),
     }
     Ok(())
 }
@@ -138,21 +108,19 @@ pub(crate) async fn get_all<E: Endpoint>(
     session: &mut Session<E>,
     keys: &[&[u8]],
 ) -> io::Result<()> {
-    let mut lanes = context.take_lanes();
-    lanes.look_up(context, keys).await;
-    for (lane, key) in keys.iter().enumerate() {
-        let appended = match lanes.result(lane) {
-            Ok(result) => append_value(context, reply, session, result, key).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = appended {
-            refuse(context, reply, error.into());
+    let mut values = session.get_many(keys);
+    for _ in keys {
+        match values.next().await {
+            Ok(value) => {
+                context.count_lookup(value.is_some());
+                reply.bulk_or_null(value);
+            }
+            Err(error) => refuse(context, reply, error.into()),
         }
         if reply.len() > REPLY_BYTES_MAX {
             flush(stream, reply, context).await?;
         }
     }
     context.statistics().commands.add(keys.len() as u64);
-    context.give_lanes(lanes);
     Ok(())
 }

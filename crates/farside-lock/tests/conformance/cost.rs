@@ -11,10 +11,10 @@ type Cost = [u64; 4];
 
 fn cost(counters: CounterSnapshot) -> Cost {
     [
-        counters.of(VerbKind::Read),
-        counters.of(VerbKind::Write),
-        counters.atomics(),
-        counters.of(VerbKind::Send),
+        counters.verbs.of(VerbKind::Read),
+        counters.verbs.of(VerbKind::Write),
+        counters.verbs.atomics(),
+        counters.verbs.of(VerbKind::Send),
     ]
 }
 

@@ -13,13 +13,19 @@
 //! Invariants: a block is changed by nobody once it is linked; an item stays in the slot of its key
 //! until it is unlinked; two items of one slot have different keys.
 
+mod search_many;
+mod walk;
+
 use std::borrow::Cow;
 
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
-use farside_pool::{Geometry, Pool, PoolError, Purpose, Root, make_root, root};
+use farside_pool::{Pool, PoolError, Purpose, Root, make_root};
 use farside_sync::{Pointer, Publish, Scheme, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+pub use self::search_many::{KEYS_AT_ONCE, SearchMany, Searched};
+pub use self::walk::walk;
+use self::walk::{SLOTS_AT_ONCE, let_others_run, open_roots, read_slots};
 use crate::error::IndexError;
 use crate::item::{
     Entry, HEADER_BYTES, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket,
@@ -27,8 +33,6 @@ use crate::item::{
 
 /// The root of the array on each node.
 const ROOT: u8 = 0;
-/// How many slots the walk reads at once.
-const SLOTS_AT_ONCE: u64 = 512;
 
 /// Which slot belongs to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +51,19 @@ pub struct Found {
     pub value: Slice,
     /// See [`Item::expiry_ms`].
     pub expiry_ms: u64,
+}
+
+impl Found {
+    /// The item that stands at `at` in the buffer, if its key is the one that is looked for.
+    #[inline]
+    fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {
+        let item = header.item(&buffer[at..]);
+        let value_at = at + HEADER_BYTES + item.key.len();
+        (item.key == key).then_some(Self {
+            value: Slice::new(value_at as u32, item.value.len() as u32),
+            expiry_ms: item.expiry_ms,
+        })
+    }
 }
 
 /// What to do with a key, given what is stored under it.
@@ -222,15 +239,8 @@ impl<E: Endpoint> PointerArray<E> {
             return Ok(None);
         }
         let header = self.read_block(cx, addr, pointer).await?;
-        if let Header::Item {
-            key_bytes,
-            value_bytes,
-            expiry_ms,
-        } = header
-        {
-            let is_same = header.item(cx.buffer()).key == key;
-            let value = Slice::new((HEADER_BYTES + key_bytes) as u32, value_bytes as u32);
-            return Ok(is_same.then_some(Found { value, expiry_ms }));
+        if let Header::Item { .. } = header {
+            return Ok(Found::in_item(header, cx.buffer(), 0, key));
         }
         self.search_bucket(cx, addr, key, header).await
     }
@@ -253,13 +263,9 @@ impl<E: Endpoint> PointerArray<E> {
         let others: Vec<Entry> = candidates.collect();
         for entry in core::iter::once(first).chain(others) {
             let header = self.read_item(cx, addr, entry.pointer).await?;
-            let item = header.item(cx.buffer());
-            if item.key == key {
-                let value = Slice::new((HEADER_BYTES + item.key.len()) as u32, item.value.len() as u32);
-                return Ok(Some(Found {
-                    value,
-                    expiry_ms: item.expiry_ms,
-                }));
+            let found = Found::in_item(header, cx.buffer(), 0, key);
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -276,24 +282,36 @@ impl<E: Endpoint> PointerArray<E> {
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
         let bytes = cx.read(pointer.block(), Slice::first(first)).await?;
-        let damaged = IndexError::Damaged {
-            slot,
-            block: pointer.block(),
-        };
-        let Some(header) = Header::decode(bytes) else {
-            return Err(damaged);
-        };
-        let whole = header.block_bytes();
-        if whole > u64::from(first) {
-            let is_open = matches!(pointer.hint(), SizeHint::Large | SizeHint::Bucket);
-            if !is_open || whole > u64::from(self.readable_up_to(pointer.block(), whole)) {
-                return Err(damaged);
-            }
-            cx.reserve(whole as usize);
-            let rest = Slice::new(first, (whole - u64::from(first)) as u32);
-            cx.read(pointer.block().plus(u64::from(first)), rest).await?;
+        let (header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
+        if rest > 0 {
+            cx.reserve((first + rest) as usize);
+            let target = Slice::new(first, rest);
+            cx.read(pointer.block().plus(u64::from(first)), target).await?;
         }
         Ok(header)
+    }
+
+    /// The header at the start of `bytes`, and how many bytes of the block are missing, of which
+    /// `first` were asked for.
+    #[inline]
+    fn header_and_rest(
+        &self,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        bytes: &[u8],
+        first: u32,
+    ) -> Result<(Header, u32), IndexError> {
+        let block = pointer.block();
+        let header = Header::decode(bytes).ok_or(IndexError::Damaged { slot, block })?;
+        let whole = header.block_bytes();
+        if whole <= u64::from(first) {
+            return Ok((header, 0));
+        }
+        let is_open = matches!(pointer.hint(), SizeHint::Large | SizeHint::Bucket);
+        if !is_open || whole > u64::from(self.readable_up_to(block, whole)) {
+            return Err(IndexError::Damaged { slot, block });
+        }
+        Ok((header, (whole - u64::from(first)) as u32))
     }
 
     /// The same where only an item can be.
@@ -663,103 +681,6 @@ impl<E: Endpoint> PointerArray<E> {
                 return Ok(count);
             }
         }
-    }
-}
-
-async fn open_roots<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Vec<Root>, IndexError> {
-    let mut roots = Vec::new();
-    for geometry in geometry {
-        let root = root(cx, geometry.node, ROOT).await?;
-        roots.push(root.ok_or(IndexError::Missing { index: "pointer array" })?);
-    }
-    Ok(roots)
-}
-
-/// Over mapped memory nothing waits, so a walk would keep the thread's other tasks from running.
-async fn let_others_run<E: Endpoint>(cx: &OpContext<E>, slot: u64) {
-    const SLOTS_BETWEEN: u64 = 64 * SLOTS_AT_ONCE;
-    if slot.is_multiple_of(SLOTS_BETWEEN) {
-        cx.endpoint().sleep(0).await;
-    }
-}
-
-async fn read_slots<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    node: usize,
-    root: &Root,
-    first: u64,
-) -> Result<Vec<(RemoteAddr, Pointer)>, IndexError> {
-    let count = SLOTS_AT_ONCE.min(root.bytes / 8 - first);
-    let addr = RemoteAddr::new(NodeId::new(node as u16), root.addr.offset() + first * 8);
-    let bytes = cx.read(addr, Slice::first(count as u32 * 8)).await?;
-    let (words, _) = bytes.as_chunks::<8>();
-    let slots = words
-        .iter()
-        .zip(0..)
-        .map(|(&word, index)| (addr.plus(index * 8), Pointer::from_word(u64::from_le_bytes(word))));
-    Ok(slots.collect())
-}
-
-/// Visits every linked block of the pool's array and returns the number of items. `pin` is called
-/// for each group of slots; for a pool that nobody uses it need not pin anything.
-///
-/// # Errors
-/// See [`IndexError`].
-pub async fn walk<E: Endpoint, P>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    pin: impl Fn() -> P,
-    visit: &mut dyn FnMut(RemoteAddr),
-) -> Result<u64, IndexError> {
-    let roots = open_roots(cx, geometry).await?;
-    let mut items = 0;
-    for (node, root) in roots.iter().enumerate() {
-        for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
-            let _pin = pin();
-            for (slot, pointer) in read_slots(cx, node, root, first).await? {
-                if pointer.is_null() {
-                    continue;
-                }
-                visit(pointer.block());
-                items += 1;
-                if pointer.hint() == SizeHint::Bucket {
-                    items += walk_block(cx, geometry, slot, pointer, visit).await?;
-                }
-            }
-        }
-    }
-    Ok(items)
-}
-
-/// Visits the items of a bucket; returns how many more than one there are.
-async fn walk_block<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    slot: RemoteAddr,
-    pointer: Pointer,
-    visit: &mut dyn FnMut(RemoteAddr),
-) -> Result<u64, IndexError> {
-    let damaged = IndexError::Damaged {
-        slot,
-        block: pointer.block(),
-    };
-    let end = geometry
-        .get(pointer.block().node().index())
-        .map_or(0, |geometry| geometry.node_bytes);
-    if pointer.block().offset() + HEADER_BYTES as u64 > end {
-        return Err(damaged);
-    }
-    let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await?;
-    match Header::decode(bytes) {
-        Some(header @ Header::Bucket { entries }) if pointer.block().offset() + header.block_bytes() <= end => {
-            cx.reserve(header.block_bytes() as usize);
-            let bytes = cx
-                .read(pointer.block(), Slice::first(header.block_bytes() as u32))
-                .await?;
-            decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block()));
-            Ok(entries as u64 - 1)
-        }
-        _ => Err(damaged),
     }
 }
 

@@ -1,0 +1,176 @@
+//! SEARCH of several keys at once: a batch of READs for each step, all keys in one doorbell.
+//!
+//! On the path: MGET, bursts of GETs, `get_many`. Sixteen keys cost as many round trips as one: 1. all
+//! slots, 2. all blocks, 3. what a bucket points to, or the rest of a block that is longer than its
+//! hint. Over mapped memory a batch asks the cache for all its lines before it touches the first, so
+//! that the misses overlap; that takes no coroutine per key, whose switches would cost more than is
+//! gained.
+
+use arrayvec::ArrayVec;
+use farside_fabric::batch::{BATCH_VERBS_MAX, Position};
+use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
+use farside_sync::Pointer;
+
+use super::{Found, PointerArray};
+use crate::item::{Header, decode_bucket};
+
+/// How many keys are looked for together.
+pub const KEYS_AT_ONCE: usize = BATCH_VERBS_MAX;
+/// How much of the buffer each key has; longer items are left to a SEARCH of their own.
+const AREA_BYTES: u32 = 1024;
+
+/// What came of one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Searched {
+    /// It is there; its value is in the context's buffer.
+    Found(Found),
+    /// It is not there.
+    Absent,
+    /// It takes a SEARCH of its own: a long item, two keys of one hash in a bucket, or damage, which
+    /// that SEARCH will report.
+    Apart,
+}
+
+/// What a key waits for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The word of its slot.
+    Slot(Position),
+    /// The bytes of a block.
+    Block(Block),
+    /// Nothing any more.
+    End(Searched),
+}
+
+/// A block that is being read.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    pointer: Pointer,
+    /// Where in the buffer.
+    at: u32,
+    /// How many bytes are there after the batch.
+    have: u32,
+    /// Whether a bucket named it.
+    in_bucket: bool,
+}
+
+/// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
+#[derive(Default, Debug)]
+pub struct SearchMany {
+    batch: Batch,
+    slots: ArrayVec<RemoteAddr, KEYS_AT_ONCE>,
+    steps: ArrayVec<Step, KEYS_AT_ONCE>,
+}
+
+impl SearchMany {
+    /// What came of the `index`-th key of the last search.
+    ///
+    /// # Panics
+    /// If there were not so many keys, or the search was cut short.
+    #[inline]
+    #[must_use]
+    pub fn result(&self, index: usize) -> Searched {
+        match self.steps[index] {
+            Step::End(searched) => searched,
+            _ => panic!("asked for the result of a search that has not ended"),
+        }
+    }
+}
+
+impl<E: Endpoint> PointerArray<E> {
+    /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
+    ///
+    /// # Errors
+    /// What the fabric reports; nothing is known about any of the keys then.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    pub async fn search_many(
+        &self,
+        cx: &mut OpContext<E>,
+        keys: &[&[u8]],
+        many: &mut SearchMany,
+    ) -> Result<(), FabricError> {
+        let SearchMany { batch, slots, steps } = many;
+        cx.reserve(KEYS_AT_ONCE * AREA_BYTES as usize);
+        slots.clear();
+        steps.clear();
+        batch.clear();
+        for key in keys {
+            let slot = self.slot_of(key);
+            slots.push(slot);
+            steps.push(Step::Slot(batch.read_word(slot)));
+        }
+        let _pin = self.pool.pin();
+        // Ends: a slot leads to a block, a bucket to an item, and each of these is read in one or two
+        // turns.
+        while !batch.verbs().is_empty() {
+            cx.post(batch).await?;
+            // Its results stay until it is posted again.
+            batch.clear();
+            for (index, step) in steps.iter_mut().enumerate() {
+                let at = index as u32 * AREA_BYTES;
+                *step = match *step {
+                    Step::End(_) => continue,
+                    Step::Slot(position) => {
+                        let pointer = Pointer::from_word(batch.result(position));
+                        self.follow(batch, pointer, at, false)
+                    }
+                    Step::Block(block) => self.examine(batch, block, cx.buffer(), slots[index], keys[index]),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the block that a pointer leads to.
+    #[inline]
+    fn follow(&self, batch: &mut Batch, pointer: Pointer, at: u32, in_bucket: bool) -> Step {
+        if pointer.is_null() {
+            return Step::End(Searched::Absent);
+        }
+        let have = self.readable(pointer);
+        batch.read(pointer.block(), Slice::new(at, have));
+        Step::Block(Block {
+            pointer,
+            at,
+            have,
+            in_bucket,
+        })
+    }
+
+    /// Looks at what was read of a block, and asks for what is missing.
+    #[inline]
+    fn examine(&self, batch: &mut Batch, block: Block, buffer: &[u8], slot: RemoteAddr, key: &[u8]) -> Step {
+        const APART: Step = Step::End(Searched::Apart);
+        let Block { pointer, at, have, .. } = block;
+        let bytes = &buffer[at as usize..(at + have) as usize];
+        let Ok((header, rest)) = self.header_and_rest(slot, pointer, bytes, have) else {
+            return APART;
+        };
+        if rest > 0 {
+            if have + rest > AREA_BYTES {
+                return APART;
+            }
+            batch.read(pointer.block().plus(u64::from(have)), Slice::new(at + have, rest));
+            let have = have + rest;
+            return Step::Block(Block { have, ..block });
+        }
+        match header {
+            Header::Item { .. } => {
+                let found = Found::in_item(header, buffer, at as usize, key);
+                Step::End(found.map_or(Searched::Absent, Searched::Found))
+            }
+            Header::Bucket { .. } if block.in_bucket => APART,
+            Header::Bucket { .. } => {
+                let hash = self.hash(key);
+                let mut candidates = decode_bucket(bytes).filter(|entry| entry.hash == hash);
+                match (candidates.next(), candidates.next()) {
+                    (None, _) => Step::End(Searched::Absent),
+                    (Some(entry), None) => self.follow(batch, entry.pointer, at, true),
+                    (Some(_), Some(_)) => APART,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Every block that the array links, for counts, for recovery and for `fsck`.
+
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_pool::{Geometry, Root, root};
+use farside_sync::{Pointer, SizeHint};
+
+use super::ROOT;
+use crate::error::IndexError;
+use crate::item::{HEADER_BYTES, Header, decode_bucket};
+
+/// How many slots the walk reads at once.
+pub(super) const SLOTS_AT_ONCE: u64 = 512;
+
+pub(super) async fn open_roots<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+) -> Result<Vec<Root>, IndexError> {
+    let mut roots = Vec::new();
+    for geometry in geometry {
+        let root = root(cx, geometry.node, ROOT).await?;
+        roots.push(root.ok_or(IndexError::Missing { index: "pointer array" })?);
+    }
+    Ok(roots)
+}
+
+/// Over mapped memory nothing waits, so a walk would keep the thread's other tasks from running.
+pub(super) async fn let_others_run<E: Endpoint>(cx: &OpContext<E>, slot: u64) {
+    const SLOTS_BETWEEN: u64 = 64 * SLOTS_AT_ONCE;
+    if slot.is_multiple_of(SLOTS_BETWEEN) {
+        cx.endpoint().sleep(0).await;
+    }
+}
+
+pub(super) async fn read_slots<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    node: usize,
+    root: &Root,
+    first: u64,
+) -> Result<Vec<(RemoteAddr, Pointer)>, IndexError> {
+    let count = SLOTS_AT_ONCE.min(root.bytes / 8 - first);
+    let addr = RemoteAddr::new(NodeId::new(node as u16), root.addr.offset() + first * 8);
+    let bytes = cx.read(addr, Slice::first(count as u32 * 8)).await?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let slots = words
+        .iter()
+        .zip(0..)
+        .map(|(&word, index)| (addr.plus(index * 8), Pointer::from_word(u64::from_le_bytes(word))));
+    Ok(slots.collect())
+}
+
+/// Visits every linked block of the pool's array and returns the number of items. `pin` is called
+/// for each group of slots; for a pool that nobody uses it need not pin anything.
+///
+/// # Errors
+/// See [`IndexError`].
+pub async fn walk<E: Endpoint, P>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    pin: impl Fn() -> P,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<u64, IndexError> {
+    let roots = open_roots(cx, geometry).await?;
+    let mut items = 0;
+    for (node, root) in roots.iter().enumerate() {
+        for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
+            let _pin = pin();
+            for (slot, pointer) in read_slots(cx, node, root, first).await? {
+                if pointer.is_null() {
+                    continue;
+                }
+                visit(pointer.block());
+                items += 1;
+                if pointer.hint() == SizeHint::Bucket {
+                    items += walk_block(cx, geometry, slot, pointer, visit).await?;
+                }
+            }
+        }
+    }
+    Ok(items)
+}
+
+/// Visits the items of a bucket; returns how many more than one there are.
+async fn walk_block<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    slot: RemoteAddr,
+    pointer: Pointer,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<u64, IndexError> {
+    let damaged = IndexError::Damaged {
+        slot,
+        block: pointer.block(),
+    };
+    let end = geometry
+        .get(pointer.block().node().index())
+        .map_or(0, |geometry| geometry.node_bytes);
+    if pointer.block().offset() + HEADER_BYTES as u64 > end {
+        return Err(damaged);
+    }
+    let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await?;
+    match Header::decode(bytes) {
+        Some(header @ Header::Bucket { entries }) if pointer.block().offset() + header.block_bytes() <= end => {
+            cx.reserve(header.block_bytes() as usize);
+            let bytes = cx
+                .read(pointer.block(), Slice::first(header.block_bytes() as u32))
+                .await?;
+            decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block()));
+            Ok(entries as u64 - 1)
+        }
+        _ => Err(damaged),
+    }
+}

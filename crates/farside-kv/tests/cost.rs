@@ -1,0 +1,104 @@
+//! What each operation costs, in verbs and round trips: equalities, on the simulated fabric.
+
+use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, VerbKind, Verbs};
+use farside_kv::{Session, Store, StoreConfig};
+
+/// READs, WRITEs, atomics, and round trips: nothing else is posted meanwhile.
+type Cost = [u64; 4];
+
+fn cost(counted: &CounterSnapshot) -> Cost {
+    let verbs = &counted.verbs;
+    [
+        verbs.of(VerbKind::Read),
+        verbs.of(VerbKind::Write),
+        verbs.atomics(),
+        counted.doorbells,
+    ]
+}
+
+/// A store whose keys have a slot each, and whose housekeeping sleeps.
+fn with_session<T>(test: impl AsyncFnOnce(Endpoint, Session<Endpoint>) -> T) -> T
+where
+    T: 'static,
+{
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(64 << 20);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async move {
+        let mut config = StoreConfig {
+            slots: Some(1 << 20),
+            ..StoreConfig::default()
+        };
+        (config.pool.tick_ns, config.pool.lease_ns) = (1 << 40, 1 << 50);
+        let store = Store::open(endpoint.clone(), config).await.expect("a store");
+        let mut session = store.session();
+        // So that this client has blocks at hand.
+        session.put(b"first", b"value").await.expect("put");
+        test(endpoint, session).await
+    })
+}
+
+async fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Cost {
+    let before = endpoint.counters().snapshot();
+    operation.await;
+    cost(&endpoint.counters().snapshot().since(&before))
+}
+
+#[test]
+fn one_key_costs_what_the_papers_say() {
+    with_session(async |endpoint, mut session| {
+        let e = &endpoint;
+        assert_eq!(cost_of(e, session.get(b"absent")).await, [1, 0, 0, 1]);
+        assert_eq!(cost_of(e, session.put(b"key", b"1")).await, [1, 1, 1, 3], "insert");
+        assert_eq!(cost_of(e, session.put(b"key", b"2")).await, [2, 1, 1, 4], "update");
+        assert_eq!(cost_of(e, session.get(b"key")).await, [2, 0, 0, 2]);
+        assert_eq!(cost_of(e, session.delete(b"key")).await, [2, 0, 1, 3]);
+        assert_eq!(
+            cost_of(e, session.delete(b"key")).await,
+            [1, 0, 0, 1],
+            "what is not there"
+        );
+    });
+}
+
+#[test]
+fn many_keys_take_as_many_round_trips_as_one() {
+    with_session(async |endpoint, mut session| {
+        let numbers: Vec<[u8; 4]> = (0..40_u32).map(u32::to_le_bytes).collect();
+        for number in &numbers {
+            session.put(number, number).await.expect("put");
+        }
+        let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 4]>::as_slice).collect();
+        let read = async |session: &mut Session<Endpoint>, keys: &[&[u8]]| {
+            let mut values = session.get_many(keys);
+            for key in keys {
+                assert_eq!(values.next().await, Ok(Some(*key)));
+            }
+        };
+        assert_eq!(cost_of(&endpoint, read(&mut session, &keys[..16])).await, [32, 0, 0, 2]);
+        assert_eq!(
+            cost_of(&endpoint, read(&mut session, &keys)).await,
+            [80, 0, 0, 6],
+            "three groups"
+        );
+        let absent: Vec<[u8; 1]> = (0..16).map(|number| [number]).collect();
+        let absent: Vec<&[u8]> = absent.iter().map(<[u8; 1]>::as_slice).collect();
+        let look = async |session: &mut Session<Endpoint>| {
+            let mut values = session.get_many(&absent);
+            for _ in &absent {
+                assert_eq!(values.next().await, Ok(None));
+            }
+        };
+        assert_eq!(cost_of(&endpoint, look(&mut session)).await, [16, 0, 0, 1]);
+    });
+}
+
+#[test]
+fn a_long_value_costs_one_read_more() {
+    with_session(async |endpoint, mut session| {
+        let value = vec![7; 100_000];
+        session.put(b"key", &value).await.expect("put");
+        assert_eq!(cost_of(&endpoint, session.get(b"key")).await, [3, 0, 0, 3]);
+    });
+}
