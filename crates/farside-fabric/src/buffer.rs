@@ -5,8 +5,11 @@
 //! memory when it posts and [`Buffer::restore`]s it when the verb completes. A future that is
 //! dropped (or leaked) in between leaves an empty buffer behind, never memory that a NIC still
 //! writes to: the in-flight operation keeps the memory until its completion arrives.
+//!
+//! The simulator also notes in the memory which of its bytes are *torn*: a WRITE was being executed
+//! while they were read. No other backend does, and what looks at the notes is free without any.
 
-use core::ops::{Deref, DerefMut};
+use core::ops::{Deref, DerefMut, Range};
 
 use zerocopy::IntoBytes;
 
@@ -18,19 +21,85 @@ pub struct Buffer {
 
 /// The memory of a [`Buffer`], as it travels with an operation in flight.
 #[derive(Default, Debug)]
-pub struct Memory(Box<[u64]>);
+pub struct Memory {
+    words: Box<[u64]>,
+    /// One pointer, so that memory without torn bytes is no larger to move.
+    torn: Option<Box<Torn>>,
+}
+
+/// Which bytes of a buffer are torn. Never empty, and no range of it is.
+#[derive(Clone, Debug)]
+struct Torn(Vec<Range<usize>>);
 
 impl Memory {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.words.as_bytes()
     }
 
     /// The bytes, to change.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.0.as_mut_bytes()
+        self.words.as_mut_bytes()
+    }
+
+    /// Notes that bytes which a READ brings are torn; for the simulator.
+    #[cold]
+    pub fn mark_torn(&mut self, range: Range<usize>) {
+        if !range.is_empty() {
+            self.torn
+                .get_or_insert_with(|| Box::new(Torn(Vec::new())))
+                .0
+                .push(range);
+        }
+    }
+
+    /// Whether any bytes are torn.
+    #[inline]
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.torn.is_some()
+    }
+
+    /// The first torn bytes within `range`.
+    #[inline]
+    #[must_use]
+    pub fn torn_within(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let torn = self.torn.as_ref()?;
+        let common = torn
+            .0
+            .iter()
+            .map(|torn| torn.start.max(range.start)..torn.end.min(range.end));
+        common
+            .filter(|common| !common.is_empty())
+            .min_by_key(|common| common.start)
+    }
+
+    /// Takes the notes back within `range`: the bytes are read anew, or nobody uses them.
+    #[inline]
+    pub fn clear_torn(&mut self, range: Range<usize>) {
+        if self.torn.is_some() {
+            self.cut_torn(range);
+        }
+    }
+
+    #[cold]
+    fn cut_torn(&mut self, range: Range<usize>) {
+        let Some(mut torn) = self.torn.take() else { return };
+        let outside = |torn: Range<usize>| {
+            [
+                torn.start..torn.end.min(range.start),
+                torn.start.max(range.end)..torn.end,
+            ]
+        };
+        torn.0 = torn
+            .0
+            .into_iter()
+            .flat_map(outside)
+            .filter(|torn| !torn.is_empty())
+            .collect();
+        self.torn = (!torn.0.is_empty()).then_some(torn);
     }
 }
 
@@ -40,7 +109,10 @@ impl Buffer {
     #[must_use]
     pub fn unregistered(bytes: usize) -> Self {
         Self {
-            memory: Memory(vec![0; bytes.div_ceil(8)].into_boxed_slice()),
+            memory: Memory {
+                words: vec![0; bytes.div_ceil(8)].into_boxed_slice(),
+                torn: None,
+            },
         }
     }
 
@@ -53,6 +125,26 @@ impl Buffer {
     /// Puts the memory back once the verb has completed.
     pub fn restore(&mut self, memory: Memory) {
         self.memory = memory;
+    }
+
+    /// The memory, to look at its notes.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The memory, to change its notes.
+    #[inline]
+    pub fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    /// Takes over what `before` held, its notes included, as far as there is room.
+    pub fn replace(&mut self, mut before: Self) {
+        let bytes = self.len().min(before.len());
+        self[..bytes].copy_from_slice(&before[..bytes]);
+        self.memory.torn = before.memory.torn.take();
     }
 }
 
@@ -83,5 +175,23 @@ mod tests {
         assert!(buffer.is_empty());
         buffer.restore(memory);
         assert_eq!((buffer.len(), buffer[3]), (16, 7));
+    }
+
+    #[test]
+    fn notes_of_torn_bytes_are_kept_by_range() {
+        let mut buffer = Buffer::unregistered(100);
+        buffer.memory_mut().mark_torn(10..50);
+        buffer.memory_mut().mark_torn(60..60);
+        buffer.memory_mut().clear_torn(20..30);
+        let torn = |buffer: &Buffer, range| buffer.memory().torn_within(range);
+        assert_eq!(torn(&buffer, 0..10), None);
+        assert_eq!(torn(&buffer, 15..40), Some(15..20));
+        assert_eq!(torn(&buffer, 20..30), None);
+        assert_eq!(torn(&buffer, 25..100), Some(30..50));
+        let mut larger = Buffer::unregistered(200);
+        larger.replace(buffer);
+        assert_eq!(torn(&larger, 20..200), Some(30..50));
+        larger.memory_mut().clear_torn(0..200);
+        assert!(!larger.memory().is_torn());
     }
 }

@@ -76,6 +76,14 @@ pub trait Verbs {
         false
     }
 
+    /// These bytes hold nothing any more until they are written again: nobody can find their address
+    /// in far memory, and who found it before has ended. No verb and no cost; but a simulated fabric
+    /// notices who reads them all the same.
+    #[inline]
+    fn forget(&self, addr: RemoteAddr, bytes: u64) {
+        let _ = (addr, bytes);
+    }
+
     /// What this endpoint has posted so far.
     fn counters(&self) -> &Counters;
 }

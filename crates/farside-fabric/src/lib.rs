@@ -25,12 +25,19 @@ pub mod endpoint;
 pub mod error;
 pub mod host;
 pub mod message;
+pub mod mutant;
 pub mod op;
+#[cfg(not(loom))]
+mod primitive;
+#[cfg(loom)]
+pub mod primitive;
 pub mod region;
 pub mod rng;
 pub mod shm;
 pub mod sim;
 pub mod spawn;
+// Sockets are not modelled, and tokio leaves them out too.
+#[cfg(not(loom))]
 pub mod tcp;
 pub mod verb;
 

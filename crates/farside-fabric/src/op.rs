@@ -3,8 +3,14 @@
 //! On the path: first argument of every call from a session down to the fabric. It holds the one
 //! registered buffer that the operation's verbs work on, so that the way of a request allocates
 //! nothing.
+//!
+//! READs longer than a word may tear. Whoever uses what one brought says on what grounds: it *relies*
+//! on the bytes, since nobody may be writing them, or it has *validated* them, or each word of them
+//! stands for itself. Where the fabric knows which bytes are torn (the simulator) that is checked;
+//! elsewhere it costs nothing.
 
 use core::cell::Cell;
+use core::ops::Range;
 use std::rc::Rc;
 
 use crate::addr::RemoteAddr;
@@ -105,16 +111,82 @@ impl<E: Endpoint> OpContext<E> {
     /// Makes the buffer at least `bytes` long. Its contents are kept.
     pub fn reserve(&mut self, bytes: usize) {
         if self.buffer.len() < bytes {
-            let mut larger = self.endpoint.buffer(bytes.next_power_of_two());
-            larger[..self.buffer.len()].copy_from_slice(&self.buffer);
-            self.buffer = larger;
+            let larger = self.endpoint.buffer(bytes.next_power_of_two());
+            let smaller = core::mem::replace(&mut self.buffer, larger);
+            self.buffer.replace(smaller);
         }
     }
 
     /// Gives a large buffer back, after an operation on a large value.
     pub fn shrink(&mut self) {
         if self.buffer.len() > 64 * BUFFER_BYTES {
-            self.buffer = self.endpoint.buffer(BUFFER_BYTES);
+            let smaller = self.endpoint.buffer(BUFFER_BYTES);
+            let larger = core::mem::replace(&mut self.buffer, smaller);
+            self.buffer.replace(larger);
+        }
+    }
+
+    /// From here on the operation uses these bytes of the buffer as they are, on the grounds that
+    /// nobody writes them while they can be found. What else was read it does not use.
+    ///
+    /// # Panics
+    /// In the simulator, if one of them is torn.
+    #[inline]
+    #[track_caller]
+    pub fn rely_on(&mut self, bytes: Slice) {
+        if self.buffer.memory().is_torn() {
+            self.check_torn(0..usize::MAX, bytes);
+        }
+    }
+
+    /// The same where several things were read side by side: of the bytes in `area` the operation
+    /// uses `bytes`, and nothing else; of what is outside it says nothing yet.
+    ///
+    /// # Panics
+    /// In the simulator, if one of `bytes` is torn.
+    #[inline]
+    #[track_caller]
+    pub fn rely_on_within(&mut self, area: Slice, bytes: Slice) {
+        if self.buffer.memory().is_torn() {
+            self.check_torn(area.range(), bytes);
+        }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn check_torn(&mut self, area: Range<usize>, bytes: Slice) {
+        if let Some(torn) = self.buffer.memory().torn_within(bytes.range()) {
+            panic!(
+                "the operation relies on bytes {:?} of its buffer, of which {torn:?} are torn: a WRITE was being \
+                 executed while they were read",
+                bytes.range(),
+            );
+        }
+        self.buffer.memory_mut().clear_torn(area);
+    }
+
+    /// A version or a checksum says that what was read is whole.
+    #[inline]
+    pub fn validated(&mut self) {
+        self.buffer.memory_mut().clear_torn(0..usize::MAX);
+    }
+
+    /// Of what was read each aligned word stands for itself: the operation concludes nothing from
+    /// two of them together, and a word does not tear.
+    #[inline]
+    pub fn rely_on_words(&mut self) {
+        self.buffer.memory_mut().clear_torn(0..usize::MAX);
+    }
+
+    /// The operation has ended: every READ that may be torn was relied on, validated, or read again.
+    ///
+    /// # Panics
+    /// In the simulator, if torn bytes were read and neither was said of them.
+    #[inline]
+    #[track_caller]
+    pub fn assert_settled(&self) {
+        if let Some(torn) = self.buffer.memory().torn_within(0..usize::MAX) {
+            panic!("an operation has ended; bytes {torn:?} of its buffer are torn, and nobody validated them");
         }
     }
 

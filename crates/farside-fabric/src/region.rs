@@ -14,12 +14,16 @@
 //! Invariant: `base..base + bytes` lies inside `mapping`, which lives as long as the region, and
 //! `base` is a multiple of 64.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU8;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
 use crate::capabilities::Capabilities;
+#[cfg(loom)]
+use crate::primitive::Byte;
+use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::verb::{MaskedAdd, MaskedCas, Verb};
 
 /// Bytes of a cache line, and of the unit in which a NIC touches memory.
@@ -28,8 +32,13 @@ pub const LINE_BYTES: u64 = 64;
 /// A node's memory.
 #[derive(Clone, Debug)]
 pub struct Region {
+    #[cfg(not(loom))]
     mapping: Arc<MmapRaw>,
+    #[cfg(not(loom))]
     base: *mut u8,
+    /// In the model there are words only, and what two regions map is not the same.
+    #[cfg(loom)]
+    words: Arc<[AtomicU64]>,
     bytes: u64,
 }
 
@@ -43,15 +52,38 @@ impl Region {
         let end = start.checked_add(bytes).expect("a region ends below 2^64");
         assert!(end <= mapping.len() as u64, "a region lies inside its mapping");
         assert!(start.is_multiple_of(LINE_BYTES), "a region starts at a line");
-        let base = mapping.as_mut_ptr().wrapping_add(start as usize);
-        Self { mapping, base, bytes }
+        #[cfg(not(loom))]
+        {
+            let base = mapping.as_mut_ptr().wrapping_add(start as usize);
+            Self { mapping, base, bytes }
+        }
+        #[cfg(loom)]
+        Self::modelled(bytes)
+    }
+
+    #[cfg(loom)]
+    fn modelled(bytes: u64) -> Self {
+        let words = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        Self { words, bytes }
     }
 
     /// Anonymous zeroed memory that only this process sees.
     ///
     /// # Errors
     /// If the system has not that much memory to give.
+    #[cfg_attr(
+        loom,
+        expect(clippy::unnecessary_wraps, reason = "memory of the model never runs out")
+    )]
     pub fn anonymous(bytes: u64) -> std::io::Result<Self> {
+        #[cfg(loom)]
+        return Ok(Self::modelled(bytes));
+        #[cfg(not(loom))]
+        Self::map_anonymous(bytes)
+    }
+
+    #[cfg(not(loom))]
+    fn map_anonymous(bytes: u64) -> std::io::Result<Self> {
         let map = memmap2::MmapOptions::new().len(bytes as usize).map_anon()?;
         let mapping = Arc::new(MmapRaw::from(map));
         advise_huge_pages(&mapping);
@@ -66,6 +98,7 @@ impl Region {
     }
 
     /// The file or anonymous memory behind the region.
+    #[cfg(not(loom))]
     #[must_use]
     pub fn mapping(&self) -> &Arc<MmapRaw> {
         &self.mapping
@@ -98,11 +131,25 @@ impl Region {
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         self.assert_inside(offset, 8);
         assert!(offset.is_multiple_of(8), "checked before execution: words are aligned");
+        #[cfg(loom)]
+        return &self.words[offset as usize / 8];
         // SAFETY: inside the mapping (asserted) and aligned, since `base` is (type invariant); every
         // access to shared bytes is atomic, so a shared reference to the atomic is sound.
-        unsafe { AtomicU64::from_ptr(self.base.add(offset as usize).cast()) }
+        #[cfg(not(loom))]
+        unsafe {
+            AtomicU64::from_ptr(self.base.add(offset as usize).cast())
+        }
     }
 
+    #[cfg(loom)]
+    fn byte(&self, offset: u64) -> Byte<'_> {
+        Byte {
+            word: &self.words[offset as usize / 8],
+            shift: offset as u32 % 8 * 8,
+        }
+    }
+
+    #[cfg(not(loom))]
     #[inline]
     fn byte(&self, offset: u64) -> &AtomicU8 {
         debug_assert!(offset < self.bytes);
@@ -119,9 +166,14 @@ impl Region {
             return &[];
         }
         debug_assert!(offset.is_multiple_of(8) && offset + count as u64 * 8 <= self.bytes);
+        #[cfg(loom)]
+        return &self.words[offset as usize / 8..][..count];
         // SAFETY: callers have asserted that the bytes are inside the mapping, and have aligned the
         // offset; see `word`. An `AtomicU64` is a word in memory.
-        unsafe { core::slice::from_raw_parts(self.base.add(offset as usize).cast(), count) }
+        #[cfg(not(loom))]
+        unsafe {
+            core::slice::from_raw_parts(self.base.add(offset as usize).cast(), count)
+        }
     }
 
     /// Copies bytes out. May tear between words.
@@ -223,6 +275,12 @@ impl Region {
         old.unwrap_or_else(|old| old)
     }
 
+    #[cfg(loom)]
+    fn wide_update(&self, _: u64, _: impl Fn(u128) -> Option<u128>) -> u128 {
+        panic!("checked before execution: the model has no 16-byte atomics");
+    }
+
+    #[cfg(not(loom))]
     fn wide_update(&self, offset: u64, change: impl Fn(u128) -> Option<u128>) -> u128 {
         self.assert_inside(offset, 16);
         assert!(
@@ -247,7 +305,9 @@ impl Region {
 
     /// Asks the processor to fetch the lines that hold these bytes (the first four at most).
     #[inline]
+    #[cfg_attr(loom, expect(unused_variables, reason = "the model has no cache"))]
     pub fn prefetch(&self, offset: u64, bytes: u32) {
+        #[cfg(not(loom))]
         if offset + u64::from(bytes) <= self.bytes {
             for line in 0..u64::from(bytes).div_ceil(LINE_BYTES).min(4) {
                 let target = self.base.wrapping_add((offset + line * LINE_BYTES) as usize);
@@ -270,7 +330,16 @@ pub(crate) fn advise_huge_pages(mapping: &MmapRaw) {
     }
 }
 
+/// The model has no word of 16 bytes.
+#[cfg(loom)]
+mod wide {
+    pub(super) fn available() -> bool {
+        false
+    }
+}
+
 /// Compare-and-swap of 16 bytes.
+#[cfg(not(loom))]
 mod wide {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn available() -> bool {

@@ -12,6 +12,7 @@
 use core::ops::{BitAnd, BitOr, BitXor, Not, Range};
 
 use crate::addr::RemoteAddr;
+use crate::mutant::is_planted;
 
 /// A part of the buffer that is posted with a verb: where the bytes of a READ land, where those of
 /// a WRITE come from.
@@ -96,6 +97,9 @@ impl<W: AtomicWord> MaskedCas<W> {
     #[inline]
     #[must_use]
     pub fn matches(&self, word: W) -> bool {
+        if is_planted("verb: a mask of a compare-and-swap ignored") {
+            return word == self.compare;
+        }
         (word ^ self.compare) & self.compare_mask == W::ZERO
     }
 
@@ -103,8 +107,12 @@ impl<W: AtomicWord> MaskedCas<W> {
     #[inline]
     #[must_use]
     pub fn apply(&self, word: W) -> Option<W> {
-        self.matches(word)
-            .then(|| (word & !self.swap_mask) | (self.swap & self.swap_mask))
+        self.matches(word).then(|| {
+            if is_planted("verb: a mask of a swap ignored") {
+                return self.swap;
+            }
+            (word & !self.swap_mask) | (self.swap & self.swap_mask)
+        })
     }
 }
 
@@ -130,6 +138,9 @@ impl<W: AtomicWord> MaskedAdd<W> {
     #[must_use]
     pub fn apply(&self, word: W) -> W {
         // Without its top bit a field cannot carry out; the top bit is then added without a carry.
+        if is_planted("verb: a carry across a boundary") {
+            return word.sum(self.add);
+        }
         let low = !self.boundary;
         (word & low).sum(self.add & low) ^ ((word ^ self.add) & self.boundary)
     }

@@ -3,6 +3,17 @@
 //!
 //! Latencies and rates are equalities: the model is a definition, so a change of it must be seen.
 
+#[path = "simulation/forgotten.rs"]
+mod forgotten;
+#[path = "simulation/pauses.rs"]
+mod pauses;
+#[path = "simulation/queue_pairs.rs"]
+mod queue_pairs;
+#[path = "simulation/stepping.rs"]
+mod stepping;
+#[path = "simulation/tears.rs"]
+mod tears;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -108,8 +119,8 @@ fn torture(seed: u64) -> u64 {
                 op.set_deadline(endpoint.deadline_in(20_000));
                 let node = nodes[endpoint.random_below(2) as usize];
                 let addr = RemoteAddr::new(node, endpoint.random_below(16) * 64);
-                // Errors are part of the workload: links are cut and a node crashes.
-                let _ = match endpoint.random_below(6) {
+                // Errors are part of the workload: links are cut, a node crashes, queue pairs break.
+                let done = match endpoint.random_below(6) {
                     0 => op.read(addr, Slice::first(512)).await.map(drop),
                     1 => op.write(Slice::first(300), addr).await,
                     2 => op.compare_swap(addr, 0, endpoint.random()).await.map(drop),
@@ -120,6 +131,10 @@ fn torture(seed: u64) -> u64 {
                     }
                     _ => endpoint.receive(endpoint.deadline_in(3_000)).await.map(drop),
                 };
+                if let Err(FabricError::NodeGone { node }) = done {
+                    let _ = endpoint.reconnect(node).await;
+                }
+                op.validated();
             }
         });
     }
@@ -134,7 +149,12 @@ fn torture(seed: u64) -> u64 {
     sim.partition(compute_nodes[0], nodes[1]);
     sim.delay_peers(compute_nodes[0], compute_nodes[1], 5_000);
     sim.run_until(120_000);
+    sim.pause_client(endpoints[7].id());
+    sim.break_queue_pair(endpoints[8].id(), nodes[0]);
+    sim.break_queue_pair(endpoints[8].id(), nodes[1]);
     sim.heal(compute_nodes[0], nodes[1]);
+    sim.run_until(140_000);
+    sim.resume_client(endpoints[7].id());
     sim.crash_client(endpoints[5].id());
     sim.crash_node(nodes[0]);
     sim.run_until(200_000);
@@ -499,10 +519,18 @@ fn a_node_that_is_gone_says_so_and_a_restart_serves_again() {
     op.set_deadline(Deadline(small.sim.now_ns() + 5_000));
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), gone);
     op.set_deadline(Deadline::NEVER);
+    let endpoint = op.endpoint().clone();
     small.sim.restart_node(small.node, MemoryAfterCrash::Kept);
+    assert_eq!(
+        small.sim.block_on(op.read_word(small.at(0))),
+        gone,
+        "it was another run"
+    );
+    small.sim.block_on(endpoint.reconnect(small.node)).unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(5));
     small.sim.crash_node(small.node);
     small.sim.restart_node(small.node, MemoryAfterCrash::Lost);
+    small.sim.block_on(endpoint.reconnect(small.node)).unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(0));
 }
 

@@ -18,6 +18,8 @@ mod error;
 mod futex;
 mod header;
 mod mailbox;
+#[cfg(loom)]
+pub mod model;
 mod process;
 mod registration;
 mod segment;

@@ -19,12 +19,11 @@
 //! - an entry changes hands only when its owner freed it or the owner's process is gone;
 //! - `id` is not 0 and belongs to nobody else while the state is `LIVE`.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use super::header::{HEADER_BYTES, SEQUENCE_AT};
 use super::mailbox::{MAILBOX_BYTES, Mailbox};
 use super::process::{PID_BITS, ProcessIdentity, START_BITS};
 use crate::message::EndpointId;
+use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Region;
 
 /// How many endpoints one segment has room for at most: an identity keeps 16 bits for the entry.

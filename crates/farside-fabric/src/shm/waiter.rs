@@ -13,15 +13,14 @@
 //! A sender that is killed between its two steps leaves a message and no ring; the thread therefore
 //! also looks by itself every [`LOOK_INTERVAL`].
 
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use super::process::ProcessIdentity;
 use super::table::{Claim, Kind, Table};
+use crate::primitive::{AtomicBool, Mutex, MutexGuard, Ordering, thread};
 
 /// How long a message waits at most whose sender died before it could ring.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -45,7 +44,7 @@ struct Bedroom {
 #[derive(Debug)]
 pub(super) struct Waiter {
     bedroom: Arc<Bedroom>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Waiter {
@@ -60,7 +59,7 @@ impl Waiter {
             sleepers: Mutex::new(HashMap::new()),
         });
         let watched = bedroom.clone();
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("farside-mail".to_owned())
             .spawn(move || watched.watch());
         match thread {
@@ -105,7 +104,7 @@ pub(super) fn ring(table: &Table, sleeper: super::table::Entry<'_>) {
 }
 
 impl Bedroom {
-    fn sleepers(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Sleeper>> {
+    fn sleepers(&self) -> MutexGuard<'_, HashMap<u64, Sleeper>> {
         // The map is whole at every moment at which a thread could panic.
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,8 +112,12 @@ impl Bedroom {
     /// The thread.
     fn watch(&self) {
         let doorbell = self.table.entry(self.claim.index).doorbell();
-        while !self.is_stopping.load(Ordering::SeqCst) {
+        loop {
+            // Before anything is looked at: whoever changes it afterwards rings once more, and we do not sleep.
             let seen = doorbell.rings();
+            if self.is_stopping.load(Ordering::SeqCst) {
+                return;
+            }
             self.wake_those_with_mail();
             doorbell.wait(seen, LOOK_INTERVAL);
         }
@@ -138,7 +141,7 @@ impl Drop for Waiter {
         let claim = self.bedroom.claim;
         self.bedroom.table.entry(claim.index).doorbell().ring();
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != thread::current().id()
         {
             // It catches no panic of ours; a panic of a waker was reported when it happened.
             let _ = thread.join();

@@ -7,6 +7,9 @@
 use super::fault::CrashPoint;
 use super::mailbox::Mailbox;
 
+/// The incarnation of a queue pair in the error state. No node crashes that often.
+pub(super) const BROKEN: u32 = u32::MAX;
+
 /// A queue pair: where its operations are executed, and the times that keep its order when delays
 /// change.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +18,8 @@ pub(super) struct QueuePair {
     pub(super) unit: u32,
     /// The NIC of that unit.
     pub(super) nic: u16,
+    /// Which run of the memory node it is connected to, or [`BROKEN`]; 0 between clients.
+    pub(super) incarnation: u32,
     pub(super) last_arrival: u64,
     pub(super) last_completion: u64,
 }
@@ -32,6 +37,8 @@ pub(super) struct Client {
     pub(super) verbs_posted: u64,
     pub(super) crash_point: Option<CrashPoint>,
     pub(super) is_crashed: bool,
+    /// Whether its tasks stand still.
+    pub(super) is_paused: bool,
     /// Whether the last handle is gone: it receives nothing any more.
     pub(super) is_closed: bool,
     /// Batches that wait with a deadline.
@@ -50,6 +57,7 @@ impl Client {
             verbs_posted: 0,
             crash_point: None,
             is_crashed: false,
+            is_paused: false,
             is_closed: false,
             deadlines: Vec::new(),
             deadline_event: u64::MAX,

@@ -113,10 +113,10 @@ impl World {
             self.clients[client as usize].mailbox.forget(lead);
         }
         self.operations[lead].error = Some(error);
-        self.settle(lead, State::Expired);
+        self.settle(lead, State::Failed);
     }
 
-    /// The memory that an expired batch gives back: its own, unless a WRITE still has to be sent
+    /// The memory that a failed batch gives back: its own, unless a WRITE still has to be sent
     /// from it; then a copy, so that what the caller does next is not sent.
     pub(super) fn release_memory(&mut self, lead: u32) -> Memory {
         let mut needs_source = false;

@@ -17,7 +17,7 @@ use super::queue::Event;
 use super::scheduler::Shared;
 use super::world::{World, endpoint_id};
 use super::{UNIX_MS_AT_START, client_of};
-use crate::addr::NodeId;
+use crate::addr::{NodeId, RemoteAddr};
 use crate::batch::Batch;
 use crate::buffer::{Buffer, Memory};
 use crate::capabilities::Capabilities;
@@ -72,7 +72,12 @@ impl Endpoint {
         self.handle.counters.count(verb.kind(), verb.target().1);
     }
 
-    fn flight(&self, lead: u32) -> Flight<'_> {
+    /// The simulation, and which client this is.
+    pub(super) fn parts(&self) -> (&Shared, u32) {
+        (&self.handle.shared, self.handle.client)
+    }
+
+    pub(super) fn flight(&self, lead: u32) -> Flight<'_> {
         Flight {
             shared: &self.handle.shared,
             lead,
@@ -93,7 +98,7 @@ impl Endpoint {
 }
 
 /// A batch in flight. Dropping it forgets the results, not the effects.
-struct Flight<'a> {
+pub(super) struct Flight<'a> {
     shared: &'a Shared,
     lead: u32,
 }
@@ -107,7 +112,7 @@ impl Future for Flight<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut world = self.shared.world();
         match world.operations[self.lead].state {
-            State::Done | State::Expired => Poll::Ready(()),
+            State::Done | State::Failed => Poll::Ready(()),
             State::Lost => Poll::Pending,
             State::InFlight => {
                 let waiter = match world.tasks.current_if(context.waker()) {
@@ -132,16 +137,24 @@ impl Drop for Flight<'_> {
 
 /// Ends a flight that is ready: gives the memory back to `buffer` and returns its result.
 #[inline]
-fn land(mut flight: Flight<'_>, buffer: Option<&mut Buffer>, batch: Option<&mut Batch>) -> Result<u128, FabricError> {
+pub(super) fn land(
+    mut flight: Flight<'_>,
+    buffer: Option<&mut Buffer>,
+    batch: Option<&mut Batch>,
+) -> Result<u128, FabricError> {
     let mut world = flight.shared.world();
     let lead = core::mem::replace(&mut flight.lead, NONE);
     let is_done = world.operations[lead].state == State::Done;
     if let Some(buffer) = buffer {
-        let memory = if is_done {
+        let mut memory = if is_done {
             core::mem::take(&mut world.operations[lead].memory)
         } else {
             world.release_memory(lead)
         };
+        if memory.is_torn() && world.operations[lead].error.is_some() {
+            // Nobody uses what a verb brought that failed.
+            memory.clear_torn(0..usize::MAX);
+        }
         buffer.restore(memory);
     }
     if let Some(batch) = batch {
@@ -243,6 +256,10 @@ impl Verbs for Endpoint {
         let mut flight = flight;
         Pin::new(&mut flight).await;
         land(flight, uses_buffer.then_some(buffer), Some(batch)).map(drop)
+    }
+
+    fn forget(&self, addr: RemoteAddr, bytes: u64) {
+        self.handle.shared.world().forget(addr, bytes);
     }
 
     fn counters(&self) -> &Counters {

@@ -9,9 +9,11 @@
 //!   Of the operations that are on their way to a node a seeded prefix takes effect (a queue pair
 //!   delivers in order), the next may be a WRITE that takes effect in part, the rest does not.
 //! - **A node crashes**: what waits there fails with `NodeGone`; so does what arrives. A restarted
-//!   node has a new incarnation: operations posted before its crash fail even then.
+//!   node has a new incarnation: the queue pairs of before stay broken (see `queue_pair`).
 //! - **A link is cut**: requests and replies wait, as a NIC retransmits, until it is healed. What was
 //!   already on the wire arrives. Clients that must not wait have deadlines.
+//!
+//! Pauses are in `pause`, broken queue pairs in `queue_pair`.
 //!
 //! Cut off (fenced) clients are part of normal operation; the steps are here because they treat
 //! operations in flight as a crash does.
@@ -19,6 +21,7 @@
 use std::collections::BTreeMap;
 
 use super::Sim;
+use super::forgotten::Forgotten;
 use super::operation::{Operation, State, Work};
 use super::trace::{Step, TraceEntry};
 use super::world::{World, endpoint_id};
@@ -27,6 +30,14 @@ use crate::addr::NodeId;
 use crate::error::FabricError;
 use crate::message::EndpointId;
 use crate::region::Region;
+
+/// Faults in the trace: what `result` says of an entry that is no link's or clock's.
+const CRASH_CLIENT: u64 = 1;
+const CRASH_NODE: u64 = 2;
+const RESTART_NODE: u64 = 3;
+pub(super) const PAUSE: u64 = 4;
+pub(super) const RESUME: u64 = 5;
+pub(super) const BREAK: u64 = 6;
 
 /// Where a client crashes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,11 +104,11 @@ impl Paths {
 
 /// What operations are on the way to a node: to be executed, or being executed.
 fn is_under_way(operation: &Operation) -> bool {
-    !operation.is_executed && matches!(operation.work, Work::Verb(_) | Work::Send { .. } | Work::Fence { .. })
+    !operation.is_executed && operation.work.travels()
 }
 
 impl World {
-    fn record_fault(&mut self, endpoint: u32, target: u64, result: u64) {
+    pub(super) fn record_fault(&mut self, endpoint: u32, target: u64, result: u64) {
         self.trace.record(TraceEntry {
             time_ns: self.now,
             step: Step::Fault,
@@ -115,17 +126,18 @@ impl World {
             return;
         }
         client.is_crashed = true;
+        client.is_paused = false;
         client.deadlines.clear();
         client.mailbox.messages.clear();
         client.mailbox.receivers.clear();
         let stalled = core::mem::take(&mut client.mailbox.stalled);
-        self.record_fault(index, 0, 1);
+        self.record_fault(index, 0, CRASH_CLIENT);
         for operation in stalled {
             let peer = endpoint_id(index);
             self.operations[operation].error = Some(FabricError::PeerUnknown { peer });
             self.acknowledge(operation);
         }
-        self.cut_short(index);
+        self.cut_short(index, None);
         for operation in self.operations.of_client(index) {
             let operation = &mut self.operations[operation];
             if operation.state == State::InFlight {
@@ -135,12 +147,16 @@ impl World {
         self.tasks.doom(index);
     }
 
-    /// Decides how far the operations of a crashed client get: per queue pair a prefix.
-    fn cut_short(&mut self, client: u32) {
+    /// Decides how far the operations of a client get: per queue pair a prefix. All of a client that
+    /// has crashed, or those on one queue pair that has broken.
+    pub(super) fn cut_short(&mut self, client: u32, only: Option<u32>) {
+        if self.stepping.is_some() {
+            return; // The chooser decides.
+        }
         let mut pairs: BTreeMap<u32, Vec<(u64, u32)>> = BTreeMap::new();
         for index in self.operations.of_client(client) {
             let operation = &self.operations[index];
-            if is_under_way(operation) {
+            if is_under_way(operation) && only.is_none_or(|pair| pair == operation.pair) {
                 pairs.entry(operation.unit).or_default().push((operation.number, index));
             }
         }
@@ -213,8 +229,9 @@ impl World {
         node.incarnation += 1;
         let nic = node.nic;
         self.drain_units(nic, id);
+        self.drain_steps(nic, id);
         self.interrupt(nic, None, FabricError::NodeGone { node: id });
-        self.record_fault(0, id.index() as u64, 2);
+        self.record_fault(0, id.index() as u64, CRASH_NODE);
     }
 
     fn disturb(&mut self, path: (u32, Target), change: impl FnOnce(&mut Path)) {
@@ -231,7 +248,13 @@ impl World {
         }
         for (index, is_request) in held {
             let now = self.now;
-            if is_request {
+            if self.stepping.is_some() {
+                if is_request {
+                    self.arrive_to_wait(index);
+                } else {
+                    self.answer(index);
+                }
+            } else if is_request {
                 self.send_request(index, self.operations[index].pair, now);
             } else {
                 self.send_reply(index, now);
@@ -261,6 +284,12 @@ impl Sim {
         drop(doomed);
     }
 
+    /// How many verbs and messages a client has posted: the number of the last.
+    #[must_use]
+    pub fn verbs_posted(&self, endpoint: EndpointId) -> u64 {
+        self.shared.world().clients[client_of(endpoint) as usize].verbs_posted
+    }
+
     /// Lets a client crash when the verb that `point` names has taken effect.
     ///
     /// # Panics
@@ -286,8 +315,9 @@ impl Sim {
         self.shared.world().crash_node_now(node);
     }
 
-    /// Brings a crashed memory node back. Clients reach it again with what they post from now on;
-    /// those that it cut off remain cut off. If its memory is lost, [`Sim::region`] has to be asked
+    /// Brings a crashed memory node back. The queue pairs of before stay broken: a client reaches it
+    /// again after [`Endpoint::reconnect`](super::Endpoint::reconnect). Those that it cut off remain
+    /// cut off. If its memory is lost, [`Sim::region`] has to be asked
     /// again: earlier handles show the old memory.
     ///
     /// # Panics
@@ -299,8 +329,9 @@ impl Sim {
         node.is_alive = true;
         if memory == MemoryAfterCrash::Lost {
             node.region = Region::anonymous(node.region.bytes()).expect("memory for a node that had as much before");
+            node.forgotten = Forgotten::default();
         }
-        world.record_fault(0, id.index() as u64, 3);
+        world.record_fault(0, id.index() as u64, RESTART_NODE);
     }
 
     /// Cuts the link between a compute node and a memory node.

@@ -16,8 +16,10 @@
 use core::ops::Range;
 use std::collections::BTreeSet;
 
+use super::forgotten::Forgotten;
 use super::operation::{Transfer, Work};
 use super::queue::Event;
+use super::tear::LongWrite;
 use super::trace::Step;
 use super::world::World;
 use crate::addr::NodeId;
@@ -36,6 +38,25 @@ pub(super) struct MemoryNode {
     pub(super) fenced: BTreeSet<u32>,
     /// Long operations that are being executed.
     pub(super) transfers: Vec<u32>,
+    /// Lines that hold nothing.
+    pub(super) forgotten: Forgotten,
+    /// WRITEs longer than a word that are being executed.
+    pub(super) long_writes: Vec<LongWrite>,
+}
+
+impl MemoryNode {
+    pub(super) fn new(region: Region, nic: u16) -> Self {
+        Self {
+            region,
+            nic,
+            is_alive: true,
+            incarnation: 0,
+            fenced: BTreeSet::new(),
+            transfers: Vec::new(),
+            forgotten: Forgotten::default(),
+            long_writes: Vec::new(),
+        }
+    }
 }
 
 impl World {
@@ -49,8 +70,14 @@ impl World {
     }
 
     /// Begins a READ or WRITE of several pieces; returns how long it occupies its unit.
-    pub(super) fn begin_transfer(&mut self, index: u32, verb: Verb) -> u64 {
+    pub(super) fn begin_transfer(&mut self, index: u32) -> u64 {
+        let Work::Verb(verb) = self.operations[index].work else {
+            unreachable!("only verbs transfer lines")
+        };
         let (addr, bytes) = verb.target();
+        if let Verb::Read { .. } = verb {
+            self.check_known(index, addr);
+        }
         let tear = self.options.tear_bytes;
         let offset = addr.offset();
         let unit_ns = self.options.profile.unit_ns;
@@ -124,23 +151,26 @@ impl World {
             let writes = is_write(verb);
             self.meet(addr.node(), offset, bytes, writes);
         }
-        let region = &self.nodes[addr.node().index()].region;
+        if !self.nodes[addr.node().index()].forgotten.is_empty() {
+            self.look_up_forgotten(index);
+        }
+        let node = &mut self.nodes[addr.node().index()];
         let operation = &mut self.operations[index];
         operation.is_executed = true;
         match operation.work {
             Work::Verb(verb @ (Verb::Read { .. } | Verb::Write { .. })) => {
                 let lead = operation.lead;
                 let memory = self.operations[lead].memory.bytes_mut();
-                touch(region, &verb, memory, offset..offset + bytes);
+                touch(node, &verb, memory, offset..offset + bytes);
             }
-            Work::Verb(ref verb) => operation.result = region.execute(verb, &mut []),
+            Work::Verb(ref verb) => operation.result = node.region.execute(verb, &mut []),
             _ => unreachable!("the caller has looked"),
         }
     }
 
     /// Somebody is about to touch these bytes: transfers over them become contended. Returns whether
     /// there is one.
-    fn meet(&mut self, node: NodeId, offset: u64, bytes: u64, writes: bool) -> bool {
+    pub(super) fn meet(&mut self, node: NodeId, offset: u64, bytes: u64, writes: bool) -> bool {
         let mut met = false;
         for at in 0..self.nodes[node.index()].transfers.len() {
             let index = self.nodes[node.index()].transfers[at];
@@ -175,23 +205,18 @@ impl World {
         let mut transfer = self.operations[index].transfer;
         let (addr, bytes) = verb.target();
         let (low, high) = (addr.offset(), addr.offset() + bytes);
-        let region = &self.nodes[addr.node().index()].region;
+        let node = &mut self.nodes[addr.node().index()];
         let memory = self.operations[lead].memory.bytes_mut();
         let is_whole = transfer.touched == 0 && transfer.limit == transfer.pieces;
         if is_whole && transfer.instant(transfer.pieces - 1) <= now {
             // Nobody was near: the order of the pieces makes no difference, and this one is quick.
             transfer.touched = transfer.pieces;
-            touch(region, verb, memory, low..high);
+            touch(node, verb, memory, low..high);
         }
         while transfer.touched < transfer.pieces && transfer.instant(transfer.touched) <= now {
             let piece = low / tear + transfer.piece(transfer.touched);
             if transfer.touched < transfer.limit {
-                touch(
-                    region,
-                    verb,
-                    memory,
-                    low.max(piece * tear)..high.min((piece + 1) * tear),
-                );
+                touch(node, verb, memory, low.max(piece * tear)..high.min((piece + 1) * tear));
             }
             transfer.touched += 1;
         }
@@ -240,17 +265,20 @@ impl World {
 
 /// Copies the bytes at `part`, a range of offsets within the verb's target.
 #[inline]
-fn touch(region: &Region, verb: &Verb, memory: &mut [u8], part: Range<u64>) {
+pub(super) fn touch(node: &mut MemoryNode, verb: &Verb, memory: &mut [u8], part: Range<u64>) {
     let low = verb.target().0.offset();
     let local = (part.start - low) as usize..(part.end - low) as usize;
     match *verb {
         Verb::Read { target, .. } => {
             // An expired batch has given its memory back.
             if let Some(slice) = memory.get_mut(target.range()) {
-                region.read(part.start, &mut slice[local]);
+                node.region.read(part.start, &mut slice[local]);
             }
         }
-        Verb::Write { source, .. } => region.write(part.start, &memory[source.range()][local]),
+        Verb::Write { source, .. } => {
+            node.region.write(part.start, &memory[source.range()][local]);
+            node.forgotten.learn(&part);
+        }
         _ => unreachable!("words and atomics are one piece"),
     }
 }

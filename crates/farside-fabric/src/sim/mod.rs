@@ -22,14 +22,18 @@
 //!
 //! # Parts
 //! `scheduler` runs tasks and events from `queue`; `world` carries an `operation` from its `client`
-//! over the `link`s to a `nic`, and on to `memory` or a `mailbox`, until its `deadline`; `fault`
-//! breaks things; `trace` and `statistics` say what happened; `profile` says what it costs.
+//! over the `link`s to a `nic`, and on to `memory` or a `mailbox`, until its `deadline`; `fault`,
+//! `pause` and `queue_pair` break things; `tear` and `forgotten` notice who reads what it must not rely
+//! on; `stepping` and `explore` let a test choose every order of requests; `trace` and `statistics`
+//! say what happened; `profile` says what it costs.
 
 mod address_lock;
 mod client;
 mod deadline;
 mod endpoint;
+mod explore;
 mod fault;
+mod forgotten;
 mod hash;
 mod link;
 mod mailbox;
@@ -37,15 +41,18 @@ mod memory;
 mod nic;
 mod operation;
 mod operation_queue;
+mod pause;
 mod profile;
 mod queue;
+mod queue_pair;
 mod scheduler;
 mod statistics;
+mod stepping;
+mod tear;
 mod trace;
 mod world;
 
 use core::future::Future;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use rand_core::SeedableRng;
@@ -58,10 +65,12 @@ use scheduler::Shared;
 use world::World;
 
 pub use endpoint::Endpoint;
+pub use explore::{Choices, Explored, explore, replay};
 pub use fault::{CrashPoint, MemoryAfterCrash};
 pub use link::{PACKET_HEADER_BYTES, PACKET_PAYLOAD_BYTES};
 pub use profile::Profile;
 pub use statistics::NodeStatistics;
+pub use stepping::{Candidate, Chooser, Request};
 pub use trace::{Step, TraceEntry};
 
 use crate::addr::NodeId;
@@ -90,6 +99,9 @@ pub struct SimOptions {
     pub retry_timeout_ns: u64,
     /// How many entries of the trace are kept in full.
     pub trace_entries: usize,
+    /// Whether each line of a long READ or WRITE is a step of its own while a chooser is set
+    /// ([`Sim::set_chooser`]); first to last. Otherwise a verb is one step.
+    pub steps_by_line: bool,
 }
 
 impl Default for SimOptions {
@@ -102,6 +114,7 @@ impl Default for SimOptions {
             mailbox_messages: 1024,
             retry_timeout_ns: 1_000_000,
             trace_entries: 0,
+            steps_by_line: false,
         }
     }
 }
@@ -185,14 +198,7 @@ impl Sim {
         let index = world.nodes.len() as u16;
         let id = NodeId::new(index);
         let nic = world.add_nic(Some(index));
-        world.nodes.push(MemoryNode {
-            region,
-            nic,
-            is_alive: true,
-            incarnation: 0,
-            fenced: BTreeSet::new(),
-            transfers: Vec::new(),
-        });
+        world.nodes.push(MemoryNode::new(region, nic));
         id
     }
 

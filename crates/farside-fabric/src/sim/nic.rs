@@ -41,9 +41,9 @@ use crate::verb::VerbKind;
 pub(super) struct Unit {
     queue: OperationQueue,
     /// What it executes, or the atomic that waits for its address; `NONE` if it is free.
-    current: u32,
+    pub(super) current: u32,
     /// What it serves although its current atomic waits, or did when that began; else `NONE`.
-    bypass: u32,
+    pub(super) bypass: u32,
     /// Whether its current atomic waits for its address.
     is_blocked: bool,
 }
@@ -94,7 +94,7 @@ pub(super) struct Nic {
     /// The memory node that it belongs to, or `None` at a compute node.
     pub(super) node: Option<u16>,
     pub(super) first_unit: u32,
-    unit_count: u32,
+    pub(super) unit_count: u32,
     /// How many queue pairs it has been given.
     queue_pairs: u32,
     pub(super) sending: Port,
@@ -202,7 +202,7 @@ impl World {
     /// Whether the operation takes any of the unit's time. The verbs of a client that was cut off do,
     /// but they are refused.
     #[inline]
-    fn accept(&mut self, index: u32) -> bool {
+    pub(super) fn accept(&mut self, index: u32) -> bool {
         let operation = &mut self.operations[index];
         let nic = &mut self.nics[operation.nic as usize];
         nic.statistics.queueing_ns += self.now - operation.queued_at;
@@ -231,11 +231,14 @@ impl World {
         }
         match &operation.work {
             Work::Verb(verb) => {
-                let kind = verb.kind();
-                let service = if self.is_one_piece(verb) {
+                let (kind, is_one_piece) = (verb.kind(), self.is_one_piece(verb));
+                if self.may_tear(verb) {
+                    self.watch_tears(index);
+                }
+                let service = if is_one_piece {
                     unit_ns
                 } else {
-                    self.begin_transfer(index, *verb)
+                    self.begin_transfer(index)
                 };
                 self.occupy_unit(index, kind, service);
             }
@@ -305,6 +308,9 @@ impl World {
     pub(super) fn served(&mut self, index: u32) {
         let operation = &self.operations[index];
         let (unit_index, nic, is_atomic) = (operation.unit, operation.nic, operation.is_atomic);
+        if operation.is_listed {
+            self.end_long_write(index);
+        }
         self.take_effect(index);
         let unit = &mut self.units[unit_index as usize];
         if unit.bypass == index {
@@ -351,6 +357,11 @@ impl World {
                 self.after_effect(index);
                 self.reply(index);
             }
+            Work::Connect => {
+                operation.is_executed = true;
+                self.after_effect(index);
+                self.reply(index);
+            }
             Work::Receive | Work::Sleep => unreachable!("waiting does not reach a NIC"),
         }
     }
@@ -367,7 +378,7 @@ impl World {
 
     /// What follows once an operation has taken effect.
     #[inline]
-    fn after_effect(&mut self, index: u32) {
+    pub(super) fn after_effect(&mut self, index: u32) {
         let operation = &self.operations[index];
         let (result, is_fatal, client) = (operation.result as u64, operation.is_fatal, operation.client);
         self.record(Step::Executed, index, result);

@@ -30,6 +30,8 @@ pub(super) enum Work {
     Send { peer: u32, message: Message },
     /// Cutting a peer off from one node.
     Fence { peer: u32 },
+    /// Connecting to a memory node anew.
+    Connect,
     /// Waiting for a message; no network.
     Receive,
     /// Waiting for time to pass; no network.
@@ -46,7 +48,14 @@ impl Work {
             Self::Fence { .. } => 7,
             Self::Receive => 8,
             Self::Sleep => 9,
+            Self::Connect => 10,
         }
+    }
+
+    /// Whether it goes to another node; otherwise it only waits.
+    #[inline]
+    pub(super) fn travels(&self) -> bool {
+        !matches!(self, Self::Receive | Self::Sleep)
     }
 
     /// Node and offset of a verb, or the peer of a message; for the trace.
@@ -55,7 +64,7 @@ impl Work {
         match self {
             Self::Verb(verb) => verb.target().0.to_bits(),
             Self::Send { peer, .. } | Self::Fence { peer } => u64::from(*peer),
-            Self::Receive | Self::Sleep => 0,
+            Self::Receive | Self::Sleep | Self::Connect => 0,
         }
     }
 }
@@ -67,8 +76,8 @@ pub(super) enum State {
     InFlight,
     /// Every operation of it has completed.
     Done,
-    /// Its deadline has passed; operations of it may still be on the way.
-    Expired,
+    /// Its deadline has passed, or its queue pair has broken; operations of it may still be on the way.
+    Failed,
     /// Its client has crashed: nobody will ever see a result.
     Lost,
 }
@@ -147,7 +156,7 @@ pub(super) struct Operation {
     pub(super) queued_at: u64,
     /// The next in the queue of a unit or of an address.
     pub(super) next: u32,
-    /// The node's incarnation when it was posted: a restarted node refuses what is older.
+    /// Which run of the node its queue pair was connected to: the node refuses what is meant for another.
     pub(super) incarnation: u32,
     /// Payload on the wire, headers of packets included.
     pub(super) request_bytes: u32,
@@ -171,6 +180,8 @@ pub(super) struct Operation {
     pub(super) state: State,
     /// Whether the future is gone. Lead only.
     pub(super) is_abandoned: bool,
+    /// Whether its node lists it as a long WRITE that is being executed.
+    pub(super) is_listed: bool,
     pub(super) error: Option<FabricError>,
     pub(super) result: u128,
     /// Lead only.
@@ -219,6 +230,7 @@ impl Operation {
             waiter: Waiter::Nobody,
             memory: Memory::default(),
             is_abandoned: false,
+            is_listed: false,
             deadline: Deadline::NEVER,
             core_start: 0,
         }
@@ -261,6 +273,7 @@ impl Operations {
         slot.state = State::InFlight;
         slot.waiter = Waiter::Nobody;
         slot.is_abandoned = false;
+        slot.is_listed = false;
         slot.deadline = Deadline::NEVER;
         index
     }

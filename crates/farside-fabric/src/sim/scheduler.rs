@@ -38,9 +38,12 @@ struct Task {
     slot: Slot,
     /// The client that it belongs to, or `NONE`.
     client: u32,
+    /// Whether it is to be polled: it is in `ready`, or in `held`.
     is_queued: bool,
     /// Its client crashed while it was being polled.
     is_doomed: bool,
+    /// Its client is paused.
+    is_paused: bool,
 }
 
 /// All tasks, and those that are to be polled.
@@ -49,6 +52,8 @@ pub(super) struct Tasks {
     slots: Vec<Task>,
     free: Vec<u32>,
     ready: VecDeque<u32>,
+    /// Tasks of paused clients that were to be polled, in order.
+    held: Vec<u32>,
     /// Tasks of crashed clients, to be dropped once the world is not borrowed.
     pub(super) doomed: Vec<Body>,
     /// The task being polled, and the data pointer of its waker; 0 while nothing is polled.
@@ -88,6 +93,7 @@ impl Tasks {
             client,
             is_queued: false,
             is_doomed: false,
+            is_paused: false,
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         if index as usize == self.slots.len() {
@@ -99,10 +105,12 @@ impl Tasks {
     }
 
     /// Starts a task of a client.
-    pub(super) fn spawn(&mut self, future: Pin<Box<dyn Future<Output = ()>>>, client: u32) {
+    pub(super) fn spawn(&mut self, future: Pin<Box<dyn Future<Output = ()>>>, client: u32, is_paused: bool) {
         let index = self.insert(Slot::Running, client);
         let waker = self.waker(index);
-        self.slots[index as usize].slot = Slot::Idle(Body { future, waker });
+        let task = &mut self.slots[index as usize];
+        task.slot = Slot::Idle(Body { future, waker });
+        task.is_paused = is_paused;
         self.wake(index);
     }
 
@@ -127,6 +135,28 @@ impl Tasks {
     pub(super) fn current_if(&self, waker: &Waker) -> Option<u32> {
         let is_own = self.current_waker != 0 && waker.data() as usize == self.current_waker;
         is_own.then_some(self.current)
+    }
+
+    /// From now on no task of the client is polled.
+    pub(super) fn pause(&mut self, client: u32) {
+        for task in self.slots.iter_mut().filter(|task| task.client == client) {
+            task.is_paused = true;
+        }
+    }
+
+    /// The tasks of the client go on; those that were woken meanwhile are polled, in that order.
+    pub(super) fn resume(&mut self, client: u32) {
+        for task in self.slots.iter_mut().filter(|task| task.client == client) {
+            task.is_paused = false;
+        }
+        let (slots, ready) = (&self.slots, &mut self.ready);
+        self.held.retain(|&task| {
+            let is_paused = slots[task as usize].is_paused;
+            if !is_paused {
+                ready.push_back(task);
+            }
+            is_paused
+        });
     }
 
     #[inline]
@@ -159,11 +189,14 @@ impl Tasks {
 
     /// Takes every task of a client out, to be dropped later.
     pub(super) fn doom(&mut self, client: u32) {
+        let slots = &self.slots;
+        self.held.retain(|&task| slots[task as usize].client != client);
         for index in 0..self.slots.len() as u32 {
             let task = &mut self.slots[index as usize];
             if task.client != client {
                 continue;
             }
+            task.is_paused = false;
             match core::mem::replace(&mut task.slot, Slot::Vacant) {
                 Slot::Idle(body) => {
                     self.doomed.push(body);
@@ -222,6 +255,10 @@ impl Shared {
         loop {
             while let Some(index) = world.tasks.next_ready() {
                 let task = &mut world.tasks.slots[index as usize];
+                if task.is_paused {
+                    world.tasks.held.push(index);
+                    continue;
+                }
                 task.is_queued = false;
                 match core::mem::replace(&mut task.slot, Slot::Running) {
                     Slot::Idle(body) => world = self.poll(world, index, body),
@@ -236,6 +273,10 @@ impl Shared {
             }
             // Most events wake nobody: handle them in a row.
             while !world.tasks.has_ready() {
+                if world.stepping.is_some() && world.has_choices() {
+                    world = self.step(world);
+                    continue;
+                }
                 let Some((time, event)) = world.queue.pop(limit) else {
                     return Stop::Quiet;
                 };
@@ -274,6 +315,29 @@ impl Shared {
         world.tasks.current_waker = 0;
         world.tasks.remove(index);
         world
+    }
+
+    /// Lets the chooser pick the next step, and executes it. The chooser is foreign code: it may
+    /// look at the simulation, and inject faults.
+    #[cold]
+    fn step<'a>(&'a self, mut world: RefMut<'a, World>) -> RefMut<'a, World> {
+        let (mut chooser, candidates, steps) = world.choices();
+        drop(world);
+        let choice = chooser(&candidates);
+        let mut world = self.world();
+        let count = candidates.len();
+        assert!(choice < count, "the chooser picked {choice} of {count} candidates");
+        let unwanted = world.give_back(chooser);
+        if unwanted.is_some() {
+            drop(world);
+            drop(unwanted);
+            world = self.world();
+        }
+        world.execute_step(steps[choice]);
+        if world.tasks.doomed.is_empty() {
+            return world;
+        }
+        self.drop_doomed(world)
     }
 
     #[cold]

@@ -26,7 +26,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::SimOptions;
-use super::client::{Client, ComputeNode, Core, QueuePair};
+use super::client::{BROKEN, Client, ComputeNode, Core, QueuePair};
 use super::fault::{Paths, Target};
 use super::hash::MixState;
 use super::link::wire_bytes;
@@ -35,6 +35,7 @@ use super::nic::{Nic, Unit};
 use super::operation::{NONE, Operations, State, Waiter, Work};
 use super::queue::{Event, EventQueue};
 use super::scheduler::Tasks;
+use super::stepping::Stepping;
 use super::trace::{Step, Trace, TraceEntry};
 use crate::addr::NodeId;
 use crate::buffer::Memory;
@@ -77,6 +78,8 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) chance: Xoshiro256PlusPlus,
     pub(super) executed: u64,
+    /// Set while a chooser decides what is executed next.
+    pub(super) stepping: Option<Box<Stepping>>,
 }
 
 impl World {
@@ -103,6 +106,7 @@ impl World {
             trace: Trace::new(options.seed, options.trace_entries),
             chance: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             executed: 0,
+            stepping: None,
             capabilities: options.capabilities(),
             options,
         }
@@ -172,7 +176,7 @@ impl World {
         let pair = self.queue_pair(client, node);
         let route = Route {
             pair,
-            incarnation: self.nodes[node].incarnation,
+            incarnation: self.pairs[pair as usize].incarnation,
             request: wire_bytes(request),
             reply: wire_bytes(reply),
         };
@@ -196,13 +200,29 @@ impl World {
 
     /// Takes a slot for cutting a client off from one memory node.
     pub(super) fn prepare_fence(&mut self, client: u32, peer: u32, node: usize) -> u32 {
+        let pair = self.queue_pair(client, node);
+        self.prepare_control(
+            Work::Fence { peer },
+            client,
+            pair,
+            self.pairs[pair as usize].incarnation,
+        )
+    }
+
+    /// Takes a slot for connecting a client anew to the present run of one memory node.
+    pub(super) fn prepare_connect(&mut self, client: u32, node: usize) -> u32 {
+        let pair = self.queue_pair(client, node);
+        self.prepare_control(Work::Connect, client, pair, self.nodes[node].incarnation)
+    }
+
+    fn prepare_control(&mut self, work: Work, client: u32, pair: u32, incarnation: u32) -> u32 {
         let route = Route {
-            pair: self.queue_pair(client, node),
-            incarnation: self.nodes[node].incarnation,
+            pair,
+            incarnation,
             request: wire_bytes(16),
             reply: wire_bytes(4),
         };
-        let index = self.operations.insert(Work::Fence { peer }, client);
+        let index = self.operations.insert(work, client);
         self.set_route(index, route);
         index
     }
@@ -227,46 +247,6 @@ impl World {
         self.operations[lead].remaining += 1;
     }
 
-    /// The client's queue pair to a memory node, connected at first use.
-    #[inline]
-    fn queue_pair(&mut self, client: u32, node: usize) -> u32 {
-        match self.clients[client as usize].queue_pairs.get(node) {
-            Some(&pair) => pair,
-            None => {
-                self.connect(client);
-                self.clients[client as usize].queue_pairs[node]
-            }
-        }
-    }
-
-    /// Connects a client to every memory node that it has no queue pair to.
-    pub(super) fn connect(&mut self, client: u32) {
-        for node in self.clients[client as usize].queue_pairs.len()..self.nodes.len() {
-            let pair = self.new_queue_pair(self.nodes[node].nic);
-            self.clients[client as usize].queue_pairs.push(pair);
-        }
-    }
-
-    fn new_queue_pair(&mut self, nic_index: u16) -> u32 {
-        self.pairs.push(QueuePair {
-            unit: self.nics[nic_index as usize].next_unit(),
-            nic: nic_index,
-            last_arrival: 0,
-            last_completion: 0,
-        });
-        self.pairs.len() as u32 - 1
-    }
-
-    fn peer_pair(&mut self, client: u32, peer: u32) -> u32 {
-        if let Some(&pair) = self.peer_pairs.get(&(client, peer)) {
-            return pair;
-        }
-        let peer_node = self.clients[peer as usize].compute_node;
-        let pair = self.new_queue_pair(self.compute_nodes[peer_node as usize].nic);
-        self.peer_pairs.insert((client, peer), pair);
-        pair
-    }
-
     /// Step 1: posts a prepared batch with one doorbell.
     #[inline]
     pub(super) fn post(&mut self, lead: u32, memory: Memory, deadline: Deadline) {
@@ -277,6 +257,12 @@ impl World {
         self.number_verbs(lead, client);
         if deadline != Deadline::NEVER {
             self.watch_deadline(lead, deadline);
+        }
+        if self.operations[lead].memory.is_torn() {
+            self.read_anew(lead);
+        }
+        if self.stepping.is_some() {
+            return self.post_steps(lead);
         }
         let profile = &self.options.profile;
         let cost = profile.post_ns + extra * profile.post_extra_ns;
@@ -358,6 +344,7 @@ impl World {
         if self.paths.is_disturbed() {
             match self.paths.delay(self.path_of(index)) {
                 Some(delay) => due += delay,
+                None if self.operations[index].incarnation == BROKEN => return self.flush(index),
                 None => return self.paths.hold(self.path_of(index), index, true),
             }
         }
@@ -428,19 +415,24 @@ impl World {
         self.enqueue(index);
     }
 
-    /// The node is gone: the client's NIC gives up after its retries.
+    /// The node is gone: the client's NIC gives up after its retries. One whose queue pair is in the
+    /// error state does not even try.
     pub(super) fn fail_gone(&mut self, index: u32, node: NodeId) {
         let operation = &mut self.operations[index];
         operation.error = Some(FabricError::NodeGone { node });
         operation.is_executed = true;
         operation.is_received = true;
-        self.queue
-            .push(self.now + self.options.retry_timeout_ns, Event::Complete(index));
+        let retries_ns = if operation.incarnation == BROKEN {
+            0
+        } else {
+            self.options.retry_timeout_ns
+        };
+        self.queue.push(self.now + retries_ns, Event::Complete(index));
     }
 
     /// Step 5: the reply is at the client.
     #[inline]
-    fn complete(&mut self, index: u32) {
+    pub(super) fn complete(&mut self, index: u32) {
         let operation = &mut self.operations[index];
         if !operation.is_received {
             operation.is_received = true;
@@ -545,7 +537,8 @@ impl World {
         if client != NONE && self.clients[client as usize].is_crashed {
             return Some(task);
         }
-        self.tasks.spawn(task, client);
+        let is_paused = client != NONE && self.clients[client as usize].is_paused;
+        self.tasks.spawn(task, client, is_paused);
         None
     }
 
