@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod error;
 pub mod item;
 pub mod pointer_array;

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, OpContext};
 use farside_index::pointer_array::{KEYS_AT_ONCE, SearchMany, Searched};
 use farside_index::{Change, Decision, Item};
@@ -137,7 +138,7 @@ impl<E: Endpoint> Session<E> {
         self.change(key, |stored| {
             outcome.is_stored = match options.condition {
                 Condition::Always => true,
-                Condition::IfAbsent => stored.is_none(),
+                Condition::IfAbsent => stored.is_none() || is_planted("kv: an insert over what is there"),
                 Condition::IfPresent => stored.is_some(),
             };
             outcome.old = stored.filter(|_| options.returns_old).map(|item| item.value.to_vec());
@@ -158,7 +159,10 @@ impl<E: Endpoint> Session<E> {
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut was_there = false;
         self.change(key, |stored| {
-            was_there = stored.is_some();
+            was_there |= stored.is_some();
+            if !is_planted("kv: an answer of the first of two attempts") {
+                was_there = stored.is_some();
+            }
             Decision::Delete
         })
         .await?;

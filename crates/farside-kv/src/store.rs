@@ -32,7 +32,9 @@ impl<E: Endpoint> Store<E> {
         let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
         let pool = Pool::join(&mut cx, geometry, config.pool).await?;
         let slots = config.slots_for(bytes);
-        let index = PointerArray::create(&mut cx, pool, config.scheme, Addressing::Hashed, slots).await?;
+        let created = PointerArray::create(&mut cx, pool.clone(), config.scheme, Addressing::Hashed, slots).await;
+        // A membership that nobody uses would renew its lease for ever.
+        let index = created.inspect_err(|_| pool.abandon())?;
         let store = Self {
             index,
             endpoint: endpoint.clone(),
@@ -76,6 +78,14 @@ impl<E: Endpoint> Store<E> {
     /// What the fabric reports; the other clients clean up then.
     pub async fn close(self) -> Result<(), KvError> {
         Ok(self.index.pool().clone().leave().await?)
+    }
+
+    /// Gives the store up without leaving the pool, after an error that says
+    /// [`is_cut_off`](KvError::is_cut_off): the housekeeping ends, and the others take over what this
+    /// client held when its lease has run out. (Merely dropping a store does not end its housekeeping,
+    /// which needs the endpoint's runtime.)
+    pub fn abandon(self) {
+        self.index.pool().abandon();
     }
 
     /// Waits until nothing of a dead client is left to take over, as far as this client knows.

@@ -59,7 +59,7 @@ const CONFIG: StoreConfig = StoreConfig {
     format: FormatOptions {
         clients_max: 24,
         chunk_bytes: Some(16 << 10),
-        take_over: false,
+        patience_ns: 2_000_000,
     },
     pool: PoolOptions {
         tick_ns: 20_000,

@@ -15,6 +15,10 @@
 //!
 //! Cost without contention: one atomic and one WRITE.
 
+use core::future::Future;
+use core::task::{Context, Waker};
+
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
 use crate::backoff::{Backoff, give_way};
@@ -61,12 +65,20 @@ impl Lock for CasLock {
         let mut retry = 0_u32;
         loop {
             let swap = cx.compare_swap(entry, CasWord::FREE.0, self.mine.0).await;
-            let found = swap.map_err(|error| timeout(error, entry))?;
+            let found = match swap {
+                Err(FabricError::DeadlineExceeded { .. }) => {
+                    if !is_planted("cas: a swap that outlives its acquire") {
+                        self.withdraw(cx, entry);
+                    }
+                    return Err(LockError::Timeout { entry });
+                }
+                other => other?,
+            };
             let attempt = CasWord(found).attempt(self.mine);
             if let Some(backoff) = &self.backoff {
                 backoff.note(attempt == Attempt::Held);
             }
-            if attempt != Attempt::Held {
+            if attempt != Attempt::Held || (retry > 8 && is_planted("cas: a grant to an impatient client")) {
                 return Ok(Grant { entry, mode });
             }
             cx.count_retry();
@@ -83,15 +95,34 @@ impl Lock for CasLock {
     }
 
     async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+        if is_planted("cas: a release that arrives late") {
+            let endpoint = cx.endpoint().clone();
+            cx.endpoint().spawn(async move {
+                endpoint.sleep(5_000).await;
+                let _ = OpContext::new(endpoint).write_word(grant.entry, CasWord::FREE.0).await;
+            });
+            return Ok(());
+        }
         Ok(cx.write_word(grant.entry, CasWord::FREE.0).await?)
     }
 }
 
-/// A verb that met the deadline may still take the lock. The word names us then, and our next acquire
-/// recognises it ([`Attempt::Recovered`]).
-fn timeout(error: FabricError, entry: RemoteAddr) -> LockError {
-    match error {
-        FabricError::DeadlineExceeded { .. } => LockError::Timeout { entry },
-        other => LockError::Fabric(other),
+impl CasLock {
+    /// After a swap that met its deadline and may take the lock all the same: gives the lock back if it
+    /// does. Posted at once, so that it stays between that swap and the next one of this client, and
+    /// waited for by a task of its own.
+    fn withdraw<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) {
+        let endpoint = cx.endpoint().clone();
+        let mine = self.mine.0;
+        let mut swap_back = Box::pin(async move {
+            // If that fails the connection is gone, and the swap with it, or the node.
+            let _ = OpContext::new(endpoint)
+                .compare_swap(entry, mine, CasWord::FREE.0)
+                .await;
+        });
+        let posted = swap_back.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if posted.is_pending() {
+            cx.endpoint().spawn(swap_back);
+        }
     }
 }

@@ -67,6 +67,14 @@ impl LockKind {
         }
     }
 
+    /// Whether the lock goes on when its holder dies, or loses its connection.
+    #[must_use]
+    pub fn survives_crashes(self) -> bool {
+        match self {
+            Self::Cas | Self::CasBackoff => false,
+        }
+    }
+
     /// Whether clients are granted the lock in the order in which they asked.
     #[must_use]
     pub fn is_ordered(self) -> bool {

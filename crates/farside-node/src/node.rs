@@ -103,7 +103,7 @@ impl Node {
         let fabric = Fabric::new(vec![self.segment().clone()]);
         // The hold says that no other node formats this segment at the same time.
         let options = FormatOptions {
-            take_over: true,
+            patience_ns: 0,
             ..FormatOptions::default()
         };
         LocalSet::new().block_on(&runtime, async {

@@ -75,7 +75,7 @@ pub async fn account<E: Endpoint>(
         .map(|(index, entry)| (index, entry.liveness))
         .collect();
     account.clients_live = clients.values().filter(|&&state| state == Liveness::Live).count() as u64;
-    account.clients_dead = clients.values().filter(|&&state| state == Liveness::Dead).count() as u64;
+    account.clients_dead = clients.values().filter(|state| state.is_cut_off()).count() as u64;
 
     let mut by_chunk = BTreeMap::<(usize, u64), Vec<u64>>::new();
     for &block in reachable {
@@ -196,7 +196,7 @@ impl Chunk<'_> {
             }
             None => {}
             Some(Some(Liveness::Live)) => account.blocks_held += rest,
-            Some(Some(Liveness::Dead)) => account.blocks_unrecovered += rest,
+            Some(Some(Liveness::Dying | Liveness::Dead)) => account.blocks_unrecovered += rest,
             Some(Some(Liveness::Free) | None) => {
                 account.fault(format!("{}: its owner is not in the client table", self.place));
             }

@@ -1,7 +1,7 @@
 //! The client table: who uses the pool, how far each has come, who died.
 //!
 //! ```text
-//! word 0  state: life << 8 | tag         FREE keeps the life of the last user
+//! word 0  state: life << 8 | tag         0 free (keeps the life of the last user), 1 live, 2 dying, 3 dead
 //! word 1  endpoint identity, 0 = entry not taken; taken by compare-and-swap
 //! word 2  lease: grows with every renewal
 //! word 3  published epoch: every running operation pinned this one or a later one
@@ -29,8 +29,18 @@ pub enum Liveness {
     Free,
     /// In use.
     Live,
-    /// Cut off; its chunks and blocks are being taken over.
+    /// Cut off, but its death is not counted yet: nobody is bound to search for what it held.
+    Dying,
+    /// Cut off and counted; its chunks and blocks are being taken over.
     Dead,
+}
+
+impl Liveness {
+    /// Whether the client was cut off, counted or not.
+    #[must_use]
+    pub fn is_cut_off(self) -> bool {
+        matches!(self, Self::Dying | Self::Dead)
+    }
 }
 
 /// One entry of the client table.
@@ -66,6 +76,7 @@ impl ClientEntry {
             liveness: match word(0) as u8 {
                 0 => Liveness::Free,
                 1 => Liveness::Live,
+                2 => Liveness::Dying,
                 _ => Liveness::Dead,
             },
             life: (word(0) >> 8) as u16,
@@ -87,6 +98,15 @@ impl ClientEntry {
             target.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    /// Who this is as the owner of chunks, given the index of the entry.
+    #[must_use]
+    pub fn owner(&self, client: u16) -> Owner {
+        Owner {
+            client,
+            life: self.life,
+        }
     }
 
     /// Whether blocks or progress of this client matter to the others.

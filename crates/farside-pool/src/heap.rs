@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farside_fabric::RemoteAddr;
+use farside_fabric::mutant::is_planted;
 
 use crate::epoch::GRACE_EPOCHS;
 use crate::layout::{Geometry, Owner};
@@ -266,17 +267,28 @@ impl Heap {
     /// be unknown: then it is not reused but sent home.
     #[inline]
     pub fn retire(&mut self, epoch: u64, block: RemoteAddr, class: Option<SizeClass>) {
+        if is_planted("pool: a retired block reused at once") {
+            return self.limbo.push_front((0, block, class));
+        }
         self.limbo.push_back((epoch, block, class));
+        if is_planted("pool: a block retired twice") {
+            self.limbo.push_back((epoch, block, class));
+        }
     }
 
     /// Ends the limbo of blocks whose grace period is over at `epoch`. Returns the smallest tag that
-    /// still waits, or `epoch`: no block with a smaller tag is in limbo.
-    pub fn reclaim(&mut self, epoch: u64) -> u64 {
+    /// still waits, or `epoch`: no block with a smaller tag is in limbo. Each block that ends it is
+    /// named to `forget`, with its bytes, if those are known.
+    pub fn reclaim(&mut self, epoch: u64, forget: impl Fn(RemoteAddr, u64)) -> u64 {
         while let Some(&(tag, block, class)) = self.limbo.front() {
-            if tag + GRACE_EPOCHS > epoch {
+            let grace = GRACE_EPOCHS - 2 * u64::from(is_planted("pool: a block reused two epochs too early"));
+            if tag + grace > epoch {
                 break;
             }
             self.limbo.pop_front();
+            if let Some(class) = class.filter(|&class| class != SizeClass::RUN) {
+                forget(block, class.bytes());
+            }
             match class {
                 Some(class) => self.release(block, class),
                 None => self.send_home(block),
@@ -387,16 +399,24 @@ impl Heap {
         if let Some(chunk) = self.chunks.get_mut(&id)
             && let Some(suspects) = &mut chunk.suspects
         {
-            suspects.remove(unit_to_block(chunk.class, unit));
+            let wrong = u64::from(is_planted("pool: the block next to a linked one acquitted"));
+            suspects.remove(unit_to_block(chunk.class, unit) + wrong);
         }
     }
 
     /// Ends the search: the suspects that are left were lost by a dead client, and come home.
-    /// Returns how many there were.
-    pub fn recover_suspects(&mut self) -> u64 {
+    /// Returns how many there were. Each is named to `forget`, with its bytes.
+    pub fn recover_suspects(&mut self, forget: impl Fn(RemoteAddr, u64)) -> u64 {
         let mut count = 0;
         for (&id, chunk) in &mut self.chunks {
+            let geometry = &self.geometry[usize::from(id.node)];
+            let bytes = match chunk.class {
+                SizeClass::RUN => u64::from(chunk.run) * geometry.chunk_bytes,
+                class => class.bytes(),
+            };
+            let base = geometry.chunk(u64::from(id.index));
             for block in chunk.suspects.take().unwrap_or_default().iter() {
+                forget(base.plus(block * bytes), bytes);
                 assert!(chunk.home.insert(block), "a block at home is no suspect");
                 count += 1;
             }
@@ -445,6 +465,11 @@ impl Heap {
         let mut blocks = core::mem::take(&mut self.outbox);
         blocks.sort_unstable();
         blocks
+    }
+
+    /// Puts blocks back that could not be sent.
+    pub fn return_to_outbox(&mut self, blocks: &[RemoteAddr]) {
+        self.outbox.extend_from_slice(blocks);
     }
 
     /// How many blocks wait for their grace period.
@@ -507,10 +532,10 @@ mod tests {
         assert_eq!(others.len(), 31);
         heap.retire(7, block, Some(class));
         for epoch in 7..10 {
-            assert_eq!(heap.reclaim(epoch), 7);
+            assert_eq!(heap.reclaim(epoch, |_, _| ()), 7);
             assert_eq!(heap.take(class), None, "epoch {epoch}");
         }
-        assert_eq!(heap.reclaim(10), 10);
+        assert_eq!(heap.reclaim(10, |_, _| ()), 10);
         assert_eq!(heap.take(class), Some(block));
     }
 
@@ -520,10 +545,10 @@ mod tests {
         let class = heap.class_for(64);
         let foreign = RemoteAddr::new(NodeId::new(0), heap.geometry[0].chunk(5).offset() + 128);
         heap.retire(0, foreign, Some(class));
-        heap.reclaim(3);
+        heap.reclaim(3, |_, _| ());
         assert_eq!(heap.take(class), Some(foreign));
         heap.retire(3, foreign, Some(class));
-        heap.reclaim(6);
+        heap.reclaim(6, |_, _| ());
         heap.set_homing(true);
         assert_eq!(heap.take(class), None);
         assert_eq!(heap.take_outbox(), [foreign]);

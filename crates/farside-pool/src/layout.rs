@@ -16,13 +16,13 @@ use crate::size_class::{SizeClass, UNIT_BYTES};
 
 /// The first word of a formatted node: "FARSIDE1" read as a little-endian word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FARSIDE1");
-/// The first word while a client formats the node.
-pub const MAGIC_FORMATTING: u64 = u64::from_le_bytes(*b"FARSIDE0");
 /// Changes whenever anything in this file changes its meaning.
 pub const LAYOUT_VERSION: u64 = 1;
 
 /// Bytes of the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
+/// The smallest chunk.
+pub const CHUNK_BYTES_MIN: u64 = 4096;
 /// Where the client table starts.
 pub const CLIENTS_AT: u64 = SUPERBLOCK_BYTES;
 /// Bytes of a client entry.
@@ -30,12 +30,16 @@ pub const CLIENT_BYTES: u64 = 64;
 /// How many roots there are.
 pub const ROOT_COUNT: u8 = 8;
 
+/// The pool's number within the geometry, chosen before the rest is written.
+pub const POOL_ID_AT: u64 = 16;
 /// Shared word: the global epoch (node 0).
 pub const EPOCH_AT: u64 = 512;
 /// Shared word: how many clients have been declared dead so far (node 0).
 pub const DEATHS_AT: u64 = 576;
 /// Shared word: one more than the largest client index ever used (node 0).
 pub const CLIENTS_HIGH_AT: u64 = 640;
+/// Shared word: the endpoint that formats the pool, or did (node 0).
+pub const CREATOR_AT: u64 = 704;
 /// The roots: an address and a length each.
 pub const ROOTS_AT: u64 = 1024;
 
@@ -77,7 +81,7 @@ impl Geometry {
         clients_max: u64,
     ) -> Result<Self, u64> {
         assert!(
-            chunk_bytes.is_power_of_two() && chunk_bytes >= 4096,
+            chunk_bytes.is_power_of_two() && chunk_bytes >= CHUNK_BYTES_MIN,
             "chunks are powers of two"
         );
         let mut geometry = Self {
@@ -223,16 +227,22 @@ impl Geometry {
                 geometry.node_bytes
             ));
         }
+        let contradiction = || "its geometry contradicts itself".to_owned();
+        // What `divide` takes for granted: it is given these by a user or by us, never by far memory.
+        let is_chunk_size = geometry.chunk_bytes.is_power_of_two() && geometry.chunk_bytes >= CHUNK_BYTES_MIN;
+        if !is_chunk_size || geometry.chunk_bytes > node_bytes || geometry.clients_max > u64::from(u16::MAX) {
+            return Err(contradiction());
+        }
         let again = Self::divide(
             geometry.pool_id,
             node,
             geometry.node_count,
             geometry.node_bytes,
-            geometry.chunk_bytes.max(4096).next_power_of_two(),
+            geometry.chunk_bytes,
             geometry.clients_max,
         );
         if again != Ok(geometry) {
-            return Err("its geometry contradicts itself".to_owned());
+            return Err(contradiction());
         }
         Ok(geometry)
     }

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, NodeId, OpContext, RemoteAddr, Slice};
 
 use crate::client::{self, ClientEntry, Liveness, PROGRESS_AT, PROGRESS_BYTES};
@@ -27,6 +28,8 @@ use crate::pool::Pool;
 const FENCE_NS: u64 = 1_000_000_000;
 /// How many chunks' free maps are collected per visit, one visit every so many ticks.
 const HOUSEKEEPING_TICKS: u64 = 64;
+/// How many chunks are given back per visit: few, so that the lease is renewed in time.
+const CHUNKS_FREED: usize = 4;
 /// How many unused chunks of a class a client keeps.
 const UNUSED_KEEP: usize = 1;
 
@@ -36,6 +39,8 @@ pub(crate) struct Watch {
     ticks: u64,
     lease: u64,
     epoch: u64,
+    /// See [`ClientEntry::drained`].
+    drained: u64,
     /// The tick at which the epoch was last seen to move, or this client last tried to move it.
     epoch_tick: u64,
     /// For each client the lease count, and when that was first seen. An endpoint's identity is never
@@ -97,9 +102,13 @@ impl<E: Endpoint> Pool<E> {
             .shared
             .heap
             .borrow_mut()
-            .reclaim(epoch)
+            .reclaim(epoch, |block, bytes| self.shared.endpoint.forget(block, bytes))
             .min(self.shared.epochs.oldest());
-        self.flush_outbox(&mut cx).await?;
+        // What is on its way home counts as limbo: whoever searches must not find it first.
+        if self.bring_home().await || is_planted("pool: blocks on their way home taken for there") {
+            watch.drained = drained;
+        }
+        let drained = watch.drained;
         self.publish(&mut cx, &mut watch, drained).await?;
 
         if epoch != watch.epoch {
@@ -112,7 +121,8 @@ impl<E: Endpoint> Pool<E> {
             self.look_around(&mut cx, &mut watch, epoch).await?;
         }
         if watch.ticks.is_multiple_of(HOUSEKEEPING_TICKS) {
-            self.free_unused(&mut cx, UNUSED_KEEP).await?;
+            cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns / 4));
+            self.free_unused(&mut cx, UNUSED_KEEP, CHUNKS_FREED).await?;
         }
         Ok(())
     }
@@ -141,7 +151,9 @@ impl<E: Endpoint> Pool<E> {
     async fn look_around(&self, cx: &mut OpContext<E>, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
         let clients = self.clients(cx).await?;
         let live = || clients.iter().filter(|(_, entry)| entry.is_live());
-        if live().all(|(_, entry)| entry.published >= epoch) {
+        let is_behind = |entry: &ClientEntry| entry.published < epoch;
+        let is_hasty = is_planted("pool: the epoch advanced without asking everybody");
+        if is_hasty || !live().any(|(_, entry)| is_behind(entry)) {
             // Losing means that another client advanced it.
             cx.compare_swap(RemoteAddr::new(NodeId::new(0), EPOCH_AT), epoch, epoch + 1)
                 .await?;
@@ -160,9 +172,14 @@ impl<E: Endpoint> Pool<E> {
             let known = watch.leases.get(&endpoint).filter(|(lease, _)| *lease == entry.lease);
             let mut since = known.map_or(now, |&(_, since)| since);
             let is_late = now - since > self.shared.options.lease_ns && client != self.shared.owner.client;
-            if is_late && entry.liveness != Liveness::Dead {
+            if is_late {
                 since = now;
-                self.bury(cx, client, entry).await?;
+                match entry.liveness {
+                    Liveness::Free | Liveness::Live => self.bury(cx, client, entry).await?,
+                    // Whoever declared it dead died before it could count it.
+                    Liveness::Dying => self.count_death(entry.owner(client)).await?,
+                    Liveness::Dead => {}
+                }
             }
             leases.insert(endpoint, (entry.lease, since));
         }
@@ -174,7 +191,12 @@ impl<E: Endpoint> Pool<E> {
     async fn bury(&self, cx: &mut OpContext<E>, index: u16, entry: ClientEntry) -> Result<(), PoolError> {
         let Some(endpoint) = entry.endpoint else { return Ok(()) };
         let deadline = Deadline(self.shared.endpoint.now_ns() + FENCE_NS);
-        match self.shared.endpoint.fence(endpoint, deadline).await? {
+        let fence = if is_planted("pool: a client declared dead that was not cut off") {
+            Fence::CutOff
+        } else {
+            self.shared.endpoint.fence(endpoint, deadline).await?
+        };
+        match fence {
             Fence::StillRunning => {
                 tracing::warn!("client {index} has not renewed its lease, but its process is still there");
                 return Ok(());
@@ -188,23 +210,31 @@ impl<E: Endpoint> Pool<E> {
             return Ok(());
         }
         tracing::info!("client {index} is gone; what it held is taken over");
-        self.declare_dead(
-            cx,
-            Owner {
-                client: index,
-                life: entry.life,
-            },
-        )
-        .await
+        self.declare_dead(entry.owner(index)).await
     }
 
     /// Marks a client, which must have been cut off or have ended, as dead.
-    pub(crate) async fn declare_dead(&self, cx: &mut OpContext<E>, dead: Owner) -> Result<(), PoolError> {
+    pub(crate) async fn declare_dead(&self, dead: Owner) -> Result<(), PoolError> {
+        // Its own context: a deadline in between would leave a dead client that nobody counts.
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
         let (state, live) = client::owner_state(dead, Liveness::Live);
-        let (_, dead) = client::owner_state(dead, Liveness::Dead);
-        if cx.compare_swap(state, live, dead).await? == live {
-            cx.fetch_add(RemoteAddr::new(NodeId::new(0), DEATHS_AT), 1).await?;
+        let (_, dying) = client::owner_state(dead, Liveness::Dying);
+        if cx.compare_swap(state, live, dying).await? == live {
+            self.count_death(dead).await?;
         }
+        Ok(())
+    }
+
+    /// Makes everybody search for what a client held that has been cut off. To be done twice does no harm.
+    async fn count_death(&self, dead: Owner) -> Result<(), PoolError> {
+        if is_planted("pool: a death announced by nobody") {
+            return Ok(());
+        }
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
+        cx.fetch_add(RemoteAddr::new(NodeId::new(0), DEATHS_AT), 1).await?;
+        let (state, dying) = client::owner_state(dead, Liveness::Dying);
+        let (_, dead) = client::owner_state(dead, Liveness::Dead);
+        cx.compare_swap(state, dying, dead).await?;
         Ok(())
     }
 }

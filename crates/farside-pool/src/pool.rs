@@ -11,6 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, ClientEntry, Liveness};
@@ -90,6 +91,10 @@ pub(crate) struct Shared<E> {
     pub(crate) leaving: Cell<bool>,
     /// Set once: the task ends, and every call fails with this from then on.
     pub(crate) ended: RefCell<Option<PoolError>>,
+    /// Whether a block of this client may be linked or not, and nobody knows.
+    pub(crate) is_in_doubt: Cell<bool>,
+    /// Whether blocks were sent home, and nobody knows whether they have arrived.
+    pub(crate) is_unsettled: Cell<bool>,
 }
 
 impl<E: Endpoint> Pool<E> {
@@ -119,7 +124,7 @@ impl<E: Endpoint> Pool<E> {
             let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
             // Dead clients whose search nobody has finished are searched for by this one, too.
             let clients = read_clients(cx, clients_max).await?;
-            let has_dead = clients.iter().any(|(_, entry)| entry.liveness == Liveness::Dead);
+            let has_dead = clients.iter().any(|(_, entry)| entry.liveness.is_cut_off());
             let audited = deaths - u64::from(has_dead && deaths > 0);
             let mut batch = Batch::new();
             for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
@@ -153,6 +158,8 @@ impl<E: Endpoint> Pool<E> {
                     recovering: Cell::new(false),
                     leaving: Cell::new(false),
                     ended: RefCell::new(None),
+                    is_in_doubt: Cell::new(false),
+                    is_unsettled: Cell::new(false),
                 }),
             };
             pool.tick().await?;
@@ -226,6 +233,16 @@ impl<E: Endpoint> Pool<E> {
         self.shared.heap.borrow().limbo_count()
     }
 
+    /// Notes that a word may have been changed or not: the fabric failed meanwhile. If it was a data
+    /// pointer, the new block is linked, or the old one still is; the other is lost to this client, which
+    /// cannot know which. It is found by the search that follows when this client leaves: as a dead one.
+    pub fn doubt(&self) {
+        if is_planted("pool: doubts forgotten") {
+            return;
+        }
+        self.shared.is_in_doubt.set(true);
+    }
+
     /// Leaves the pool: sends every block home, gives up every chunk, frees the entry. Operations
     /// that are still running must have ended. If that is not possible, the others take over what
     /// this client held when its lease has run out.
@@ -233,6 +250,15 @@ impl<E: Endpoint> Pool<E> {
     /// # Errors
     /// What the fabric reports; the others clean up then.
     pub async fn leave(self) -> Result<(), PoolError> {
+        // Who says that it leaves and goes on renewing its lease would be in the way for ever.
+        let left = self.try_leave().await;
+        if left.is_err() && !is_planted("pool: a client that cannot leave stays for ever") {
+            self.abandon();
+        }
+        left
+    }
+
+    async fn try_leave(&self) -> Result<(), PoolError> {
         let mut cx = OpContext::new(self.shared.endpoint.clone());
         let patience = self
             .shared
@@ -242,8 +268,8 @@ impl<E: Endpoint> Pool<E> {
         // later death finds this client not parked, and waits until it has left.
         let must_wait = || {
             let is_searching = self.shared.recovering.get() || self.needs_recovery();
-            self.shared.leaving.set(!is_searching);
-            is_searching || self.limbo_count() > 0
+            self.shared.leaving.set(!is_searching && !self.shared.is_in_doubt.get());
+            is_searching || self.limbo_count() > 0 || self.shared.is_unsettled.get()
         };
         while must_wait() && self.shared.endpoint.now_ns() < patience.0 {
             self.shared.heap.borrow_mut().set_homing(true);
@@ -260,6 +286,12 @@ impl<E: Endpoint> Pool<E> {
         }
         self.shared.heap.borrow_mut().set_homing(true);
         let _ticking = self.shared.ticking.lock().await;
+        // A verb that met its deadline may still be on its way: whatever is read from the same node later
+        // comes after it.
+        for geometry in &self.shared.geometry {
+            cx.read_word(RemoteAddr::new(geometry.node, 0)).await?;
+        }
+        self.shared.is_unsettled.set(false);
         self.flush_outbox(&mut cx).await?;
         let ids: Vec<_> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
@@ -272,11 +304,18 @@ impl<E: Endpoint> Pool<E> {
                 cx.write_word(entry.plus(8), 0).await?;
             }
         } else {
-            // Somebody's operation holds the epoch back, or the search does not end. Blocks in limbo,
-            // and suspects, count as lost by a dead client, and are found by the search that follows.
-            self.declare_dead(&mut cx, self.shared.owner).await?;
+            // Somebody's operation holds the epoch back, the search does not end, or the fate of a block
+            // is in doubt. Such blocks, and those in limbo, count as lost by a dead client, and are found
+            // by the search that follows.
+            self.declare_dead(self.shared.owner).await?;
         }
         Ok(())
+    }
+
+    /// Ends this membership without a word to the others, who take over what this client held when
+    /// its lease has run out. For a client that was cut off, or lost its way to a node.
+    pub fn abandon(&self) {
+        self.shared.ended.borrow_mut().get_or_insert(PoolError::LeaseLost);
     }
 
     /// Whether the client has left or was declared dead.
@@ -326,5 +365,8 @@ pub async fn read_clients<E: Endpoint>(
             }
         }
     }
+    // A client renews its words with one WRITE, and each of them only grows: an entry of old and new
+    // words says less than is true, never more.
+    cx.rely_on_words();
     Ok(entries)
 }

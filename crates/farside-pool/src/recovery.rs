@@ -27,6 +27,7 @@
 //! unlinked, so the walk cannot miss a linked one; a dead client is cut off before it is declared
 //! dead, so it cannot link anything any more.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, Liveness};
@@ -93,17 +94,26 @@ impl<E: Endpoint> Pool<E> {
         self.shared.heap.borrow_mut().suspect_all();
         // To get two further, everybody must have published one more than what was pinned till now.
         let suspected = self.global_epoch(cx).await?;
-        self.await_epoch(suspected + 2).await?;
+        if !is_planted("pool: a search among running operations") {
+            self.await_epoch(suspected + 2).await?;
+        }
         walk(cx, &mut |block| self.shared.heap.borrow_mut().acquit(block)).await?;
 
         let walked = self.global_epoch(cx).await?;
-        self.await_clients(cx, |entry| entry.drained > walked + 1).await?;
+        if !is_planted("pool: a search that forgets the limbo of others") {
+            self.await_clients(cx, |entry| entry.drained > walked + 1).await?;
+        }
         self.await_epoch(walked + 1 + GRACE_EPOCHS).await?;
         let owned: Vec<ChunkId> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in owned {
             self.collect_chunk(cx, id).await?;
         }
-        let blocks = self.shared.heap.borrow_mut().recover_suspects();
+        let blocks = if is_planted("pool: blocks of the dead not found") {
+            0
+        } else {
+            let forget = |block, bytes| self.shared.endpoint.forget(block, bytes);
+            self.shared.heap.borrow_mut().recover_suspects(forget)
+        };
         self.release_surplus(cx).await?;
         self.forget_dead(cx).await?;
         self.shared.audited.set(deaths);
@@ -167,7 +177,8 @@ impl<E: Endpoint> Pool<E> {
         for geometry in self.shared.geometry.clone() {
             let table = read_chunk_table(cx, &geometry).await?;
             for (index, state) in (0..).zip(table) {
-                if state.owner().is_some_and(|owner| !dead.contains(&owner)) {
+                let is_dead = |owner| dead.contains(&owner) && !is_planted("pool: chunks of the dead left behind");
+                if state.owner().is_some_and(|owner| !is_dead(owner)) {
                     continue;
                 }
                 let (class, run) = match state {
@@ -189,6 +200,11 @@ impl<E: Endpoint> Pool<E> {
                     };
                     let home = BlockMap::new(geometry.blocks_per_chunk(class));
                     let run = self.whole_run(cx, id, run).await?;
+                    if matches!(state, ChunkState::Run { count, .. } if count != run) {
+                        let owner = Some(self.shared.owner);
+                        let shorter = ChunkState::Run { owner, count: run };
+                        cx.write_word(word, shorter.to_word()).await?;
+                    }
                     self.shared
                         .heap
                         .borrow_mut()
@@ -200,7 +216,8 @@ impl<E: Endpoint> Pool<E> {
         Ok(count)
     }
 
-    /// How many chunks of a dead client's run were really taken: it may have died while taking them.
+    /// How many chunks of a dead client's run are really its own: it may have died while it took them, or
+    /// while it gave them back.
     async fn whole_run(&self, cx: &mut OpContext<E>, id: ChunkId, run: u16) -> Result<u16, PoolError> {
         let geometry = self.shared.geometry[usize::from(id.node)];
         for back in 1..run {
@@ -242,9 +259,7 @@ impl<E: Endpoint> Pool<E> {
 
     async fn dead(&self, cx: &mut OpContext<E>) -> Result<Vec<Owner>, PoolError> {
         let clients = self.clients(cx).await?;
-        let dead = clients
-            .into_iter()
-            .filter(|(_, entry)| entry.liveness == Liveness::Dead);
+        let dead = clients.into_iter().filter(|(_, entry)| entry.liveness.is_cut_off());
         Ok(dead
             .map(|(client, entry)| Owner {
                 client,
@@ -253,7 +268,8 @@ impl<E: Endpoint> Pool<E> {
             .collect())
     }
 
-    /// Frees the entries of dead clients that own nothing any more.
+    /// Frees the entries of dead clients that own nothing any more. Whoever is still dying keeps its entry:
+    /// its death is counted later, and then everybody searches once more.
     async fn forget_dead(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
         let mut dead = self.dead(cx).await?;
         for geometry in self.shared.geometry.clone() {
@@ -264,6 +280,10 @@ impl<E: Endpoint> Pool<E> {
         for owner in dead {
             let (state, dead) = client::owner_state(owner, Liveness::Dead);
             let (_, free) = client::owner_state(owner, Liveness::Free);
+            if is_planted("pool: clients forgotten before their death is counted") {
+                let (_, dying) = client::owner_state(owner, Liveness::Dying);
+                cx.compare_swap(state, dying, dead).await?;
+            }
             if cx.compare_swap(state, dead, free).await? == dead {
                 cx.write_word(state.plus(8), 0).await?;
             }
@@ -273,7 +293,7 @@ impl<E: Endpoint> Pool<E> {
 
     /// Gives up chunks beyond what this client needs, and frees the unused.
     async fn release_surplus(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
-        self.free_unused(cx, 0).await?;
+        self.free_unused(cx, 0, usize::MAX).await?;
         let surplus: Vec<ChunkId> = {
             let heap = self.shared.heap.borrow();
             let mut kept = std::collections::BTreeMap::<SizeClass, usize>::new();

@@ -10,7 +10,9 @@
 //!
 //! When all of that gives nothing, memory is full.
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 
 use crate::error::PoolError;
 use crate::heap::{BlockMap, ChunkId, block_to_unit};
@@ -112,7 +114,7 @@ impl<E: Endpoint> Pool<E> {
             return Ok(true);
         }
         self.collect(cx, hints, SizeClass::RUN, usize::MAX).await?;
-        self.free_unused(cx, 0).await?;
+        self.free_unused(cx, 0, usize::MAX).await?;
         if may_adopt {
             self.free_unowned(cx).await?;
         }
@@ -183,7 +185,13 @@ impl<E: Endpoint> Pool<E> {
                 (true, back) => ChunkState::RunTail { owner, back },
             };
             let word = geometry.chunk_word(u64::from(id.index) + u64::from(back));
-            if cx.compare_swap(word, 0, state.to_word()).await? != 0 {
+            let is_ours = if is_planted("pool: a chunk claimed without a look") {
+                cx.write_word(word, state.to_word()).await?;
+                true
+            } else {
+                cx.compare_swap(word, 0, state.to_word()).await? == 0
+            };
+            if !is_ours {
                 for undo in (0..back).rev() {
                     let word = geometry.chunk_word(u64::from(id.index) + u64::from(undo));
                     cx.write_word(word, 0).await?;
@@ -300,15 +308,15 @@ impl<E: Endpoint> Pool<E> {
                 let map = read_free_map(cx, &geometry, index).await?;
                 let free: u64 = map.iter().map(|(_, word)| u64::from(word.count_ones())).sum();
                 if free == geometry.blocks_per_chunk(class) && self.adopt_unowned(cx, &geometry, index, state).await? {
-                    self.free_unused(cx, 0).await?;
+                    self.free_unused(cx, 0, usize::MAX).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Gives unused chunks back to their nodes, all but `keep` of each class.
-    pub(crate) async fn free_unused(&self, cx: &mut OpContext<E>, keep: usize) -> Result<(), PoolError> {
+    /// Gives up to `limit` unused chunks back to their nodes, but keeps `keep` of each class.
+    pub(crate) async fn free_unused(&self, cx: &mut OpContext<E>, keep: usize, limit: usize) -> Result<(), PoolError> {
         let unused: Vec<ChunkId> = {
             let heap = self.shared.heap.borrow();
             let mut kept = std::collections::BTreeMap::<SizeClass, usize>::new();
@@ -320,16 +328,22 @@ impl<E: Endpoint> Pool<E> {
             });
             surplus.map(|(&id, _)| id).collect()
         };
-        for id in unused {
+        for id in unused.into_iter().take(limit) {
             // Meanwhile an operation may have taken a block of it.
             let Some(chunk) = self.shared.heap.borrow_mut().disown_unused(id) else {
                 continue;
             };
             let geometry = self.shared.geometry[usize::from(id.node)];
-            // Tails first: whoever sees the first chunk free sees all of them free.
-            for back in (0..chunk.run).rev() {
-                let word = geometry.chunk_word(u64::from(id.index) + u64::from(back));
-                cx.write_word(word, ChunkState::Free.to_word()).await?;
+            // Tails first: whoever sees the first chunk free sees all of them free. Together, since what is
+            // half done is in doubt.
+            let words: Vec<u64> = (0..u64::from(chunk.run)).rev().collect();
+            for words in words.chunks(BATCH_VERBS_MAX) {
+                let mut batch = Batch::new();
+                for back in words {
+                    let word = geometry.chunk_word(u64::from(id.index) + back);
+                    batch.write_word(word, ChunkState::Free.to_word());
+                }
+                cx.post(&mut batch).await.inspect_err(|_| self.doubt())?;
             }
         }
         Ok(())
@@ -346,7 +360,7 @@ impl<E: Endpoint> Pool<E> {
             .get(&id)
             .is_some_and(|chunk| chunk.is_unused());
         if is_unused {
-            return self.free_unused(cx, 0).await;
+            return self.free_unused(cx, 0, usize::MAX).await;
         }
         let Some(chunk) = self.shared.heap.borrow_mut().disown(id) else {
             return Ok(());
@@ -378,20 +392,54 @@ impl<E: Endpoint> Pool<E> {
         Ok(())
     }
 
-    /// Sends the foreign blocks of the outbox home: one fetch-and-add per word of a free map.
+    /// Sends the blocks of the outbox to the free maps of their chunks. What could not be sent stays in the
+    /// outbox; what was sent and not acknowledged counts as *unsettled*.
+    ///
+    /// # Errors
+    /// What the fabric reports.
     pub(crate) async fn flush_outbox(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
         let blocks = self.shared.heap.borrow_mut().take_outbox();
-        let mut by_chunk = std::collections::BTreeMap::<ChunkId, Vec<u64>>::new();
-        for block in blocks {
+        let word_of = |&block: &RemoteAddr| {
             let located = self.shared.heap.borrow().locate(block);
             let (id, unit) = located.expect("only blocks within chunks enter the outbox");
-            by_chunk.entry(id).or_default().push(unit);
-        }
-        for (id, units) in by_chunk {
             let map = self.shared.geometry[usize::from(id.node)].free_map(u64::from(id.index));
-            self.add_bits(cx, map, &units).await?;
+            (map.plus(unit / 64 * 8), 1_u64 << (unit % 64))
+        };
+        let mut rest = blocks.as_slice();
+        while !rest.is_empty() {
+            let mut batch = Batch::new();
+            let mut sent = 0;
+            for blocks in rest.chunk_by(|a, b| word_of(a).0 == word_of(b).0).take(BATCH_VERBS_MAX) {
+                let bits = blocks.iter().fold(0, |bits, block| bits | word_of(block).1);
+                batch.fetch_add(word_of(&blocks[0]).0, bits);
+                sent += blocks.len();
+            }
+            rest = &rest[sent..];
+            if let Err(error) = cx.post(&mut batch).await {
+                self.shared.is_unsettled.set(true);
+                self.shared.heap.borrow_mut().return_to_outbox(rest);
+                return Err(error.into());
+            }
         }
         Ok(())
+    }
+
+    /// Sends the outbox, and waits for what was sent before, if that does not take too long. Returns
+    /// whether every block that was sent home is known to be there.
+    pub(crate) async fn bring_home(&self) -> bool {
+        let mut cx = OpContext::new(self.shared.endpoint.clone());
+        // Much less than a lease: a node that is slow must not cost this client its membership.
+        cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns / 4));
+        if self.shared.is_unsettled.get() {
+            // Whatever a node answers now, it has done what was sent before.
+            for geometry in &self.shared.geometry {
+                if cx.read_word(RemoteAddr::new(geometry.node, 0)).await.is_err() {
+                    return false;
+                }
+            }
+            self.shared.is_unsettled.set(false);
+        }
+        self.flush_outbox(&mut cx).await.is_ok()
     }
 
     async fn add_bits(&self, cx: &mut OpContext<E>, map: RemoteAddr, units: &[u64]) -> Result<(), PoolError> {
@@ -448,5 +496,7 @@ async fn read_words<E: Endpoint>(cx: &mut OpContext<E>, first: RemoteAddr, count
         let (whole, _) = bytes.as_chunks::<8>();
         words.extend(whole.iter().map(|&word| u64::from_le_bytes(word)));
     }
+    // Each word is changed by itself, and whoever acts on one does so by an atomic on it.
+    cx.rely_on_words();
     Ok(words)
 }

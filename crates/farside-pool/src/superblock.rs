@@ -1,21 +1,22 @@
 //! Formatting a pool, opening one, and its roots.
 //!
-//! A pool is formatted by the first client that comes to blank nodes. The first word of each node
-//! says whether it is blank, being formatted, or ready; it is set by compare-and-swap, so of several
-//! clients one formats and the others wait.
+//! A pool is formatted by the first client that comes to blank nodes: it claims a word of node 0 by
+//! compare-and-swap, and the others wait until the magic of node 0 is there, which is written last. If
+//! that takes too long they cut the claimant off, and one of them takes its place. The second one goes
+//! on with the pool's number that the first one chose, so what is formatted already is formatted again.
 
-use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Endpoint, EndpointId, Fence, NodeId, OpContext, RemoteAddr};
 
 use crate::error::PoolError;
-use crate::layout::{ChunkState, GEOMETRY_WORDS, Geometry, MAGIC, MAGIC_FORMATTING, ROOT_COUNT, ROOTS_AT};
+use crate::layout::{CREATOR_AT, ChunkState, GEOMETRY_WORDS, Geometry, MAGIC, POOL_ID_AT, ROOT_COUNT, ROOTS_AT};
 
 /// Bytes of the smallest and the largest chunk that is chosen by default.
 const CHUNK_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
 /// How many chunks a node is divided into, if that gives a size within the range.
 const CHUNK_COUNT_AIM: u64 = 4096;
-/// How often a client looks whether another one has finished formatting, and how long it waits.
-const FORMAT_POLL_NS: u64 = 10_000_000;
-const FORMAT_POLLS_MAX: u32 = 500;
+/// How often a client looks whether another one has finished formatting.
+const FORMAT_POLL_NS: u64 = 1_000_000;
 
 /// How to format a pool.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +25,8 @@ pub struct FormatOptions {
     pub clients_max: u16,
     /// Bytes of a chunk, a power of two; chosen by the size of the memory if `None`.
     pub chunk_bytes: Option<u64>,
-    /// Whether a half-finished format of a creator that died may be done again. Only for a caller
-    /// that knows that nobody else formats: it holds the segment.
-    pub take_over: bool,
+    /// How long another client may take to format before it is cut off and another one goes on.
+    pub patience_ns: u64,
 }
 
 impl Default for FormatOptions {
@@ -34,7 +34,7 @@ impl Default for FormatOptions {
         Self {
             clients_max: 1024,
             chunk_bytes: None,
-            take_over: false,
+            patience_ns: 2_000_000_000,
         }
     }
 }
@@ -56,30 +56,60 @@ pub async fn open_or_format<E: Endpoint>(
     cx: &mut OpContext<E>,
     options: FormatOptions,
 ) -> Result<Vec<Geometry>, PoolError> {
-    let node_count = node_count(cx);
-    for _ in 0..FORMAT_POLLS_MAX {
-        let first = RemoteAddr::new(NodeId::new(0), 0);
-        let magic = cx.read_word(first).await?;
-        let may_format = magic == 0 || (magic == MAGIC_FORMATTING && options.take_over);
-        if may_format && cx.compare_swap(first, magic, MAGIC_FORMATTING).await? == magic {
-            let pool_id = cx.endpoint().random();
-            // Node 0 last: whoever sees its magic sees a complete pool.
-            for node in (0..node_count).rev() {
-                format_node(cx, pool_id, NodeId::new(node), node_count, options).await?;
-            }
-            return open(cx).await;
+    let magic = RemoteAddr::new(NodeId::new(0), 0);
+    let mut waiting = Waiting::default();
+    // Ends: whoever claims formats, and each claimant is given a limited time.
+    while cx.read_word(magic).await? == 0 {
+        if claim(cx, &mut waiting, options.patience_ns).await? {
+            format(cx, options).await?;
         }
-        if magic != 0 && magic != MAGIC_FORMATTING {
-            return open(cx).await;
-        }
-        // Another client formats it.
-        cx.endpoint().clone().sleep(FORMAT_POLL_NS).await;
     }
-    Err(PoolError::Foreign {
-        node: NodeId::new(0),
-        reason: "its creator died while formatting it; nothing is stored there yet: remove it and start again"
-            .to_owned(),
-    })
+    open(cx).await
+}
+
+/// Whom a client waits for, and since when.
+#[derive(Default)]
+struct Waiting {
+    creator: u64,
+    since_ns: u64,
+}
+
+/// Tries to become the one that formats; waits a little if somebody else is.
+async fn claim<E: Endpoint>(cx: &mut OpContext<E>, waiting: &mut Waiting, patience_ns: u64) -> Result<bool, PoolError> {
+    let endpoint = cx.endpoint().clone();
+    let word = RemoteAddr::new(NodeId::new(0), CREATOR_AT);
+    let mine = endpoint.id().0;
+    let creator = cx.compare_swap(word, 0, mine).await?;
+    if creator == 0 || creator == mine {
+        return Ok(true);
+    }
+    if creator != waiting.creator {
+        (waiting.creator, waiting.since_ns) = (creator, endpoint.now_ns());
+    }
+    if endpoint.now_ns() - waiting.since_ns >= patience_ns {
+        // Nothing of it may arrive any more once somebody else writes.
+        if endpoint.fence(EndpointId(creator), cx.deadline()).await? == Fence::CutOff {
+            return Ok(cx.compare_swap(word, creator, mine).await? == creator);
+        }
+    }
+    endpoint.sleep(FORMAT_POLL_NS).await;
+    Ok(false)
+}
+
+/// Formats all nodes, node 0 last: whoever sees its magic sees a complete pool.
+async fn format<E: Endpoint>(cx: &mut OpContext<E>, options: FormatOptions) -> Result<(), PoolError> {
+    let node_count = node_count(cx);
+    let number = RemoteAddr::new(NodeId::new(0), POOL_ID_AT);
+    // A claimant before us may have got as far as this, and further.
+    let chosen = cx.endpoint().random() | 1;
+    let before = cx.compare_swap(number, 0, chosen).await?;
+    let pool_id = if before == 0 { chosen } else { before };
+    for turn in (0..node_count).rev() {
+        let is_hasty = is_planted("pool: node 0 formatted first");
+        let node = if is_hasty { node_count - 1 - turn } else { turn };
+        format_node(cx, pool_id, NodeId::new(node), node_count, options).await?;
+    }
+    Ok(())
 }
 
 fn node_count<E: Endpoint>(cx: &OpContext<E>) -> u16 {
@@ -96,7 +126,8 @@ async fn format_node<E: Endpoint>(
     let bytes = cx.endpoint().node_bytes(node)?;
     if node.index() > 0 {
         let magic = cx.read_word(RemoteAddr::new(node, 0)).await?;
-        if magic == MAGIC {
+        let owner = cx.read_word(RemoteAddr::new(node, POOL_ID_AT)).await?;
+        if magic == MAGIC && owner != pool_id {
             let reason = "it already belongs to another pool".to_owned();
             return Err(PoolError::Foreign { node, reason });
         }

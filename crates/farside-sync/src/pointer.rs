@@ -9,6 +9,7 @@
 //! hint says how much a reader should fetch, so that an item costs one READ. The version is bumped
 //! whenever a slot changes its owner key; schemes that compare only part of the word rely on it.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, RemoteAddr};
 
 const UNIT_LOG: u32 = 6;
@@ -36,9 +37,10 @@ pub enum SizeHint {
 impl SizeHint {
     /// The hint for an item of `bytes` bytes.
     #[must_use]
-    pub const fn for_item(bytes: u64) -> Self {
+    pub fn for_item(bytes: u64) -> Self {
         match bytes {
             0..=64 => Self::Line,
+            65..=72 if is_planted("pointer: a hint that is one word short") => Self::Line,
             65..=256 => Self::Small,
             _ => Self::Large,
         }

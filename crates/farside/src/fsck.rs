@@ -12,10 +12,10 @@ use farside_kv::stack::{self, EndpointTask};
 use farside_pool::{Account, Geometry, PoolError, account, open};
 use serde::Serialize;
 
-use crate::census::{self, Census};
 use crate::failure::{Failure, chain};
 use crate::gateway::PoolArgs;
 use crate::scalar::show_size;
+use farside_index::check::{self, Census};
 
 #[derive(Debug, Args)]
 pub(crate) struct FsckArgs {
@@ -50,7 +50,7 @@ impl EndpointTask for Check {
     async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await?;
-        let census = census::take(&mut cx, &geometry).await?;
+        let census = check::take(&mut cx, &geometry).await?;
         let account = account(&mut cx, &geometry, &census.blocks).await?;
         Ok(Report::new(&geometry, census, account))
     }

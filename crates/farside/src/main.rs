@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod census;
 mod failure;
 mod fsck;
 mod gateway;

@@ -18,6 +18,7 @@ mod walk;
 
 use std::borrow::Cow;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, PoolError, Purpose, Root, make_root};
 use farside_sync::{Pointer, Publish, Scheme, SizeHint};
@@ -59,7 +60,8 @@ impl Found {
     fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {
         let item = header.item(&buffer[at..]);
         let value_at = at + HEADER_BYTES + item.key.len();
-        (item.key == key).then_some(Self {
+        let is_same = item.key == key || is_planted("index: a key not compared");
+        is_same.then_some(Self {
             value: Slice::new(value_at as u32, item.value.len() as u32),
             expiry_ms: item.expiry_ms,
         })
@@ -115,6 +117,8 @@ enum Step {
     Lost,
     /// This client has no block of this size left.
     Short(Shortage),
+    /// The fabric failed before anything was published.
+    Failed(IndexError),
 }
 
 /// What an attempt needs and this client has not.
@@ -233,7 +237,7 @@ impl<E: Endpoint> PointerArray<E> {
     #[inline]
     pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let addr = self.slot_of(key);
-        let _pin = self.pool.pin();
+        let _pin = (!is_planted("index: a search without a pin")).then(|| self.pool.pin());
         let pointer = Pointer::from_word(cx.read_word(addr).await?);
         if pointer.is_null() {
             return Ok(None);
@@ -282,12 +286,21 @@ impl<E: Endpoint> PointerArray<E> {
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
         let bytes = cx.read(pointer.block(), Slice::first(first)).await?;
-        let (header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
+        let (header, rest) = match self.header_and_rest(slot, pointer, bytes, first) {
+            Ok(found) => found,
+            Err(damaged) => {
+                cx.rely_on(Slice::first(HEADER_BYTES as u32));
+                return Err(damaged);
+            }
+        };
         if rest > 0 {
             cx.reserve((first + rest) as usize);
             let target = Slice::new(first, rest);
             cx.read(pointer.block().plus(u64::from(first)), target).await?;
         }
+        // Nobody changes a block once it is linked, and it stays what it is while this operation is
+        // pinned. What the hint made us read beyond its end belongs to somebody else.
+        cx.rely_on(Slice::first(header.block_bytes() as u32));
         Ok(header)
     }
 
@@ -428,6 +441,9 @@ impl<E: Endpoint> PointerArray<E> {
                     .await?
                 }
                 Decision::Delete => match (slot.index, old_bytes) {
+                    (Some(_), Some(_)) if is_planted("index: a delete that leaves the key") => {
+                        Step::Done(Change::Deleted)
+                    }
                     (Some(index), Some(bytes)) => self.unlink(cx, &slot, index, bytes).await?,
                     _ => Step::Done(Change::Kept),
                 },
@@ -435,7 +451,9 @@ impl<E: Endpoint> PointerArray<E> {
             drop(pin);
             match step {
                 Step::Done(change) => return Ok(change),
+                Step::Lost if is_planted("index: a lost update acknowledged") => return Ok(Change::Updated),
                 Step::Lost => {}
+                Step::Failed(error) => return Err(error),
                 Step::Short(short) => self.pool.restock(short.bytes, short.count, short.purpose).await?,
             }
         }
@@ -474,7 +492,7 @@ impl<E: Endpoint> PointerArray<E> {
             self.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
         };
         // Ends like `change`: whoever is in our way has made progress.
-        while let Publish::Lost { current } = self.scheme.publish(cx, addr, old, new).await? {
+        while let Publish::Lost { current } = self.publish(cx, addr, old, new).await? {
             if current.is_null() {
                 self.pool.give_back(new.block(), item.bytes());
                 return Ok(false);
@@ -526,6 +544,9 @@ impl<E: Endpoint> PointerArray<E> {
                 pointer: new,
             }),
         }
+        if slot.index.is_none() && entries.len() > 2 && is_planted("index: an insert that drops a neighbour") {
+            entries.remove(0);
+        }
         match self.replace(cx, slot, &entries, version, purpose).await {
             Ok(Step::Done(_)) => {}
             // The item is not linked, unless the fabric failed while publishing: then nobody knows,
@@ -538,7 +559,9 @@ impl<E: Endpoint> PointerArray<E> {
         }
         match (slot.index, old_bytes) {
             (Some(index), Some(bytes)) => {
-                self.pool.retire(slot.entries[index].pointer.block(), Some(bytes));
+                if !is_planted("index: a replaced item not retired") {
+                    self.pool.retire(slot.entries[index].pointer.block(), Some(bytes));
+                }
                 Ok(Step::Done(Change::Updated))
             }
             _ => Ok(Step::Done(Change::Inserted)),
@@ -581,20 +604,39 @@ impl<E: Endpoint> PointerArray<E> {
                 };
                 cx.reserve(bytes as usize);
                 encode_bucket(entries, cx.buffer_mut());
-                cx.write(Slice::first(bytes as u32), block).await?;
+                if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
+                    // As in `write_item`.
+                    self.pool.retire(block, Some(bytes));
+                    return Ok(Step::Failed(error.into()));
+                }
                 Pointer::new(block, SizeHint::Bucket, version)
             }
         };
-        if let Publish::Lost { .. } = self.scheme.publish(cx, slot.addr, slot.pointer, new).await? {
+        if let Publish::Lost { .. } = self.publish(cx, slot.addr, slot.pointer, new).await? {
             if entries.len() > 1 {
                 self.pool.give_back(new.block(), bucket_bytes(entries.len()));
             }
             return Ok(Step::Lost);
         }
-        if let Some(bytes) = slot.bucket_bytes {
+        if let Some(bytes) = slot.bucket_bytes
+            && !is_planted("index: a replaced bucket not retired")
+        {
             self.pool.retire(slot.pointer.block(), Some(bytes));
         }
         Ok(Step::Done(Change::Deleted))
+    }
+
+    /// Lets the scheme replace a pointer.
+    #[inline]
+    async fn publish(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, IndexError> {
+        let published = self.scheme.publish(cx, slot, old, new).await;
+        Ok(published.inspect_err(|_| self.pool.doubt())?)
     }
 
     /// Writes an item to a block of its own; `None` if this client has no block left.
@@ -610,8 +652,18 @@ impl<E: Endpoint> PointerArray<E> {
         };
         cx.reserve(bytes as usize);
         item.encode(cx.buffer_mut());
-        if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
-            // Never linked; but a WRITE that has not completed may still change it.
+        if is_planted("index: an item written after it is published") {
+            let (endpoint, item) = (cx.endpoint().clone(), cx.buffer()[..bytes as usize].to_vec());
+            cx.endpoint().spawn(async move {
+                endpoint.sleep(3_000).await;
+                let mut cx = OpContext::new(endpoint);
+                cx.reserve(item.len());
+                cx.buffer_mut()[..item.len()].copy_from_slice(&item);
+                let _ = cx.write(Slice::first(bytes as u32), block).await;
+            });
+        } else if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
+            // Never linked; but the WRITE may still take effect. Whatever makes the block usable again is a
+            // verb of this client to the same node, and comes after it.
             self.pool.retire(block, Some(bytes));
             return Err(error.into());
         }
@@ -673,7 +725,7 @@ impl<E: Endpoint> PointerArray<E> {
                 }
             }
             let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
-            if self.scheme.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
+            if self.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
                 let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
                 for (block, bytes) in blocks {
                     self.pool.retire(block, Some(bytes));

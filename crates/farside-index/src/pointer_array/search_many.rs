@@ -8,6 +8,7 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::batch::{BATCH_VERBS_MAX, Position};
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
@@ -101,7 +102,7 @@ impl<E: Endpoint> PointerArray<E> {
             slots.push(slot);
             steps.push(Step::Slot(batch.read_word(slot)));
         }
-        let _pin = self.pool.pin();
+        let _pin = (!is_planted("index: a search of many without a pin")).then(|| self.pool.pin());
         // Ends: a slot leads to a block, a bucket to an item, and each of these is read in one or two
         // turns.
         while !batch.verbs().is_empty() {
@@ -116,7 +117,14 @@ impl<E: Endpoint> PointerArray<E> {
                         let pointer = Pointer::from_word(batch.result(position));
                         self.follow(batch, pointer, at, false)
                     }
-                    Step::Block(block) => self.examine(batch, block, cx.buffer(), slots[index], keys[index]),
+                    Step::Block(block) => {
+                        let (next, used) = self.examine(batch, block, cx.buffer(), slots[index], keys[index]);
+                        if let Some(bytes) = used {
+                            // As for a single key, `read_block`: a linked block does not change.
+                            cx.rely_on_within(Slice::new(at, AREA_BYTES), Slice::new(at, bytes));
+                        }
+                        next
+                    }
                 };
             }
         }
@@ -139,10 +147,19 @@ impl<E: Endpoint> PointerArray<E> {
         })
     }
 
-    /// Looks at what was read of a block, and asks for what is missing.
+    /// Looks at what was read of a block, and asks for what is missing. Also returns how many bytes of
+    /// the block were used; `None` while some are missing.
     #[inline]
-    fn examine(&self, batch: &mut Batch, block: Block, buffer: &[u8], slot: RemoteAddr, key: &[u8]) -> Step {
-        const APART: Step = Step::End(Searched::Apart);
+    fn examine(
+        &self,
+        batch: &mut Batch,
+        block: Block,
+        buffer: &[u8],
+        slot: RemoteAddr,
+        key: &[u8],
+    ) -> (Step, Option<u32>) {
+        // It reads everything once more, and relies on nothing that was read here.
+        const APART: (Step, Option<u32>) = (Step::End(Searched::Apart), Some(0));
         let Block { pointer, at, have, .. } = block;
         let bytes = &buffer[at as usize..(at + have) as usize];
         let Ok((header, rest)) = self.header_and_rest(slot, pointer, bytes, have) else {
@@ -154,23 +171,24 @@ impl<E: Endpoint> PointerArray<E> {
             }
             batch.read(pointer.block().plus(u64::from(have)), Slice::new(at + have, rest));
             let have = have + rest;
-            return Step::Block(Block { have, ..block });
+            return (Step::Block(Block { have, ..block }), None);
         }
-        match header {
+        let step = match header {
             Header::Item { .. } => {
                 let found = Found::in_item(header, buffer, at as usize, key);
                 Step::End(found.map_or(Searched::Absent, Searched::Found))
             }
-            Header::Bucket { .. } if block.in_bucket => APART,
+            Header::Bucket { .. } if block.in_bucket => return APART,
             Header::Bucket { .. } => {
                 let hash = self.hash(key);
                 let mut candidates = decode_bucket(bytes).filter(|entry| entry.hash == hash);
                 match (candidates.next(), candidates.next()) {
                     (None, _) => Step::End(Searched::Absent),
                     (Some(entry), None) => self.follow(batch, entry.pointer, at, true),
-                    (Some(_), Some(_)) => APART,
+                    (Some(_), Some(_)) => return APART,
                 }
             }
-        }
+        };
+        (step, Some(header.block_bytes() as u32))
     }
 }

@@ -45,7 +45,10 @@ pub(super) async fn read_slots<E: Endpoint>(
         .iter()
         .zip(0..)
         .map(|(&word, index)| (addr.plus(index * 8), Pointer::from_word(u64::from_le_bytes(word))));
-    Ok(slots.collect())
+    let slots = slots.collect();
+    // Each slot is one word, and says nothing of the others.
+    cx.rely_on_words();
+    Ok(slots)
 }
 
 /// Visits every linked block of the pool's array and returns the number of items. `pin` is called
@@ -98,13 +101,17 @@ async fn walk_block<E: Endpoint>(
         return Err(damaged);
     }
     let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await?;
-    match Header::decode(bytes) {
+    let header = Header::decode(bytes);
+    // Pinned by the caller, as everybody who reads a block: nobody changes it.
+    cx.rely_on(Slice::first(HEADER_BYTES as u32));
+    match header {
         Some(header @ Header::Bucket { entries }) if pointer.block().offset() + header.block_bytes() <= end => {
             cx.reserve(header.block_bytes() as usize);
             let bytes = cx
                 .read(pointer.block(), Slice::first(header.block_bytes() as u32))
                 .await?;
             decode_bucket(bytes).for_each(|entry| visit(entry.pointer.block()));
+            cx.rely_on(Slice::first(header.block_bytes() as u32));
             Ok(entries as u64 - 1)
         }
         _ => Err(damaged),

@@ -54,7 +54,7 @@ pub(crate) fn shared_memory(kind: LockKind) {
     });
 }
 
-/// The atomic takes effect after its client has stopped waiting for it.
+/// The atomic takes effect after its client has stopped waiting for it: nobody may hold the lock then.
 pub(crate) fn late_grant(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
@@ -66,12 +66,23 @@ pub(crate) fn late_grant(kind: LockKind) {
         let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
         assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
         cx.set_deadline(Deadline::NEVER);
-        assert_ne!(cx.read_word(LOCK).await, Ok(0), "the swap was on its way all the same");
+        // At once: what the first acquire left on its way must not take the lock from the second.
         let grant = locker
             .acquire(&mut cx, LOCK, Mode::Exclusive)
             .await
-            .expect("it is ours already");
+            .expect("nobody else wants it");
+        endpoint.sleep(100_000).await;
+        assert_ne!(cx.read_word(LOCK).await, Ok(0), "it is held");
         locker.release(&mut cx, grant).await.expect("the node is there");
-        assert_eq!(cx.read_word(LOCK).await, Ok(0));
+        cx.set_deadline(Deadline(endpoint.now_ns() + 500));
+        let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
+        assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
+        endpoint.sleep(100_000).await;
+        cx.set_deadline(Deadline::NEVER);
+        assert_eq!(
+            cx.read_word(LOCK).await,
+            Ok(0),
+            "nobody holds a lock that was not granted"
+        );
     });
 }

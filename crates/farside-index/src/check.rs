@@ -1,6 +1,6 @@
-//! A walk over everything that a pool links, without joining it.
+//! The structure checker: a walk over everything that a pool links, without joining it.
 //!
-//! On the path: nowhere; `fsck` uses it. What it verifies: each slot holds nothing, an item, or a
+//! On the path: nowhere; `fsck` and the test harness use it. What it verifies: each slot holds nothing, an item, or a
 //! bucket of items; each item decodes, fits its node, belongs into the slot that links it and into
 //! no other; no slot holds a key twice; a bucket's hashes are those of its keys. What it does not
 //! verify: whether the values are what somebody wrote.
@@ -11,11 +11,12 @@
 use std::collections::BTreeSet;
 
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
-use farside_index::IndexError;
-use farside_index::item::{Entry, HEADER_BYTES, Header, decode_bucket};
 use farside_pool::{Geometry, PoolError, Root, root};
 use farside_sync::{Pointer, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::error::IndexError;
+use crate::item::{Entry, HEADER_BYTES, Header, decode_bucket};
 
 /// The root of the pointer array.
 const ROOT: u8 = 0;
@@ -26,16 +27,23 @@ const FAULTS_MAX: usize = 100;
 
 /// What the walk found.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub struct Census {
     /// Every block that is linked, as often as it is.
-    pub(crate) blocks: Vec<RemoteAddr>,
-    pub(crate) items: u64,
-    pub(crate) expiring: u64,
-    pub(crate) buckets: u64,
-    pub(crate) slots: u64,
-    pub(crate) key_bytes: u64,
-    pub(crate) value_bytes: u64,
-    pub(crate) faults: Vec<String>,
+    pub blocks: Vec<RemoteAddr>,
+    /// Items, expired ones included.
+    pub items: u64,
+    /// Items that expire.
+    pub expiring: u64,
+    /// Slots that several keys share.
+    pub buckets: u64,
+    /// Slots in all.
+    pub slots: u64,
+    /// Bytes of all keys.
+    pub key_bytes: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// What is wrong, one sentence each, naming slot and block.
+    pub faults: Vec<String>,
 }
 
 /// One slot under examination.
@@ -49,7 +57,7 @@ struct Slot {
 ///
 /// # Errors
 /// What the fabric reports; everything else is a fault.
-pub(crate) async fn take<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Census, PoolError> {
+pub async fn take<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Census, PoolError> {
     let mut census = Census::default();
     let mut roots = Vec::new();
     for node in geometry {
