@@ -1,0 +1,325 @@
+//! Draws plans from seeds.
+//!
+//! Swarm testing (Groce et al., 2012): each seed switches a subset of the features on, so that
+//! features that hide each other also run alone; and draws all sizes and rates anew. Some seeds have a
+//! flavour: what goes wrong rarely by chance alone, such as a slow way to one node while all else is
+//! quick, or deaths one upon the other.
+
+use farside_fabric::sim::Profile;
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::history::Call;
+use crate::plan::{Actor, Disturbance, Fault, Plan, Setup, Work};
+use crate::target::Target;
+
+/// Chance, from a seed.
+struct Dice(Xoshiro256PlusPlus);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// What a seed dwells on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flavour {
+    /// Nothing.
+    Mixed,
+    /// The ways to all nodes but the first are slow or cut for longer than epochs last, while leases are
+    /// renewed at the first; and few keys are written all the time.
+    FarNode,
+    /// Many clients of a store die, and others take their place.
+    Storm,
+}
+
+/// Draws a plan for one of the targets.
+///
+/// # Panics
+/// If there are no targets.
+#[must_use]
+pub fn plan(seed: u64, targets: &[Target]) -> Plan {
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+    // Stores can break in more ways: three quarters of the seeds are theirs.
+    let (stores, locks): (Vec<Target>, Vec<Target>) = targets
+        .iter()
+        .partition(|target| matches!(target, Target::Store { .. }));
+    let is_store = locks.is_empty() || (!stores.is_empty() && !dice.one_in(4));
+    let target = *dice.pick(if is_store { &stores } else { &locks });
+    let flavour = match dice.below(6) {
+        0 if is_store => Flavour::FarNode,
+        1 if is_store => Flavour::Storm,
+        _ => Flavour::Mixed,
+    };
+    let profiles = Profile::all();
+    let lease_ns = match flavour {
+        Flavour::Storm => 150_000,
+        _ => *dice.pick(&[150_000, 300_000, 600_000]),
+    };
+    let horizon_ns = dice.within(300_000, 3_000_000);
+    let is_small = flavour == Flavour::Mixed && dice.one_in(6);
+    let setup = Setup {
+        profile: dice.pick(&profiles).name.clone(),
+        tear_bytes: *dice.pick(&[8, 64]),
+        jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
+        memory_nodes: dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16,
+        node_bytes: if is_small { 512 << 10 } else { 8 << 20 },
+        compute_nodes: dice.within(1, 4) as u32,
+        slots: *dice.pick(&[1, 4, 16, 96, 1000]),
+        chunk_bytes: *dice.pick(&[4 << 10, 16 << 10]),
+        lease_ns,
+        tick_ns: match flavour {
+            Flavour::FarNode => 10_000,
+            _ => *dice.pick(&[10_000, 20_000, 50_000]),
+        },
+        timeout_ns: (flavour != Flavour::FarNode && !dice.one_in(3)).then(|| dice.within(20_000, 400_000)),
+        horizon_ns,
+    };
+    let actor_count = match flavour {
+        Flavour::Mixed => dice.within(1, 6) as usize,
+        _ => dice.within(3, 8) as usize,
+    };
+    let works: Vec<Vec<Work>> = match target {
+        Target::Store { .. } => store_work(&mut dice, actor_count, horizon_ns, is_small, flavour),
+        Target::Lock(_) => lock_work(&mut dice, actor_count, horizon_ns),
+    };
+    let actors = works.into_iter().map(|work| Actor {
+        compute_node: dice.below(setup.compute_nodes.into()) as u32,
+        work,
+    });
+    let actors = actors.collect();
+    let mut faults = match flavour {
+        Flavour::Mixed => faults(&mut dice, &setup, actor_count, target),
+        Flavour::FarNode => far_node_faults(&mut dice, &setup, actor_count),
+        Flavour::Storm => (0..dice.within(3, 20))
+            .map(|_| crash(&mut dice, &setup, actor_count))
+            .collect(),
+    };
+    faults.sort_by_key(|fault| fault.at_ns);
+    Plan {
+        seed,
+        target: target.name(),
+        setup,
+        actors,
+        faults,
+    }
+}
+
+/// How long to wait between two pieces of work so that they spread over the time of the faults.
+fn think(dice: &mut Dice, horizon_ns: u64, pieces: u64) -> u64 {
+    let mean = horizon_ns / pieces.max(1);
+    dice.below(2 * mean.max(1))
+}
+
+fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, flavour: Flavour) -> Vec<Vec<Work>> {
+    let keys = match flavour {
+        _ if is_small => 400,
+        Flavour::FarNode => dice.within(1, 4),
+        _ => *dice.pick(&[1, 2, 5, 12, 40]),
+    };
+    let is_busy = flavour != Flavour::Storm && dice.one_in(2);
+    // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD and of reading several keys.
+    let weights: [u64; 7] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
+    let all: u64 = weights.iter().sum();
+    // One for all: sums of open additions of many sizes make a history too hard to decide.
+    let more = dice.within(1, 9);
+    let mut stamp = 0;
+    (0..actors as u64)
+        .map(|actor| {
+            let pieces = match flavour {
+                Flavour::Mixed => dice.within(10, 80),
+                _ => dice.within(40, 200),
+            };
+            let mut work = Vec::new();
+            for _ in 0..pieces {
+                if !is_busy {
+                    work.push(Work::Think(think(dice, horizon_ns, pieces)));
+                }
+                let key = dice.below(keys);
+                stamp += 1;
+                let value = (actor << 48) | (stamp << 24) | dice.below(1 << 20);
+                let mut choice = if all == 0 { 0 } else { dice.below(all) };
+                let kind = weights.iter().position(|&weight| {
+                    let is_it = choice < weight;
+                    choice = choice.wrapping_sub(weight);
+                    is_it
+                });
+                let call = match kind {
+                    None | Some(0) => Call::Get,
+                    Some(1) => Call::Put(value),
+                    Some(2) => Call::Insert(value),
+                    Some(3) => Call::Update(value),
+                    Some(4) => Call::Delete,
+                    Some(5) => Call::Add(more),
+                    Some(_) => {
+                        let count = dice.within(1, 20);
+                        work.push(Work::GetMany((0..count).map(|_| dice.below(keys)).collect()));
+                        continue;
+                    }
+                };
+                work.push(Work::Call { key, call });
+            }
+            work
+        })
+        .collect()
+}
+
+fn lock_work(dice: &mut Dice, actors: usize, horizon_ns: u64) -> Vec<Vec<Work>> {
+    let locks = *dice.pick(&[1, 1, 2, 5]);
+    let is_busy = dice.one_in(2);
+    let gives_up = dice.one_in(2);
+    let inside_max = *dice.pick(&[1, 2_000, 30_000]);
+    (0..actors)
+        .map(|_| {
+            let pieces = dice.within(5, 40);
+            let mut work = Vec::new();
+            for _ in 0..pieces {
+                if !is_busy {
+                    work.push(Work::Think(think(dice, horizon_ns, pieces)));
+                }
+                work.push(Work::Critical {
+                    lock: dice.below(locks),
+                    is_shared: dice.one_in(2),
+                    inside_ns: dice.below(inside_max),
+                    patience_ns: (gives_up && dice.one_in(3)).then(|| dice.within(500, 60_000)),
+                });
+            }
+            work
+        })
+        .collect()
+}
+
+fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<Fault> {
+    let Setup {
+        compute_nodes,
+        memory_nodes,
+        lease_ns,
+        horizon_ns,
+        ..
+    } = *setup;
+    // A lock without recovery stays locked when its holder dies or loses its way to the node.
+    let survives = match target {
+        Target::Store { .. } => true,
+        Target::Lock(kind) => kind.survives_crashes(),
+    };
+    let mut kinds: Vec<u32> = (0..11).collect();
+    kinds.retain(|kind| survives || matches!(kind, 3 | 5..=8 | 10));
+    kinds.retain(|_| dice.one_in(2));
+    if kinds.is_empty() || dice.one_in(10) {
+        return Vec::new();
+    }
+    let count = dice.within(1, 12);
+    (0..count)
+        .map(|_| {
+            let actor = dice.below(actors as u64) as usize;
+            let compute_node = dice.below(compute_nodes.into()) as u32;
+            let other = dice.below(compute_nodes.into()) as u32;
+            let node = dice.below(memory_nodes.into()) as u16;
+            // Shorter and longer than a lease.
+            let for_ns = dice.within(lease_ns / 10, 3 * lease_ns);
+            let delay_ns = dice.within(1_000, lease_ns / 8);
+            let what = match *dice.pick(&kinds) {
+                0..=2 => return crash(dice, setup, actors),
+                3 => Disturbance::Pause { actor, for_ns },
+                4 => Disturbance::BreakQueuePair { actor, node },
+                5 => Disturbance::Partition {
+                    compute_node,
+                    node,
+                    for_ns,
+                },
+                6 => Disturbance::PartitionPeers {
+                    a: compute_node,
+                    b: other,
+                    for_ns,
+                },
+                7 => Disturbance::Delay {
+                    compute_node,
+                    node,
+                    delay_ns,
+                    for_ns,
+                },
+                8 => Disturbance::DelayPeers {
+                    a: compute_node,
+                    b: other,
+                    delay_ns,
+                    for_ns,
+                },
+                9 => Disturbance::Restart {
+                    node,
+                    down_ns: for_ns,
+                    // What several nodes hold together is worth nothing without one of them.
+                    is_blank: memory_nodes == 1 && dice.one_in(4),
+                },
+                _ => Disturbance::Clock {
+                    compute_node,
+                    skew_ns: dice.below(2_000_000_000) as i64 - 1_000_000_000,
+                    // 200 ppm: worse than any clock that is still in service.
+                    drift_ppb: dice.below(400_000) as i64 - 200_000,
+                },
+            };
+            Fault {
+                at_ns: dice.below(horizon_ns),
+                what,
+            }
+        })
+        .collect()
+}
+
+/// A client dies somewhere.
+fn crash(dice: &mut Dice, setup: &Setup, actors: usize) -> Fault {
+    let verbs = (!dice.one_in(3)).then(|| dice.within(1, 40));
+    let what = Disturbance::Crash {
+        actor: dice.below(actors as u64) as usize,
+        verbs,
+        lines: (verbs.is_some() && dice.one_in(2)).then(|| dice.below(20) as u32),
+        is_replaced: !dice.one_in(4),
+    };
+    Fault {
+        at_ns: dice.below(setup.horizon_ns),
+        what,
+    }
+}
+
+fn far_node_faults(dice: &mut Dice, setup: &Setup, actors: usize) -> Vec<Fault> {
+    (0..dice.within(3, 15))
+        .map(|_| {
+            if dice.one_in(3) {
+                return crash(dice, setup, actors);
+            }
+            let compute_node = dice.below(setup.compute_nodes.into()) as u32;
+            let node = dice.within(1, u64::from(setup.memory_nodes) - 1) as u16;
+            let for_ns = dice.within(setup.lease_ns / 4, 8 * setup.lease_ns);
+            let what = if dice.one_in(2) {
+                Disturbance::Partition {
+                    compute_node,
+                    node,
+                    for_ns,
+                }
+            } else {
+                Disturbance::Delay {
+                    compute_node,
+                    node,
+                    delay_ns: dice.within(setup.tick_ns, setup.lease_ns),
+                    for_ns,
+                }
+            };
+            Fault {
+                at_ns: dice.below(setup.horizon_ns),
+                what,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,235 @@
+//! A plan: everything about a run that is chosen beforehand, as plain data.
+//!
+//! On the path: drawn from a seed (see `draw`), executed by `run`, made small by `shrink`. The seed
+//! of a plan also decides what chance decides inside the simulator, so a plan is a run. What is
+//! written as JSON can be replayed after the drawing has changed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::Call;
+
+/// A run, as data.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Decides the chances of the simulator.
+    pub seed: u64,
+    /// The name of a [`Target`](crate::target::Target).
+    pub target: String,
+    /// Nodes, NICs, times.
+    pub setup: Setup,
+    /// Who does what.
+    pub actors: Vec<Actor>,
+    /// What goes wrong, and when.
+    pub faults: Vec<Fault>,
+}
+
+/// What the actors and faults meet.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// Name of the NIC profile.
+    pub profile: String,
+    /// Where memory tears, in bytes: 8 or 64.
+    pub tear_bytes: u64,
+    /// Requests are delayed by up to so much on the wire.
+    pub jitter_ns: u64,
+    /// How many memory nodes.
+    pub memory_nodes: u16,
+    /// Bytes of each.
+    pub node_bytes: u64,
+    /// How many compute nodes.
+    pub compute_nodes: u32,
+    /// Slots of the index; few make keys share one.
+    pub slots: u64,
+    /// Bytes of a chunk of the pool.
+    pub chunk_bytes: u64,
+    /// Lease of a client, and how often it looks around.
+    pub lease_ns: u64,
+    /// See `lease_ns`.
+    pub tick_ns: u64,
+    /// How long one operation may take; no limit if `None`.
+    pub timeout_ns: Option<u64>,
+    /// Faults end here at the latest; then everybody has to come to an end.
+    pub horizon_ns: u64,
+}
+
+/// One client after the other, doing one piece of work after the other.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Actor {
+    /// On which compute node.
+    pub compute_node: u32,
+    /// What it does.
+    pub work: Vec<Work>,
+}
+
+/// One piece of work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Do nothing for so many nanoseconds.
+    Think(u64),
+    /// An operation of a store.
+    Call {
+        /// The key.
+        key: u64,
+        /// What to do with it.
+        call: Call,
+    },
+    /// Read several keys at once.
+    GetMany(Vec<u64>),
+    /// Take a lock, do something under it, give it back.
+    Critical {
+        /// Which lock.
+        lock: u64,
+        /// Whether others may be inside.
+        is_shared: bool,
+        /// How long to stay.
+        inside_ns: u64,
+        /// After how long to give up waiting; never if `None`.
+        patience_ns: Option<u64>,
+    },
+}
+
+/// Something that goes wrong.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fault {
+    /// When.
+    pub at_ns: u64,
+    /// What.
+    pub what: Disturbance,
+}
+
+/// What can go wrong. Numbers of actors and nodes beyond what there is do nothing, so that a plan
+/// stays valid when a part of it is taken away.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Disturbance {
+    /// A client dies: now, or after so many verbs more, in the middle of one if `lines` says so. A new
+    /// client goes on with its work after a while, if it is to be replaced.
+    Crash {
+        /// Whose client.
+        actor: usize,
+        /// After how many verbs; at once if `None`.
+        verbs: Option<u64>,
+        /// How many lines of the last verb take effect; all if `None`.
+        lines: Option<u32>,
+        /// Whether somebody goes on with the work.
+        is_replaced: bool,
+    },
+    /// A client stands still, as after `SIGSTOP`, then goes on.
+    Pause {
+        /// Whose client.
+        actor: usize,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// A queue pair breaks.
+    BreakQueuePair {
+        /// Whose.
+        actor: usize,
+        /// To which memory node.
+        node: u16,
+    },
+    /// A link between a compute node and a memory node is cut.
+    Partition {
+        /// The compute node.
+        compute_node: u32,
+        /// The memory node.
+        node: u16,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// A link between two compute nodes is cut.
+    PartitionPeers {
+        /// One.
+        a: u32,
+        /// The other.
+        b: u32,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// A link between a compute node and a memory node becomes slow.
+    Delay {
+        /// The compute node.
+        compute_node: u32,
+        /// The memory node.
+        node: u16,
+        /// By how much, each way.
+        delay_ns: u64,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// A link between two compute nodes becomes slow.
+    DelayPeers {
+        /// One.
+        a: u32,
+        /// The other.
+        b: u32,
+        /// By how much, each way.
+        delay_ns: u64,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// A memory node goes down and comes back.
+    Restart {
+        /// Which.
+        node: u16,
+        /// How long it is away.
+        down_ns: u64,
+        /// Whether its memory is blank afterwards.
+        is_blank: bool,
+    },
+    /// A clock is set, and runs at another speed from now on.
+    Clock {
+        /// Whose.
+        compute_node: u32,
+        /// How far it is off.
+        skew_ns: i64,
+        /// Nanoseconds that it gains per second.
+        drift_ppb: i64,
+    },
+}
+
+impl Disturbance {
+    /// The names of all kinds.
+    pub const NAMES: [&'static str; 12] = [
+        "client crash",
+        "client crash at a verb",
+        "client crash within a verb",
+        "client paused",
+        "queue pair broken",
+        "link to a memory node cut",
+        "link between compute nodes cut",
+        "link to a memory node slow",
+        "link between compute nodes slow",
+        "memory node restarted",
+        "memory node restarted blank",
+        "clock wrong",
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        let index = match self {
+            Self::Crash { verbs: None, .. } => 0,
+            Self::Crash { lines: None, .. } => 1,
+            Self::Crash { .. } => 2,
+            Self::Pause { .. } => 3,
+            Self::BreakQueuePair { .. } => 4,
+            Self::Partition { .. } => 5,
+            Self::PartitionPeers { .. } => 6,
+            Self::Delay { .. } => 7,
+            Self::DelayPeers { .. } => 8,
+            Self::Restart { is_blank: false, .. } => 9,
+            Self::Restart { is_blank: true, .. } => 10,
+            Self::Clock { .. } => 11,
+        };
+        Self::NAMES[index]
+    }
+}
+
+impl Plan {
+    /// How much there is in it: what the shrinker makes small.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let work: usize = self.actors.iter().map(|actor| actor.work.len()).sum();
+        self.actors.len() + work + self.faults.len()
+    }
+}

@@ -1,0 +1,472 @@
+//! Executes a plan: sets the simulation up, starts the actors, lets faults happen at their times, and
+//! checks what came of it.
+//!
+//! Two phases. *Safety*: everybody works, faults happen. *Liveness*: at the horizon all faults are
+//! mended; then every actor has to come to an end, within a bound.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use farside_fabric::sim::{ComputeNodeId, CrashPoint, Endpoint, Profile, Sim, SimOptions};
+use farside_fabric::{Messages, NodeId, Spawn};
+
+use crate::alarm::Alarm;
+use crate::coverage::Coverage;
+use crate::panics;
+use crate::plan::{Disturbance, Plan};
+use crate::scenario::{lock, store};
+use crate::shared::{Condition, Shared};
+use crate::target::Target;
+
+/// How often the driver looks after the actors.
+const SLICE_NS: u64 = 10_000;
+/// After how long the next client of an actor starts.
+const REPLACEMENT_NS: u64 = 20_000;
+/// How many leases everybody has to come to an end after the faults.
+const PATIENCE_LEASES: u64 = 300;
+
+/// A check that did not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Which check, in a word: `linearizability`, `memory`, `panic`...
+    pub kind: String,
+    /// What was seen.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure.
+    #[must_use]
+    pub fn new(kind: &str, text: impl Into<String>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            text: text.into(),
+        }
+    }
+
+    /// Makes a failure of an error.
+    pub(crate) fn of<E: core::fmt::Display>(what: &'static str) -> impl Fn(E) -> Self {
+        move |error| Self::new("error", format!("{what}: {error}"))
+    }
+}
+
+impl core::fmt::Display for Failure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}: {}", self.kind, self.text)
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Everything that happened, as one number; 0 if the run ended in a panic.
+    pub trace_hash: u64,
+    /// What it covered.
+    pub coverage: Coverage,
+    /// The first check that did not hold.
+    pub failure: Option<Failure>,
+}
+
+/// Executes a plan.
+///
+/// # Panics
+/// If the plan names a target or profile that there is not, or has no memory node.
+#[must_use]
+pub fn execute(plan: &Plan) -> Outcome {
+    let target = Target::by_name(&plan.target).unwrap_or_else(|| panic!("there is no target {}", plan.target));
+    let profile = Profile::named(&plan.setup.profile).unwrap_or_else(|| panic!("no profile {}", plan.setup.profile));
+    let covered = Rc::new(RefCell::new(Coverage::default()));
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let _quiet = panics::Quiet::new();
+        let _alarm = tracing::subscriber::set_default(Alarm);
+        let mut driver = Driver::new(plan, target, profile);
+        let result = driver.run();
+        *covered.borrow_mut() = driver.shared.coverage.take();
+        (driver.sim.trace_hash(), driver.sim.verbs_executed(), result)
+    }));
+    let mut coverage = covered.take();
+    coverage.count("runs", target.name());
+    let (trace_hash, failure) = match run {
+        Ok((hash, verbs, result)) => {
+            coverage.add("simulated", "verbs", verbs);
+            (hash, result.err())
+        }
+        Err(_) => (0, Some(Failure::new("panic", panics::take_last()))),
+    };
+    Outcome {
+        trace_hash,
+        coverage,
+        failure,
+    }
+}
+
+/// Runs a future as a task of `endpoint`, for no longer than `limit_ns`.
+pub(crate) fn finish_within<T: 'static>(
+    sim: &Sim,
+    endpoint: &Endpoint,
+    limit_ns: u64,
+    what: &str,
+    future: impl Future<Output = T> + 'static,
+) -> Result<T, Failure> {
+    let result = Rc::new(RefCell::new(None));
+    let slot = Rc::clone(&result);
+    endpoint.spawn(async move {
+        let value = future.await;
+        *slot.borrow_mut() = Some(value);
+    });
+    let limit_ns = sim.now_ns() + limit_ns;
+    while sim.now_ns() < limit_ns {
+        sim.run_until(sim.now_ns() + SLICE_NS);
+        if let Some(value) = result.borrow_mut().take() {
+            return Ok(value);
+        }
+    }
+    Err(Failure::new("liveness", format!("{what}: no end after {limit_ns} ns")))
+}
+
+/// What is to be done at a certain time.
+#[derive(Clone, Debug)]
+enum Action {
+    Disturb(Disturbance),
+    Mend(Disturbance),
+    Start(usize),
+}
+
+struct Driver {
+    sim: Sim,
+    target: Target,
+    shared: Rc<Shared>,
+    compute_nodes: Vec<ComputeNodeId>,
+    memory_nodes: Vec<NodeId>,
+    /// By time, and in the order of the plan.
+    agenda: BTreeMap<(u64, usize), Action>,
+    planned: usize,
+    /// Crash points that are armed: the disturbance, by actor.
+    armed: BTreeMap<usize, Disturbance>,
+    paused: BTreeMap<usize, Endpoint>,
+    down: BTreeMap<u16, u64>,
+}
+
+impl Driver {
+    fn new(plan: &Plan, target: Target, profile: Profile) -> Self {
+        let setup = &plan.setup;
+        let sim = Sim::new(SimOptions {
+            seed: plan.seed,
+            profile,
+            tear_bytes: setup.tear_bytes,
+            jitter_ns: setup.jitter_ns,
+            ..SimOptions::default()
+        });
+        let memory_nodes = (0..setup.memory_nodes)
+            .map(|_| sim.add_memory_node(setup.node_bytes))
+            .collect();
+        let compute_nodes = (0..setup.compute_nodes.max(1))
+            .map(|_| sim.add_compute_node())
+            .collect();
+        let observer = sim.endpoint(sim.add_compute_node());
+        let mut driver = Self {
+            shared: Rc::new(Shared::new(plan.clone(), observer)),
+            sim,
+            target,
+            compute_nodes,
+            memory_nodes,
+            agenda: BTreeMap::new(),
+            planned: 0,
+            armed: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            down: BTreeMap::new(),
+        };
+        for fault in &plan.faults {
+            driver.plan(fault.at_ns, Action::Disturb(fault.what.clone()));
+        }
+        driver
+    }
+
+    fn plan(&mut self, at_ns: u64, action: Action) {
+        self.planned += 1;
+        self.agenda.insert((at_ns, self.planned), action);
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        let horizon_ns = self.shared.plan.setup.horizon_ns;
+        while self.sim.now_ns() < horizon_ns && !self.is_over() {
+            self.step(horizon_ns);
+        }
+        self.mend_all();
+        let limit_ns = self.sim.now_ns() + PATIENCE_LEASES * self.shared.plan.setup.lease_ns;
+        while !self.is_over() {
+            if self.sim.now_ns() > limit_ns {
+                return Err(Failure::new("liveness", self.who_is_left()));
+            }
+            self.step(u64::MAX);
+        }
+        match self.target {
+            Target::Store { scheme, .. } => store::audit(&self.sim, &self.shared, scheme),
+            Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind),
+        }
+    }
+
+    /// Runs up to the next thing on the agenda, and does it.
+    fn step(&mut self, limit_ns: u64) {
+        self.attend();
+        let now_ns = self.sim.now_ns();
+        let due_ns = self.agenda.first_key_value().map_or(u64::MAX, |(&(at_ns, _), _)| at_ns);
+        self.sim
+            .run_until(due_ns.max(now_ns).min(now_ns + SLICE_NS).min(limit_ns));
+        while let Some(entry) = self.agenda.first_entry() {
+            if entry.key().0 > self.sim.now_ns() {
+                break;
+            }
+            match entry.remove() {
+                Action::Disturb(what) => self.disturb(what),
+                Action::Mend(what) => self.mend(&what),
+                Action::Start(actor) => self.shared.set_condition(actor, Condition::NeedsClient),
+            }
+        }
+    }
+
+    /// Nobody works any more, and nobody will.
+    fn is_over(&self) -> bool {
+        let starts = self.agenda.values().any(|action| matches!(action, Action::Start(_)));
+        let is_done = |condition| matches!(condition, Condition::Done | Condition::Crashed);
+        !starts && self.shared.actors.borrow().iter().all(|actor| is_done(actor.condition))
+    }
+
+    fn who_is_left(&self) -> String {
+        let actors = self.shared.actors.borrow();
+        let left = actors
+            .iter()
+            .enumerate()
+            .filter(|(_, actor)| actor.condition != Condition::Done);
+        let lines = left.map(|(index, actor)| format!("actor {index}: {actor:?}"));
+        let history = self.shared.history.borrow();
+        let open = history.iter().filter(|operation| operation.end.is_none()).rev().take(8);
+        let open = open.map(|operation| format!("without an answer: {operation:?}"));
+        lines.chain(open).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Notices crashes, and starts clients where they are needed.
+    fn attend(&mut self) {
+        for index in 0..self.compute_nodes_of_actors() {
+            let (condition, endpoint) = {
+                let actors = self.shared.actors.borrow();
+                (actors[index].condition, actors[index].endpoint.clone())
+            };
+            match condition {
+                Condition::Working if endpoint.is_some_and(|endpoint| self.sim.is_crashed(endpoint.id())) => {
+                    self.bury(index);
+                }
+                Condition::NeedsClient => self.start(index),
+                _ => {}
+            }
+        }
+    }
+
+    fn compute_nodes_of_actors(&self) -> usize {
+        self.shared.plan.actors.len()
+    }
+
+    /// A client has crashed at the point that was armed.
+    fn bury(&mut self, actor: usize) {
+        self.shared.set_condition(actor, Condition::Crashed);
+        self.paused.remove(&actor);
+        if let Some(what) = self.armed.remove(&actor) {
+            self.shared.count("faults that happened", what.name());
+            self.replace_if_wanted(actor, &what);
+        }
+    }
+
+    fn replace_if_wanted(&mut self, actor: usize, what: &Disturbance) {
+        if matches!(what, Disturbance::Crash { is_replaced: true, .. }) {
+            self.plan(self.sim.now_ns() + REPLACEMENT_NS, Action::Start(actor));
+        }
+    }
+
+    fn start(&mut self, actor: usize) {
+        let on = self.shared.actor(actor).compute_node as usize % self.compute_nodes.len();
+        let endpoint = self.sim.endpoint(self.compute_nodes[on]);
+        {
+            let state = &mut self.shared.actors.borrow_mut()[actor];
+            state.condition = Condition::Working;
+            state.endpoint = Some(endpoint.clone());
+            state.clients += 1;
+        }
+        self.armed.remove(&actor);
+        self.paused.remove(&actor);
+        match self.target {
+            Target::Store { scheme, .. } => store::start(&endpoint, actor, scheme, &self.shared),
+            Target::Lock(kind) => lock::start(&endpoint, actor, kind, &self.shared),
+        }
+    }
+
+    /// The client that works for an actor now.
+    fn working(&self, actor: usize) -> Option<Endpoint> {
+        let actors = self.shared.actors.borrow();
+        let state = actors.get(actor)?;
+        let endpoint = state
+            .endpoint
+            .clone()
+            .filter(|_| state.condition == Condition::Working)?;
+        (!self.sim.is_crashed(endpoint.id())).then_some(endpoint)
+    }
+
+    fn compute_node(&self, index: u32) -> Option<ComputeNodeId> {
+        self.compute_nodes.get(index as usize).copied()
+    }
+
+    fn memory_node(&self, index: u16) -> Option<NodeId> {
+        self.memory_nodes.get(usize::from(index)).copied()
+    }
+
+    /// Lets a fault happen.
+    fn disturb(&mut self, what: Disturbance) {
+        let now_ns = self.sim.now_ns();
+        let Some(ends_ns) = self.apply(&what) else { return };
+        if !matches!(what, Disturbance::Crash { verbs: Some(_), .. }) {
+            self.shared.count("faults that happened", what.name());
+        }
+        if let Disturbance::Crash { actor, verbs: None, .. } = what {
+            self.shared.set_condition(actor, Condition::Crashed);
+            self.paused.remove(&actor);
+            self.replace_if_wanted(actor, &what);
+        }
+        if ends_ns > 0 {
+            self.plan(now_ns + ends_ns, Action::Mend(what));
+        }
+    }
+
+    /// Does it; returns after how long it ends (0: it does not, or ends by itself), or `None` if there
+    /// was nobody to do it to.
+    fn apply(&mut self, what: &Disturbance) -> Option<u64> {
+        let sim = &self.sim;
+        match *what {
+            Disturbance::Crash { actor, verbs: None, .. } => {
+                sim.crash_client(self.working(actor)?.id());
+                Some(0)
+            }
+            Disturbance::Crash {
+                actor,
+                verbs: Some(verbs),
+                lines,
+                ..
+            } => {
+                let id = self.working(actor)?.id();
+                let verb = sim.verbs_posted(id) + verbs;
+                sim.crash_client_at(id, CrashPoint { verb, lines });
+                self.armed.insert(actor, what.clone());
+                Some(0)
+            }
+            Disturbance::Pause { actor, for_ns } => {
+                let endpoint = self.working(actor)?;
+                if self.paused.contains_key(&actor) {
+                    return None;
+                }
+                sim.pause_client(endpoint.id());
+                self.paused.insert(actor, endpoint);
+                Some(for_ns)
+            }
+            Disturbance::BreakQueuePair { actor, node } => {
+                sim.break_queue_pair(self.working(actor)?.id(), self.memory_node(node)?);
+                Some(0)
+            }
+            Disturbance::Partition {
+                compute_node,
+                node,
+                for_ns,
+            } => {
+                sim.partition(self.compute_node(compute_node)?, self.memory_node(node)?);
+                Some(for_ns)
+            }
+            Disturbance::PartitionPeers { a, b, for_ns } => {
+                sim.partition_peers(self.compute_node(a)?, self.compute_node(b)?);
+                Some(for_ns)
+            }
+            Disturbance::Delay {
+                compute_node,
+                node,
+                delay_ns,
+                for_ns,
+            } => {
+                sim.delay(self.compute_node(compute_node)?, self.memory_node(node)?, delay_ns);
+                Some(for_ns)
+            }
+            Disturbance::DelayPeers { a, b, delay_ns, for_ns } => {
+                sim.delay_peers(self.compute_node(a)?, self.compute_node(b)?, delay_ns);
+                Some(for_ns)
+            }
+            Disturbance::Restart { node, down_ns, .. } => {
+                let id = self.memory_node(node)?;
+                if self.down.contains_key(&node) {
+                    return None;
+                }
+                sim.crash_node(id);
+                self.down.insert(node, sim.now_ns());
+                Some(down_ns)
+            }
+            Disturbance::Clock {
+                compute_node,
+                skew_ns,
+                drift_ppb,
+            } => {
+                sim.set_clock(self.compute_node(compute_node)?, skew_ns, drift_ppb);
+                Some(0)
+            }
+        }
+    }
+
+    /// Ends a fault.
+    fn mend(&mut self, what: &Disturbance) {
+        let sim = &self.sim;
+        match *what {
+            Disturbance::Pause { actor, .. } => {
+                if let Some(endpoint) = self.paused.remove(&actor) {
+                    sim.resume_client(endpoint.id());
+                }
+            }
+            Disturbance::Partition { compute_node, node, .. } => {
+                if let (Some(a), Some(b)) = (self.compute_node(compute_node), self.memory_node(node)) {
+                    sim.heal(a, b);
+                }
+            }
+            Disturbance::PartitionPeers { a, b, .. } => {
+                if let (Some(a), Some(b)) = (self.compute_node(a), self.compute_node(b)) {
+                    sim.heal_peers(a, b);
+                }
+            }
+            Disturbance::Delay { compute_node, node, .. } => {
+                if let (Some(a), Some(b)) = (self.compute_node(compute_node), self.memory_node(node)) {
+                    sim.delay(a, b, 0);
+                }
+            }
+            Disturbance::DelayPeers { a, b, .. } => {
+                if let (Some(a), Some(b)) = (self.compute_node(a), self.compute_node(b)) {
+                    sim.delay_peers(a, b, 0);
+                }
+            }
+            Disturbance::Restart { node, is_blank, .. } => {
+                if let (Some(id), Some(down_ns)) = (self.memory_node(node), self.down.remove(&node)) {
+                    sim.restart_node(id, store::memory_after(is_blank));
+                    if is_blank {
+                        self.shared.losses.borrow_mut().push((down_ns, sim.now_ns()));
+                    }
+                }
+            }
+            Disturbance::Crash { .. } | Disturbance::BreakQueuePair { .. } | Disturbance::Clock { .. } => {}
+        }
+    }
+
+    /// Ends all faults, and forgets those to come.
+    fn mend_all(&mut self) {
+        let agenda = core::mem::take(&mut self.agenda);
+        for (key, action) in agenda {
+            match action {
+                Action::Mend(what) => self.mend(&what),
+                Action::Start(_) => drop(self.agenda.insert(key, action)),
+                Action::Disturb(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A store under test: actors work on few keys; at the end the history must be linearizable, the
+//! structure whole, and every block of memory free or linked, exactly once.
+//!
+//! Values say which key they belong to, and are of a length and a filling that follow from their
+//! number: a value made of two is recognised when it is read.
+
+use std::rc::Rc;
+
+use farside_fabric::sim::{Endpoint, MemoryAfterCrash, Sim};
+use farside_fabric::{Clock, OpContext, Spawn};
+use farside_index::check;
+use farside_kv::{Condition as When, KvError, Session, SetOptions, Store, StoreConfig};
+use farside_pool::{FormatOptions, PoolOptions, account, open};
+use farside_sync::Scheme;
+
+use crate::checkers::linearizability;
+use crate::history::{Answer, Call, Operation};
+use crate::plan::{Plan, Work};
+use crate::run::{Failure, finish_within};
+use crate::shared::{Condition, Shared};
+
+/// How long a client waits before it tries to open the store again.
+const PAUSE_NS: u64 = 30_000;
+/// The reader of the last values, in histories.
+const AUDITOR: u32 = u32::MAX;
+
+/// The settings of every store of a run.
+fn config(plan: &Plan, scheme: Scheme) -> StoreConfig {
+    let setup = &plan.setup;
+    StoreConfig {
+        scheme,
+        slots: Some(setup.slots),
+        format: FormatOptions {
+            clients_max: 48,
+            chunk_bytes: Some(setup.chunk_bytes),
+            patience_ns: 5 * setup.lease_ns,
+        },
+        pool: PoolOptions {
+            tick_ns: setup.tick_ns,
+            lease_ns: setup.lease_ns,
+        },
+        timeout_ns: setup.timeout_ns,
+    }
+}
+
+/// The bytes of a key: mostly short, some long, one empty.
+fn key_bytes(key: u64) -> Vec<u8> {
+    match key % 11 {
+        0 if key == 0 => Vec::new(),
+        10 => vec![key as u8; 300],
+        _ => (key as u16).to_le_bytes().to_vec(),
+    }
+}
+
+/// How many bytes of filling a value has: mostly few, sometimes more than a line, a hint or a chunk.
+fn filling_bytes(value: u64) -> usize {
+    let spread = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let size = (spread >> 32) as usize;
+    match spread >> 59 {
+        0 => 12_000 + size % 20_000,
+        1..4 => 400 + size % 2_000,
+        _ => size % 120,
+    }
+}
+
+fn encode(key: u64, value: u64) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes().to_vec();
+    bytes.extend(key.to_le_bytes());
+    bytes.resize(16 + filling_bytes(value), value as u8);
+    bytes
+}
+
+/// # Panics
+/// If these are not the bytes of one value of this key.
+fn decode(key: u64, bytes: &[u8]) -> u64 {
+    let value = bytes.first_chunk().map(|&first| u64::from_le_bytes(first));
+    match value {
+        Some(value) if encode(key, value) == bytes => value,
+        _ => panic!("key {key} holds {} bytes that nobody wrote: a torn value", bytes.len()),
+    }
+}
+
+/// One client of an actor: works until there is nothing left, or until it needs another client.
+pub(crate) async fn act(endpoint: Endpoint, actor: usize, scheme: Scheme, shared: Rc<Shared>) {
+    let client = shared.client(actor);
+    let store = match Store::open(endpoint.clone(), config(&shared.plan, scheme)).await {
+        Ok(store) => store,
+        Err(error) => {
+            shared.count("errors", format!("open: {}", name(&error)));
+            endpoint.sleep(PAUSE_NS).await;
+            return shared.set_condition(actor, Condition::NeedsClient);
+        }
+    };
+    let mut session = store.session();
+    while let Some(work) = shared.next_work(actor) {
+        if let Err(error) = perform(&mut session, client, work, &shared).await {
+            shared.count("errors", name(&error));
+            if error.is_cut_off() {
+                store.abandon();
+                return shared.set_condition(actor, Condition::NeedsClient);
+            }
+        }
+        shared.assert_settled(session.context());
+    }
+    drop(session);
+    if let Err(error) = store.close().await {
+        shared.count("errors", format!("close: {}", name(&error)));
+    }
+    shared.set_condition(actor, Condition::Done);
+}
+
+/// An error without its numbers, for the statistics.
+fn name(error: &KvError) -> String {
+    let text = error.to_string();
+    text.split(|letter: char| letter.is_ascii_digit())
+        .collect::<Vec<_>>()
+        .join("#")
+}
+
+async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, shared: &Shared) -> Result<(), KvError> {
+    match work {
+        Work::Think(duration_ns) => {
+            session.context().endpoint().clone().sleep(duration_ns).await;
+            Ok(())
+        }
+        Work::Call { key, call } => {
+            let place = shared.ask(client, key, call);
+            let answer = match execute(session, key, call).await {
+                Err(error) if error.is_out_of_memory() => {
+                    shared.refuse(place);
+                    return Err(error);
+                }
+                answer => answer?,
+            };
+            shared.answer(place, answer);
+            Ok(())
+        }
+        Work::GetMany(keys) => {
+            let bytes: Vec<Vec<u8>> = keys.iter().map(|&key| key_bytes(key)).collect();
+            let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+            let places: Vec<usize> = keys.iter().map(|&key| shared.ask(client, key, Call::Get)).collect();
+            let mut values = session.get_many(&bytes);
+            for (key, place) in keys.into_iter().zip(places) {
+                let value = values.next().await?.map(|bytes| decode(key, bytes));
+                shared.answer(place, Answer::Value(value));
+            }
+            shared.count("operations answered", "get_many");
+            Ok(())
+        }
+        Work::Critical { .. } => unreachable!("the plan of a store has no locks"),
+    }
+}
+
+pub(crate) async fn execute(session: &mut Session<Endpoint>, key: u64, call: Call) -> Result<Answer, KvError> {
+    let bytes = key_bytes(key);
+    let when = |condition| SetOptions {
+        condition,
+        ..SetOptions::default()
+    };
+    Ok(match call {
+        Call::Get => Answer::Value(session.get(&bytes).await?.map(|bytes| decode(key, bytes))),
+        Call::Put(value) => {
+            session.put(&bytes, &encode(key, value)).await?;
+            Answer::Done
+        }
+        Call::Insert(value) => {
+            let value = encode(key, value);
+            let set = session.set(&bytes, &value, when(When::IfAbsent)).await?;
+            Answer::Happened(set.is_stored)
+        }
+        Call::Update(value) => {
+            let value = encode(key, value);
+            let set = session.set(&bytes, &value, when(When::IfPresent)).await?;
+            Answer::Happened(set.is_stored)
+        }
+        Call::Delete => Answer::Happened(session.delete(&bytes).await?),
+        Call::Add(more) => {
+            let mut sum = 0;
+            let added = session.update(&bytes, |stored| {
+                sum = stored.map_or(0, |bytes| decode(key, bytes)) + more;
+                Ok::<_, core::convert::Infallible>(encode(key, sum))
+            });
+            let Ok(()) = added.await?;
+            Answer::Sum(sum)
+        }
+    })
+}
+
+/// What must hold when everybody has come to an end.
+pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, scheme: Scheme) -> Result<(), Failure> {
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    let setup = shared.plan.setup.clone();
+    let mut keys: Vec<u64> = shared.history.borrow().iter().map(|operation| operation.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let reader = Rc::clone(shared);
+    let read = async move {
+        let patient = StoreConfig {
+            timeout_ns: None,
+            ..config(&reader.plan, scheme)
+        };
+        let store = Store::open(endpoint.clone(), patient)
+            .await
+            .map_err(Failure::of("the last client cannot open the store"))?;
+        // Long enough for the lease of whoever crashed last, and for the takeover.
+        endpoint.sleep(20 * setup.lease_ns).await;
+        store
+            .settle()
+            .await
+            .map_err(Failure::of("what the dead held is not taken over"))?;
+        let mut session = store.session();
+        for key in keys {
+            let place = reader.ask(AUDITOR, key, Call::Get);
+            let found = session
+                .get(&key_bytes(key))
+                .await
+                .map_err(Failure::of("the last client cannot read"))?;
+            reader.answer(place, Answer::Value(found.map(|bytes| decode(key, bytes))));
+        }
+        drop(session);
+        store.close().await.map_err(Failure::of("the last client cannot leave"))
+    };
+    let auditor = sim.endpoint(sim.add_compute_node());
+    finish_within(sim, &auditor, 400 * setup.lease_ns, "takeover and last reads", read)??;
+
+    for history in lives(&shared.history.borrow(), &shared.losses.borrow()) {
+        let statistics = linearizability::check(&history, &std::collections::BTreeMap::new());
+        let statistics = statistics.map_err(|violation| Failure::new("linearizability", violation.to_string()))?;
+        shared.coverage.borrow_mut().add(
+            "checked",
+            "keys whose history was too hard to decide",
+            statistics.undecided.len() as u64,
+        );
+        shared
+            .coverage
+            .borrow_mut()
+            .add("checked", "operations for linearizability", history.len() as u64);
+    }
+
+    let examiner = sim.endpoint(sim.add_compute_node());
+    let examine = async move {
+        let mut cx = OpContext::new(examiner);
+        let geometry = open(&mut cx).await.map_err(Failure::of("the pool cannot be opened"))?;
+        let census = check::take(&mut cx, &geometry)
+            .await
+            .map_err(Failure::of("the structure cannot be walked"))?;
+        if !census.faults.is_empty() {
+            return Err(Failure::new("structure", census.faults.join("\n")));
+        }
+        let account = account(&mut cx, &geometry, &census.blocks)
+            .await
+            .map_err(Failure::of("memory cannot be accounted for"))?;
+        let is_clean = account.faults.is_empty()
+            && (account.clients_live, account.clients_dead) == (0, 0)
+            && (account.blocks_held, account.blocks_unrecovered) == (0, 0);
+        if is_clean {
+            Ok(account)
+        } else {
+            Err(Failure::new("memory", format!("{account:#?}")))
+        }
+    };
+    let account = sim.block_on(examine)?;
+    shared.coverage.borrow_mut().add(
+        "checked",
+        "blocks for being linked or free, once",
+        account.blocks_reachable + account.blocks_free,
+    );
+    Ok(())
+}
+
+/// The history of each life of the memory: what was stored before the only node lost its memory is
+/// gone, and nobody may see it again.
+fn lives(history: &[Operation], losses: &[(u64, u64)]) -> Vec<Vec<Operation>> {
+    let mut lives = vec![Vec::new(); losses.len() + 1];
+    for operation in history {
+        // A verb posted before the loss has no effect after it; so the operation belongs to the life
+        // in which it began.
+        let life = losses
+            .iter()
+            .filter(|(_, back_ns)| operation.start_ns >= *back_ns)
+            .count();
+        lives[life].push(*operation);
+    }
+    lives
+}
+
+/// How a memory node comes back.
+pub(crate) fn memory_after(is_blank: bool) -> MemoryAfterCrash {
+    if is_blank {
+        MemoryAfterCrash::Lost
+    } else {
+        MemoryAfterCrash::Kept
+    }
+}
+
+/// Starts the next client of an actor.
+pub(crate) fn start(endpoint: &Endpoint, actor: usize, scheme: Scheme, shared: &Rc<Shared>) {
+    endpoint.spawn(act(endpoint.clone(), actor, scheme, Rc::clone(shared)));
+}

@@ -1,0 +1,219 @@
+//! Small scopes, exhaustively: two or three clients with a few verbs each, in every order that queue
+//! pairs allow, with a crash at every place if wanted.
+//!
+//! What random schedules reach only by luck is reached here for certain, as far as it needs few
+//! clients and few steps. The simulator's chooser decides which request is executed next
+//! (`farside_fabric::sim::explore`); a client whose request is refused again and again is held back after
+//! a few turns, since a run in which only the waiting one is served does not end.
+//!
+//! Time stands still meanwhile, so histories count steps instead of nanoseconds.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
+use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
+use farside_kv::{Session, Store, StoreConfig};
+use farside_lock::{LockKind, Locker, Mode};
+use farside_pool::{FormatOptions, PoolOptions};
+use farside_sync::Scheme;
+
+use crate::checkers::linearizability;
+use crate::history::{Answer, Call, Operation};
+use crate::scenario::store;
+
+/// The one key that everybody works on.
+const KEY: u64 = 1;
+/// What it holds at the beginning.
+const INITIAL: u64 = 1000;
+/// How often the same client may be served in a row while others wait.
+const TURNS_IN_A_ROW: u32 = 6;
+/// The crash point of the first client is one of so many.
+const CRASH_POINTS: usize = 8;
+/// Far beyond any run: no housekeeping in between.
+const NEVER_NS: u64 = 1 << 50;
+
+/// Every order of the clients' operations on one key; returns how many there were.
+///
+/// # Panics
+/// If a history is not linearizable; the choices that led to it are printed.
+#[must_use]
+pub fn store(scheme: Scheme, calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
+    explore(limit, |choices| one_store(&choices, scheme, calls, with_crash))
+}
+
+/// A chooser that serves everybody in the end.
+fn fair(choices: &Choices) -> Chooser {
+    let mut choose = choices.chooser();
+    let mut last: Option<EndpointId> = None;
+    let mut turns = 0;
+    Box::new(move |candidates| {
+        let is_patient = |candidate: &Candidate| turns >= TURNS_IN_A_ROW && Some(candidate.client) == last;
+        let mut allowed: Vec<usize> = (0..candidates.len())
+            .filter(|&at| !is_patient(&candidates[at]))
+            .collect();
+        if allowed.is_empty() {
+            allowed = (0..candidates.len()).collect();
+        }
+        let some: Vec<Candidate> = allowed.iter().map(|&at| candidates[at]).collect();
+        let picked = allowed[choose(&some)];
+        let client = Some(candidates[picked].client);
+        turns = if client == last { turns + 1 } else { 1 };
+        last = client;
+        picked
+    })
+}
+
+/// The history of a run, with steps for times.
+#[derive(Default)]
+struct Log {
+    steps: Cell<u64>,
+    operations: RefCell<Vec<Operation>>,
+    ended: Cell<usize>,
+}
+
+impl Log {
+    fn step(&self) -> u64 {
+        self.steps.set(self.steps.get() + 1);
+        self.steps.get()
+    }
+
+    async fn perform(&self, session: &mut Session<Endpoint>, client: u32, call: Call) {
+        let place = {
+            let start_ns = self.step();
+            let mut operations = self.operations.borrow_mut();
+            operations.push(Operation {
+                client,
+                key: KEY,
+                call,
+                start_ns,
+                end: None,
+            });
+            operations.len() - 1
+        };
+        let answer: Answer = store::execute(session, KEY, call).await.expect("nothing is broken");
+        session.context().assert_settled();
+        let end = Some((self.step(), answer));
+        self.operations.borrow_mut()[place].end = end;
+    }
+}
+
+fn one_store(choices: &Choices, scheme: Scheme, calls: &[Vec<Call>], with_crash: bool) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(1 << 20);
+    let config = StoreConfig {
+        scheme,
+        slots: Some(64),
+        format: FormatOptions {
+            clients_max: 8,
+            chunk_bytes: Some(4096),
+            ..FormatOptions::default()
+        },
+        pool: PoolOptions {
+            tick_ns: NEVER_NS,
+            lease_ns: NEVER_NS,
+        },
+        timeout_ns: None,
+    };
+    let open = async |endpoint: &Endpoint| {
+        let store = Store::open(endpoint.clone(), config).await.expect("a store");
+        let mut session = store.session();
+        // So that blocks are at hand.
+        for value in [1, 2] {
+            session
+                .put(&endpoint.id().0.to_le_bytes(), &[value])
+                .await
+                .expect("room");
+        }
+        session
+    };
+    let log = Rc::new(Log::default());
+    let reader = sim.endpoint(sim.add_compute_node());
+    let mut last = sim.block_on(open(&reader));
+    sim.block_on(log.perform(&mut last, u32::MAX, Call::Put(INITIAL)));
+    let mut sessions: Vec<(Endpoint, Session<Endpoint>)> = Vec::new();
+    for _ in calls {
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let session = sim.block_on(open(&endpoint));
+        sessions.push((endpoint, session));
+    }
+    let crashing = if with_crash {
+        choices.pick(CRASH_POINTS + 1) as u64
+    } else {
+        0
+    };
+    let victim = sessions[0].0.id();
+    if crashing > 0 {
+        let verb = sim.verbs_posted(victim) + crashing;
+        sim.crash_client_at(victim, CrashPoint { verb, lines: None });
+    }
+    sim.set_chooser(Some(fair(choices)));
+    for ((client, (endpoint, mut session)), calls) in (0..).zip(sessions).zip(calls) {
+        let (log, calls) = (Rc::clone(&log), calls.clone());
+        endpoint.spawn(async move {
+            for call in calls {
+                log.perform(&mut session, client, call).await;
+            }
+            log.ended.set(log.ended.get() + 1);
+        });
+    }
+    sim.run_until(sim.now_ns());
+    sim.set_chooser(None);
+    let survivors = calls.len() - usize::from(sim.is_crashed(victim));
+    assert!(
+        log.ended.get() >= survivors,
+        "{} of {survivors} came to an end",
+        log.ended.get()
+    );
+    sim.block_on(log.perform(&mut last, u32::MAX, Call::Get));
+    let history = log.operations.borrow();
+    if let Err(violation) = linearizability::check(&history, &BTreeMap::new()) {
+        panic!("{violation}");
+    }
+}
+
+/// Every order of clients that count under one lock, `sections` times each.
+///
+/// # Panics
+/// If two of them are inside at once, or a count is lost.
+#[must_use]
+pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored {
+    let (entry, count) = (
+        RemoteAddr::new(NodeId::new(0), 64),
+        RemoteAddr::new(NodeId::new(0), 512),
+    );
+    explore(limit, |choices| {
+        let sim = Sim::new(SimOptions::default());
+        let node = sim.add_memory_node(4096);
+        sim.set_chooser(Some(fair(&choices)));
+        let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        for client in 0..clients {
+            let endpoint = sim.endpoint(sim.add_compute_node());
+            let (inside, ended) = (Rc::clone(&inside), Rc::clone(&ended));
+            endpoint.clone().spawn(async move {
+                let locker = Locker::new(kind, &endpoint, client);
+                let mut cx = OpContext::new(endpoint);
+                for _ in 0..sections {
+                    let grant = locker
+                        .acquire(&mut cx, entry, Mode::Exclusive)
+                        .await
+                        .expect("no deadline");
+                    assert!(!inside.replace(true), "two clients are inside");
+                    let seen = cx.read_word(count).await.expect("the node is there");
+                    cx.write_word(count, seen + 1).await.expect("the node is there");
+                    inside.set(false);
+                    locker.release(&mut cx, grant).await.expect("the node is there");
+                }
+                ended.set(ended.get() + 1);
+            });
+        }
+        sim.run_until_idle();
+        assert_eq!(ended.get(), clients, "everybody came to an end");
+        let counted = sim
+            .region(node)
+            .word(count.offset())
+            .load(core::sync::atomic::Ordering::SeqCst);
+        assert_eq!(counted, u64::from(clients) * sections, "no count is lost");
+    })
+}

@@ -1,0 +1,57 @@
+//! What is tested: every store and every lock that a registry lists.
+//!
+//! An index, a scheme or a lock that joins its registry is tested from that moment on; nothing has to
+//! be added here.
+
+use farside_index::INDEXES;
+use farside_lock::LockKind;
+use farside_sync::Scheme;
+
+/// Something that runs can be made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A store.
+    Store {
+        /// Its index, by the name in the registry.
+        index: &'static str,
+        /// How it publishes.
+        scheme: Scheme,
+    },
+    /// A lock.
+    Lock(LockKind),
+}
+
+impl Target {
+    /// All there are: each index with each scheme, and each lock.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let stores = INDEXES
+            .iter()
+            .flat_map(|&(index, _)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
+        stores.chain(LockKind::ALL.map(|(kind, ..)| Self::Lock(kind))).collect()
+    }
+
+    /// Its name: `store:INDEX/SCHEME` or `lock:KIND`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Store { index, scheme } => format!("store:{index}/{}", scheme.name()),
+            Self::Lock(kind) => format!("lock:{}", kind.name()),
+        }
+    }
+
+    /// The target of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|target| target.name() == name)
+    }
+
+    /// Those whose name contains `part`.
+    #[must_use]
+    pub fn matching(part: &str) -> Vec<Self> {
+        Self::all()
+            .into_iter()
+            .filter(|target| target.name().contains(part))
+            .collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! Small scopes in every order: see `farside_sim::small_scope`.
+
+#![forbid(unsafe_code)]
+
+use farside_lock::LockKind;
+use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
+use farside_sim::small_scope;
+use farside_sync::Scheme;
+
+/// Every call that changes something, and one that does not.
+const CALLS: [Call; 6] = [Get, Put(1), Insert(2), Update(3), Delete, Add(4)];
+
+/// More than any of these needs; a run beyond it is no longer exhaustive.
+const LIMIT: u64 = 200_000;
+
+#[test]
+fn two_clients_on_one_key_in_every_order() {
+    for (scheme, name, _) in Scheme::ALL {
+        let mut runs = 0;
+        for first in CALLS {
+            for second in CALLS {
+                let explored = small_scope::store(scheme, &[vec![first], vec![second]], false, LIMIT);
+                assert!(explored.is_complete, "{name}: {first:?} against {second:?}");
+                runs += explored.runs;
+            }
+        }
+        println!("{name}: {runs} orders of two operations on one key");
+    }
+}
+
+#[test]
+fn a_client_that_crashes_anywhere_beside_another() {
+    for (scheme, name, _) in Scheme::ALL {
+        let mut runs = 0;
+        for first in [Put(1), Delete, Add(4)] {
+            for second in [Put(1), Get, Delete] {
+                let explored = small_scope::store(scheme, &[vec![first], vec![second, Get]], true, LIMIT);
+                assert!(explored.is_complete, "{name}: {first:?} against {second:?}");
+                runs += explored.runs;
+            }
+        }
+        println!("{name}: {runs} orders with a crash");
+    }
+}
+
+#[test]
+fn three_clients_on_one_key_as_far_as_there_is_time() {
+    for (scheme, name, _) in Scheme::ALL {
+        for calls in [
+            [Put(1), Put(2), Get],
+            [Delete, Insert(1), Get],
+            [Add(1), Add(2), Delete],
+        ] {
+            let calls = calls.map(|call| vec![call]);
+            let explored = small_scope::store(scheme, &calls, false, 4_000);
+            println!("{name}: {calls:?}: {explored:?}");
+            assert!(explored.is_complete || explored.runs > 500);
+        }
+    }
+}
+
+#[test]
+fn locks_in_every_order_as_far_as_there_is_time() {
+    for (kind, name, _) in LockKind::ALL {
+        let two = small_scope::lock(kind, 2, 2, 5_000);
+        let three = small_scope::lock(kind, 3, 1, 5_000);
+        println!("{name}: two clients {two:?}, three {three:?}");
+        for explored in [two, three] {
+            // A lock that sleeps while it waits has few orders: time stands still as long as anybody works.
+            assert!(explored.is_complete || explored.runs > 1_000);
+            assert!(explored.runs > 20);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The harness tested by bugs planted on purpose: each must be noticed within so many seeds.
+//!
+//! Runs with `cargo xtask mutants`, which builds with the feature that plants them. A new part of
+//! Farside brings its own bugs along: `is_planted("crate: what is wrong")` beside the right line, and a
+//! line in [`MUTANTS`].
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use farside_fabric::mutant::{plant, reached};
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{MaskedAdd, MaskedCas, NodeId, OpContext, Random, RemoteAddr};
+use farside_sim::{Failure, Target, draw, execute};
+
+/// Who has to notice.
+enum Notices {
+    /// A swarm over the targets with this in their name.
+    Swarm(&'static str),
+    /// A check of its own, from a seed.
+    Check(fn(u64) -> Result<(), String>),
+}
+
+use Notices::{Check, Swarm};
+
+/// Every planted bug: its name in the code, and who has to notice it.
+const MUTANTS: &[(&str, Notices)] = &[
+    ("verb: a mask of a compare-and-swap ignored", Check(masked_verbs)),
+    ("verb: a mask of a swap ignored", Check(masked_verbs)),
+    ("verb: a carry across a boundary", Check(masked_verbs)),
+    ("cas: a swap that outlives its acquire", Swarm("lock:cas")),
+    ("cas: a grant to an impatient client", Swarm("lock:cas")),
+    ("cas: a release that arrives late", Swarm("lock:cas")),
+    ("pool: a block reused two epochs too early", Swarm("store")),
+    ("pool: a retired block reused at once", Swarm("store")),
+    ("pool: a block retired twice", Swarm("store")),
+    ("pool: pins not published", Swarm("store")),
+    ("pool: the epoch advanced without asking everybody", Swarm("store")),
+    ("pool: a client declared dead that was not cut off", Swarm("store")),
+    ("pool: a death announced by nobody", Swarm("store")),
+    ("pool: a search among running operations", Swarm("store")),
+    ("pool: a search that forgets the limbo of others", Swarm("store")),
+    ("pool: the block next to a linked one acquitted", Swarm("store")),
+    ("pool: blocks of the dead not found", Swarm("store")),
+    ("pool: chunks of the dead left behind", Swarm("store")),
+    ("pool: clients forgotten before their death is counted", Swarm("store")),
+    ("pool: a client that cannot leave stays for ever", Swarm("store")),
+    ("pool: doubts forgotten", Swarm("store")),
+    ("pool: blocks on their way home taken for there", Swarm("store")),
+    ("pool: a chunk claimed without a look", Swarm("store")),
+    ("pool: node 0 formatted first", Swarm("store")),
+    ("optimistic: published without a comparison", Swarm("optimistic")),
+    ("pointer: a hint that is one word short", Swarm("store")),
+    ("index: a key not compared", Swarm("pointer-array")),
+    ("index: a search without a pin", Swarm("pointer-array")),
+    ("index: a search of many without a pin", Swarm("pointer-array")),
+    ("index: a lost update acknowledged", Swarm("pointer-array")),
+    ("index: a delete that leaves the key", Swarm("pointer-array")),
+    ("index: a replaced item not retired", Swarm("pointer-array")),
+    ("index: a replaced bucket not retired", Swarm("pointer-array")),
+    ("index: an insert that drops a neighbour", Swarm("pointer-array")),
+    ("index: an item written after it is published", Swarm("pointer-array")),
+    ("kv: an insert over what is there", Swarm("store")),
+    ("kv: an answer of the first of two attempts", Swarm("store")),
+];
+
+/// After how many seeds a bug counts as not noticed.
+const SEEDS_MAX: u64 = 6_000;
+
+/// Masked atomics over the simulated fabric against arithmetic bit by bit.
+fn masked_verbs(seed: u64) -> Result<(), String> {
+    let sim = Sim::new(SimOptions {
+        seed,
+        ..SimOptions::default()
+    });
+    let at = RemoteAddr::new(sim.add_memory_node(4096), 64);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    let mut cx = OpContext::new(endpoint.clone());
+    let [word, compare, compare_mask, swap, swap_mask] = core::array::from_fn(|_| endpoint.random());
+    // Half of the time what is compared is equal.
+    let compare = if seed.is_multiple_of(2) {
+        word ^ (compare & !compare_mask)
+    } else {
+        compare
+    };
+    let operands = MaskedCas {
+        compare,
+        compare_mask,
+        swap,
+        swap_mask,
+    };
+    let bits = |choose: &dyn Fn(u32) -> bool| (0..64).fold(0, |all, bit| all | u64::from(choose(bit)) << bit);
+    let bit = |word: u64, at: u32| word >> at & 1 == 1;
+    let is_equal = (0..64).all(|at| !bit(compare_mask, at) || bit(word, at) == bit(compare, at));
+    let swapped = bits(&|at| bit(if is_equal && bit(swap_mask, at) { swap } else { word }, at));
+    let (add, boundary) = (endpoint.random(), endpoint.random() & endpoint.random());
+    let mut carry = false;
+    let added = bits(&|_| false)
+        | (0..64).fold(0, |all, at| {
+            let sum = u8::from(bit(swapped, at)) + u8::from(bit(add, at)) + u8::from(carry);
+            carry = sum > 1 && !bit(boundary, at);
+            all | u64::from(sum & 1) << at
+        });
+    let seen = sim.block_on(async {
+        cx.write_word(at, word).await?;
+        cx.masked_compare_swap(at, operands).await?;
+        cx.masked_fetch_add(at, MaskedAdd { add, boundary }).await
+    });
+    let last = sim.region(NodeId::new(0)).word(64).load(Ordering::SeqCst);
+    if (seen, last) == (Ok(swapped), added) {
+        Ok(())
+    } else {
+        Err(format!(
+            "{word:#x}: saw {seen:x?} and {last:#x} instead of {swapped:#x} and {added:#x}"
+        ))
+    }
+}
+
+/// With which seed, and how, a planted bug is noticed.
+fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
+    for seed in 1..=SEEDS_MAX {
+        plant(Some(name));
+        let failure = match notices {
+            Swarm(part) => execute(&draw::plan(seed, &Target::matching(part))).failure,
+            Check(check) => check(seed).err().map(|text| Failure::new("check", text)),
+        };
+        let was_reached = reached() > 0;
+        plant(None);
+        if let Some(failure) = failure {
+            assert!(was_reached, "{name}: seed {seed} fails without it: {failure}");
+            return Some((seed, failure));
+        }
+    }
+    None
+}
+
+#[test]
+fn every_planted_bug_is_noticed() {
+    let only = std::env::var("FARSIDE_MUTANT").unwrap_or_default();
+    let mutants: Vec<_> = MUTANTS.iter().filter(|(name, _)| name.contains(&only)).collect();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(BTreeMap::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // Relaxed: each is taken once, and nothing else hangs on it.
+                while let Some((name, notices)) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let noticed = hunt(name, notices);
+                    found.lock().expect("no thread panics with it").insert(*name, noticed);
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("no thread panics with it");
+    for (name, noticed) in &found {
+        match noticed {
+            Some((seed, failure)) => println!("{name:<64} seed {seed:>6}  {}", failure.kind),
+            None => println!("{name:<64} NOT NOTICED"),
+        }
+    }
+    let missed: Vec<_> = found.iter().filter(|(_, noticed)| noticed.is_none()).collect();
+    assert!(
+        missed.is_empty(),
+        "{} of {} planted bugs are not noticed",
+        missed.len(),
+        found.len()
+    );
+}
+
+/// The list above is the list of what is planted.
+#[test]
+fn every_planted_bug_is_listed() {
+    let mut planted = Vec::new();
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    visit(&crates, &mut planted);
+    planted.sort_unstable();
+    planted.dedup();
+    let mut listed: Vec<String> = MUTANTS.iter().map(|&(name, _)| name.to_owned()).collect();
+    listed.sort_unstable();
+    assert_eq!(planted, listed);
+}
+
+/// Collects the names in `is_planted("...")` of all sources below a folder.
+fn visit(folder: &Path, planted: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("the sources are there") {
+        let path = entry.expect("an entry").path();
+        let is_test = path.ends_with("farside-sim/tests") || path.ends_with("target");
+        if path.is_dir() && !is_test {
+            visit(&path, planted);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            let calls = text.split("is_planted(\"").skip(1);
+            planted.extend(calls.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        }
+    }
+}
