@@ -4,6 +4,7 @@
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
 #   need_test_tools     redis-cli and redis-benchmark, with which the tests talk to the gateway
 #   need_lint_tools     rustfmt and clippy
+#   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #
 # shellcheck shell=bash
 
@@ -31,6 +32,13 @@ need_lint_tools() {
     command -v rustup >/dev/null || fail "rustfmt and clippy are missing; install them the way you installed Rust"
     say "installing rustfmt and clippy"
     rustup --quiet component add rustfmt clippy || fail "rustup could not install rustfmt and clippy"
+  fi
+}
+
+need_fuzz_tools() {
+  # A compiler without its library is of no use; the library's name is what it says when it has none.
+  if ! command -v c++ >/dev/null || [ "$(c++ -print-file-name=libstdc++.so)" = libstdc++.so ]; then
+    install_packages g++
   fi
 }
 

@@ -4,7 +4,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::{deny, sim, step, test, tidy};
+use crate::{deny, fuzz, loom, sim, step, test, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -12,8 +12,11 @@ pub(crate) struct Options {
     #[arg(long)]
     no_test: bool,
     /// Simulator seeds to run
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 1000)]
     seeds: u64,
+    /// How long each fuzz target runs; 0 leaves them out
+    #[arg(long, default_value_t = 4)]
+    fuzz_seconds: u32,
 }
 
 type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
@@ -34,6 +37,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if options.seeds > 0 {
         steps.push(("simulator", Box::new(|| sim::run_seeds(options.seeds))));
+        steps.push(("planted bugs", Box::new(sim::mutants)));
+    }
+
+    steps.push(("loom", Box::new(|| loom::run(&loom::Options::ALL))));
+    if options.fuzz_seconds > 0 {
+        steps.push((
+            "fuzz",
+            Box::new(|| fuzz::run(&fuzz::Options::all(options.fuzz_seconds))),
+        ));
     }
 
     let count = steps.len();

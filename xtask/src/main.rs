@@ -7,7 +7,11 @@
 
 mod ci;
 mod deny;
+mod fuzz;
+mod loom;
+mod sanitize;
 mod sim;
+mod soak;
 mod step;
 mod test;
 mod tidy;
@@ -38,6 +42,16 @@ enum Command {
     Tidy,
     /// Run the simulated scenarios (`tests/simulation.rs` of every crate that has one) over a range of seeds
     Sim(sim::Options),
+    /// Plant one bug after the other and demand that the simulator's checks notice each
+    Mutants,
+    /// Kill, stop and cut off real processes at random, then check everything they did (`crates/farside/tests/soak`)
+    Soak(soak::Options),
+    /// Build the fuzz targets and run each for a few seconds
+    Fuzz(fuzz::Options),
+    /// Model-check the protocols between threads (`tests/loom.rs`)
+    Loom(loom::Options),
+    /// Run the tests that share memory between threads under the thread sanitizer (needs nightly with rust-src)
+    Sanitize(sanitize::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
 }
@@ -48,6 +62,11 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Tidy => tidy::run(),
         Command::Sim(options) => sim::run(&options),
+        Command::Mutants => sim::mutants(),
+        Command::Soak(options) => soak::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::Loom(options) => loom::run(&options),
+        Command::Sanitize(options) => sanitize::run(&options),
         Command::Deny => deny::run(),
     };
     match outcome {

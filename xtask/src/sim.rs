@@ -1,13 +1,17 @@
-//! `cargo xtask sim`: the simulated scenarios over a range of seeds.
+//! `cargo xtask sim`: the simulated scenarios over a range of seeds; `cargo xtask mutants`: the harness tested by planted
+//! bugs.
 //!
 //! A crate keeps its simulated scenarios in `tests/simulation.rs`; every such test is found through cargo, there is no
-//! list. The contract with the test is two environment variables:
+//! list. The contract with the test are environment variables:
 //!
 //! - `FARSIDE_SEED`: the first seed (default 1);
-//! - `FARSIDE_SEEDS`: how many seeds to run, counting up (a small number by default, so that plain `cargo test` is quick).
+//! - `FARSIDE_SEEDS`: how many seeds to run, counting up (a small number by default, so that plain `cargo test` is quick);
+//! - for the harness (`farside-sim`) also `FARSIDE_TARGET`, `FARSIDE_PLAN` and `FARSIDE_SHRINK`; see its test.
 //!
-//! The test runs every scenario with every seed in one process and panics with the seed that failed. The release profile
-//! is used: many seeds matter more than one quick build.
+//! The test runs its scenarios with every seed and panics with the seed that failed. The release profile is used: many
+//! seeds matter more than one quick build.
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use cargo_metadata::{MetadataCommand, TargetKind};
@@ -25,33 +29,67 @@ pub(crate) struct Options {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Begin with a seed that nobody has chosen; it is printed
+    #[arg(long, conflicts_with = "seed")]
+    fresh: bool,
     /// Only this crate
     #[arg(long, short)]
     package: Option<String>,
+    /// Only stores and locks with this in their name, such as `lock:` or `pointer-array`
+    #[arg(long)]
+    target: Option<String>,
+    /// Replay this plan (a file that a failing run has kept) instead of seeds
+    #[arg(long, conflicts_with_all = ["seed", "fresh"])]
+    plan: Option<PathBuf>,
+    /// Make a failing plan small with at most so many runs; 0 leaves it as it is
+    #[arg(long)]
+    shrink: Option<u64>,
     /// Only scenarios whose name contains this
     scenario: Option<String>,
 }
+
+/// The crate of the harness, which alone knows targets and plans.
+const HARNESS: &str = "farside-sim";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.seeds == 0 {
         bail!("--seeds must be at least 1");
     }
     let mut packages = packages_with_scenarios()?;
-    if let Some(package) = &options.package {
+    let is_for_harness = options.target.is_some() || options.plan.is_some();
+    let package = options.package.as_deref().or(is_for_harness.then_some(HARNESS));
+    if let Some(package) = package {
         packages.retain(|name| name == package);
     }
     if packages.is_empty() {
-        let place = options.package.as_deref().unwrap_or("any crate");
-        bail!("there is no test named `{TARGET}` in {place}");
+        bail!(
+            "there is no test named `{TARGET}` in {}",
+            package.unwrap_or("any crate")
+        );
     }
+    let first = if options.fresh { fresh_seed() } else { options.seed };
     let mut failures = Vec::new();
     for package in &packages {
-        eprintln!("==> {package}: {} seeds from {}", options.seeds, options.seed);
         let mut command = step::cargo(["test", "--release", "--package", package, "--test", TARGET]);
-        command
-            .env("FARSIDE_SEED", options.seed.to_string())
-            .env("FARSIDE_SEEDS", options.seeds.to_string());
-        command.args(&options.scenario);
+        if let Some(plan) = &options.plan {
+            eprintln!("==> {package}: the plan of {}", plan.display());
+            command.env("FARSIDE_PLAN", std::path::absolute(plan)?);
+        } else {
+            eprintln!("==> {package}: {} seeds from {first}", options.seeds);
+            command
+                .env("FARSIDE_SEED", first.to_string())
+                .env("FARSIDE_SEEDS", options.seeds.to_string());
+        }
+        let settings = [
+            ("FARSIDE_TARGET", options.target.clone()),
+            ("FARSIDE_SHRINK", options.shrink.map(|runs| runs.to_string())),
+        ];
+        for (name, value) in settings {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        command.args(&options.scenario).args(["--", "--nocapture"]);
         if let Err(error) = step::run(&mut command) {
             eprintln!("xtask: {error:#}");
             failures.push(package.as_str());
@@ -68,18 +106,43 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// Runs `seeds` seeds of everything there is. Before the first scenario is written there is nothing to run.
+/// Plants one bug after the other and demands that the harness notices each.
+pub(crate) fn mutants() -> Result<()> {
+    step::run(&mut step::cargo([
+        "test",
+        "--release",
+        "--package",
+        HARNESS,
+        "--features",
+        "mutants",
+        "--test",
+        "mutants",
+        "--",
+        "--nocapture",
+    ]))
+}
+
+/// A seed that differs from run to run, and leaves room above it.
+fn fresh_seed() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "a seed from outside is what is wanted here")]
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |since| since.as_micros() as u64 % 1_000_000_000_000)
+}
+
+/// Runs `seeds` seeds of everything there is: half of them always the same, half of them fresh.
 pub(crate) fn run_seeds(seeds: u64) -> Result<()> {
-    if packages_with_scenarios()?.is_empty() {
-        eprintln!("    no crate has a test named `{TARGET}` yet");
-        return Ok(());
-    }
-    run(&Options {
-        seeds,
+    let half = |fresh| Options {
+        seeds: seeds.div_ceil(2),
         seed: 1,
+        fresh,
         package: None,
+        target: None,
+        plan: None,
+        shrink: None,
         scenario: None,
-    })
+    };
+    run(&half(false))?;
+    run(&half(true))
 }
 
 fn packages_with_scenarios() -> Result<Vec<String>> {

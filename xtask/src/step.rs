@@ -24,6 +24,31 @@ pub(crate) fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item
     command
 }
 
+/// The cargo of the nightly toolchain, for what the stable one cannot do.
+///
+/// `rustup run` and not `cargo +nightly`: we were started by a cargo that is not rustup's.
+pub(crate) fn nightly_cargo() -> Result<Command> {
+    if nightly_sysroot().is_none() {
+        bail!("there is no nightly toolchain; `rustup toolchain install nightly --profile minimal` installs one");
+    }
+    let mut command = Command::new("rustup");
+    command.current_dir(workspace_root()).args(["run", "nightly", "cargo"]);
+    for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        command.env_remove(inherited);
+    }
+    Ok(command)
+}
+
+/// Where the nightly toolchain is installed, if it is.
+pub(crate) fn nightly_sysroot() -> Option<PathBuf> {
+    let output = Command::new("rustup")
+        .args(["run", "nightly", "rustc", "--print", "sysroot"])
+        .output()
+        .ok()?;
+    let path = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| PathBuf::from(path.trim()))
+}
+
 /// Prints the command as one could type it, runs it with our standard streams, and fails unless it succeeds.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);

@@ -5,6 +5,10 @@
 //! What a peer can make us keep is bounded: input by the guard, output by [`REPLY_BYTES_MAX`] and
 //! one reply more. Whoever does not read its replies is not read from either.
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+
 use core::future::Future;
 use core::pin::pin;
 use core::task::Poll;

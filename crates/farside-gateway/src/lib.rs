@@ -24,6 +24,9 @@ mod server;
 mod statistics;
 mod worker;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use connection::fuzzing;
 pub use password::{Password, PasswordError};
 pub use server::{Gateway, GatewayError, GatewayOptions, require_password_unless_loopback};
 

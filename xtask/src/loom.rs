@@ -1,0 +1,56 @@
+//! `cargo xtask loom`: small pieces of the protocols between threads, in every order that the memory model allows.
+//!
+//! The tests are the files `tests/loom.rs` of the crates. `--cfg loom` swaps the atomics of the fabric's regions for those
+//! of loom, which runs each test again and again: every interleaving of its threads with at most so many preemptions,
+//! and every value that a load may return. The build has a folder of its own below `target/`, since the flag
+//! concerns every crate.
+
+use anyhow::{Result, bail};
+
+use crate::step;
+
+/// The crates that have such tests.
+const PACKAGES: [&str; 2] = ["farside-fabric", "farside-pool"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only this crate
+    #[arg(long, short)]
+    package: Option<String>,
+    /// How many preemptions an interleaving has at most, instead of what each test says
+    #[arg(long)]
+    preemptions: Option<u32>,
+    /// Only tests whose name contains this
+    test: Option<String>,
+}
+
+impl Options {
+    /// Every test, as it says itself.
+    pub(crate) const ALL: Self = Self {
+        package: None,
+        preemptions: None,
+        test: None,
+    };
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let packages: Vec<&str> = PACKAGES
+        .into_iter()
+        .filter(|&name| options.package.as_deref().is_none_or(|only| only == name))
+        .collect();
+    if packages.is_empty() {
+        bail!("only {} have loom tests", PACKAGES.join(" and "));
+    }
+    for package in packages {
+        let mut command = step::cargo(["test", "--release", "--package", package, "--test", "loom"]);
+        command
+            .env("CARGO_TARGET_DIR", step::workspace_root().join("target/loom"))
+            .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=loom")
+            .args(&options.test);
+        if let Some(preemptions) = options.preemptions {
+            command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
+        }
+        step::run(&mut command)?;
+    }
+    Ok(())
+}

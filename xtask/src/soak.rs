@@ -1,0 +1,69 @@
+//! `cargo xtask soak`: real processes, killed, stopped and cut off at random, for as long as you like.
+//!
+//! The run itself is a test, `crates/farside/tests/soak/`, which `cargo test` runs for some seconds. The contract with it
+//! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS` and `_FAULTS`, and one test for each
+//! fabric. The release profile is used: the faster the workers are, the more they meet.
+
+use anyhow::{Result, bail};
+
+use crate::step;
+
+/// What workers reach the memory by, and the test that runs it.
+const FABRICS: [(&str, &str); 2] = [
+    ("shm", "mapped_memory_survives_what_happens_to_its_processes"),
+    ("tcp", "memory_nodes_survive_what_happens_to_them_and_their_clients"),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only workers that map the memory (shm), or only memory nodes and their clients (tcp); one after the other if not
+    /// given
+    #[arg(long, value_parser = ["shm", "tcp"])]
+    fabric: Option<String>,
+    /// For how long things happen to the processes; at least 8, or not every kind of fault comes
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Decides operations and faults; a new one each time if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many worker processes
+    #[arg(long, default_value_t = 4)]
+    workers: u64,
+    /// What happens: kill and stop workers, kill and stop the memory nodes (tcp only); separated by commas
+    #[arg(long, default_value = "kill,stop,node")]
+    faults: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.workers == 0 {
+        bail!("--workers must be at least 1");
+    }
+    let known = ["kill", "stop", "node"];
+    let is_unknown = |name: &&str| !name.is_empty() && !known.contains(name);
+    if let Some(name) = options.faults.split(',').map(str::trim).find(is_unknown) {
+        bail!("--faults knows {}, not `{name}`", known.join(", "));
+    }
+    let wanted = FABRICS
+        .iter()
+        .filter(|(name, _)| options.fabric.as_deref().is_none_or(|fabric| fabric == *name));
+    let mut failures = Vec::new();
+    for (name, test) in wanted {
+        let mut command = step::cargo(["test", "--release", "--package", "farside", "--test", "soak"]);
+        command.args(["--", "--exact", "--nocapture", test]);
+        command
+            .env("FARSIDE_SOAK_SECONDS", options.seconds.to_string())
+            .env("FARSIDE_SOAK_WORKERS", options.workers.to_string())
+            .env("FARSIDE_SOAK_FAULTS", &options.faults);
+        if let Some(seed) = options.seed {
+            command.env("FARSIDE_SOAK_SEED", seed.to_string());
+        }
+        if let Err(error) = step::run(&mut command) {
+            eprintln!("xtask: {error:#}");
+            failures.push(*name);
+        }
+    }
+    if !failures.is_empty() {
+        bail!("the soak failed over {}", failures.join(" and "));
+    }
+    Ok(())
+}
