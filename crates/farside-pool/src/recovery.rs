@@ -94,9 +94,7 @@ impl<E: Endpoint> Pool<E> {
         self.shared.heap.borrow_mut().suspect_all();
         // To get two further, everybody must have published one more than what was pinned till now.
         let suspected = self.global_epoch(cx).await?;
-        if !is_planted("pool: a search among running operations") {
-            self.await_epoch(suspected + 2).await?;
-        }
+        self.await_epoch(suspected + 2).await?;
         walk(cx, &mut |block| self.shared.heap.borrow_mut().acquit(block)).await?;
 
         let walked = self.global_epoch(cx).await?;
@@ -280,10 +278,6 @@ impl<E: Endpoint> Pool<E> {
         for owner in dead {
             let (state, dead) = client::owner_state(owner, Liveness::Dead);
             let (_, free) = client::owner_state(owner, Liveness::Free);
-            if is_planted("pool: clients forgotten before their death is counted") {
-                let (_, dying) = client::owner_state(owner, Liveness::Dying);
-                cx.compare_swap(state, dying, dead).await?;
-            }
             if cx.compare_swap(state, dead, free).await? == dead {
                 cx.write_word(state.plus(8), 0).await?;
             }

@@ -36,7 +36,7 @@ impl Dice {
 
 /// What a seed dwells on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flavour {
+pub enum Flavour {
     /// Nothing.
     Mixed,
     /// The ways to all nodes but the first are slow or cut for longer than epochs last, while leases are
@@ -52,6 +52,19 @@ enum Flavour {
 /// If there are no targets.
 #[must_use]
 pub fn plan(seed: u64, targets: &[Target]) -> Plan {
+    draw(seed, targets, None)
+}
+
+/// Draws a plan of a certain flavour.
+///
+/// # Panics
+/// If there are no targets.
+#[must_use]
+pub fn plan_of(flavour: Flavour, seed: u64, targets: &[Target]) -> Plan {
+    draw(seed, targets, Some(flavour))
+}
+
+fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
     // Stores can break in more ways: three quarters of the seeds are theirs.
     let (stores, locks): (Vec<Target>, Vec<Target>) = targets
@@ -59,11 +72,11 @@ pub fn plan(seed: u64, targets: &[Target]) -> Plan {
         .partition(|target| matches!(target, Target::Store { .. }));
     let is_store = locks.is_empty() || (!stores.is_empty() && !dice.one_in(4));
     let target = *dice.pick(if is_store { &stores } else { &locks });
-    let flavour = match dice.below(6) {
+    let flavour = flavour.unwrap_or(match dice.below(6) {
         0 if is_store => Flavour::FarNode,
         1 if is_store => Flavour::Storm,
         _ => Flavour::Mixed,
-    };
+    });
     let profiles = Profile::all();
     let lease_ns = match flavour {
         Flavour::Storm => 150_000,
