@@ -47,6 +47,9 @@ pub struct SetOutcome {
     pub old: Option<Vec<u8>>,
 }
 
+/// A key and its value.
+pub type KeyValue = (Vec<u8>, Vec<u8>);
+
 /// One operation at a time on a store.
 #[derive(Debug)]
 pub struct Session<E> {
@@ -216,6 +219,22 @@ impl<E: Endpoint> Session<E> {
     pub async fn count(&mut self) -> Result<u64, KvError> {
         self.cx.set_deadline(Deadline::NEVER);
         Ok(self.store.index.count(&mut self.cx).await?)
+    }
+
+    /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the cursor to go on
+    /// with, 0 at the end. A key that is there throughout is seen once, another one at most once; the
+    /// order says nothing.
+    pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
+        self.start();
+        let endpoint = self.store.endpoint.clone();
+        let mut found = Vec::new();
+        let mut visit = |item: Item<'_>| {
+            if expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
+                found.push((item.key.to_vec(), item.value.to_vec()));
+            }
+        };
+        let next = self.store.index.scan(&mut self.cx, cursor, &mut visit).await?;
+        Ok((found, next))
     }
 
     /// Removes every key; returns how many there were.

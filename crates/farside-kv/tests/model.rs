@@ -18,6 +18,7 @@ enum Operation {
     Delete(Vec<u8>),
     Append(Vec<u8>, Vec<u8>),
     Count,
+    Scan,
     Clear,
 }
 
@@ -49,6 +50,7 @@ fn operations() -> impl Strategy<Value = Operation> {
         10 => keys().prop_map(Operation::Delete),
         5 => (keys(), vec(any::<u8>(), 0..20)).prop_map(|(key, tail)| Operation::Append(key, tail)),
         2 => Just(Operation::Count),
+        2 => Just(Operation::Scan),
         1 => Just(Operation::Clear),
     ]
 }
@@ -120,6 +122,20 @@ proptest! {
                     }
                     Operation::Count => {
                         assert_eq!(session.count().await.expect("count"), model.len() as u64);
+                    }
+                    Operation::Scan => {
+                        let (mut seen, mut cursor) = (BTreeMap::new(), 0);
+                        loop {
+                            let (found, next) = session.scan(cursor).await.expect("scan");
+                            for (key, value) in found {
+                                assert_eq!(seen.insert(key, value), None, "no key twice");
+                            }
+                            if next == 0 {
+                                break;
+                            }
+                            cursor = next;
+                        }
+                        assert_eq!(seen, model);
                     }
                     Operation::Clear => {
                         assert_eq!(session.clear().await.expect("clear"), model.len() as u64);

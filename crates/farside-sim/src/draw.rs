@@ -144,8 +144,10 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
         _ => *dice.pick(&[1, 2, 5, 12, 40]),
     };
     let is_busy = flavour != Flavour::Storm && dice.one_in(2);
-    // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD and of reading several keys.
-    let weights: [u64; 7] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
+    // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD, of reading several keys, and of reading all.
+    let mut weights: [u64; 8] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
+    // It is long, and counts as a read of every key.
+    weights[7] /= 5;
     let all: u64 = weights.iter().sum();
     // One for all: sums of open additions of many sizes make a history too hard to decide.
     let more = dice.within(1, 9);
@@ -177,6 +179,10 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
                     Some(3) => Call::Update(value),
                     Some(4) => Call::Delete,
                     Some(5) => Call::Add(more),
+                    Some(7) => {
+                        work.push(Work::Scan);
+                        continue;
+                    }
                     Some(_) => {
                         let count = dice.within(1, 20);
                         work.push(Work::GetMany((0..count).map(|_| dice.below(keys)).collect()));

@@ -75,6 +75,8 @@ pub enum Work {
     },
     /// Read several keys at once.
     GetMany(Vec<u64>),
+    /// Read everything. It is checked like a read of each key that began and ended with it.
+    Scan,
     /// Take a lock, do something under it, give it back.
     Critical {
         /// Which lock.
@@ -226,6 +228,20 @@ impl Disturbance {
 }
 
 impl Plan {
+    /// Every key that somebody writes or reads.
+    #[must_use]
+    pub fn keys(&self) -> Vec<u64> {
+        let mut keys = std::collections::BTreeSet::new();
+        for work in self.actors.iter().flat_map(|actor| &actor.work) {
+            match work {
+                Work::Call { key, .. } => drop(keys.insert(*key)),
+                Work::GetMany(many) => keys.extend(many),
+                Work::Think(_) | Work::Scan | Work::Critical { .. } => {}
+            }
+        }
+        keys.into_iter().collect()
+    }
+
     /// How much there is in it: what the shrinker makes small.
     #[must_use]
     pub fn size(&self) -> usize {

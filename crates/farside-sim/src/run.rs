@@ -204,8 +204,18 @@ impl Driver {
             self.step(u64::MAX);
         }
         match self.target {
-            Target::Store { scheme, .. } => store::audit(&self.sim, &self.shared, scheme),
-            Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind),
+            Target::Store { scheme, .. } => store::audit(&self.sim, &self.shared, scheme)?,
+            Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
+        }
+        // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
+        self.sim
+            .run_until(self.sim.now_ns() + 10 * self.shared.plan.setup.lease_ns);
+        match self.sim.operations_in_flight() {
+            0 => Ok(()),
+            count => Err(Failure::new(
+                "queues",
+                format!("{count} operations are still under way"),
+            )),
         }
     }
 

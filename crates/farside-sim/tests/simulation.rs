@@ -136,11 +136,12 @@ fn drawing_reaches_everything() {
                 Work::Call { call, .. } => format!("{call:?}").split('(').next().unwrap_or_default().to_owned(),
                 Work::Think(_) => "think".to_owned(),
                 Work::GetMany(_) => "get_many".to_owned(),
+                Work::Scan => "scan".to_owned(),
                 Work::Critical { .. } => "critical".to_owned(),
             });
         }
     }
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
-    assert_eq!(work.len(), 9, "{work:?}");
+    assert_eq!(work.len(), 10, "{work:?}");
     assert_eq!(names.len(), Target::all().len());
 }

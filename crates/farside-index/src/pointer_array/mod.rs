@@ -13,6 +13,7 @@
 //! Invariants: a block is changed by nobody once it is linked; an item stays in the slot of its key
 //! until it is unlinked; two items of one slot have different keys.
 
+mod scan;
 mod search_many;
 mod walk;
 

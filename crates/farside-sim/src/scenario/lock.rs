@@ -51,7 +51,7 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
                 };
                 critical.enter(&mut cx, &locker, &shared).await
             }
-            Work::Call { .. } | Work::GetMany(_) => unreachable!("the plan of a lock has no keys"),
+            Work::Call { .. } | Work::GetMany(_) | Work::Scan => unreachable!("the plan of a lock has no keys"),
         };
         if let Err(error) = done {
             shared.count("errors", error.to_string());

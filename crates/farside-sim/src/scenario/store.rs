@@ -4,6 +4,7 @@
 //! Values say which key they belong to, and are of a length and a filling that follow from their
 //! number: a value made of two is recognised when it is read.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, MemoryAfterCrash, Sim};
@@ -147,8 +148,35 @@ async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, share
             shared.count("operations answered", "get_many");
             Ok(())
         }
+        Work::Scan => scan(session, client, shared).await,
         Work::Critical { .. } => unreachable!("the plan of a store has no locks"),
     }
+}
+
+/// Reads everything. Each key that the plan knows was there or not at some instant meanwhile.
+async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> Result<(), KvError> {
+    let keys = shared.plan.keys();
+    let places: Vec<usize> = keys.iter().map(|&key| shared.ask(client, key, Call::Get)).collect();
+    let mut seen = BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        let (found, next) = session.scan(cursor).await?;
+        for (key, value) in found {
+            let before = seen.insert(key, value);
+            assert_eq!(before, None, "a scan sees a key twice");
+        }
+        if next == 0 {
+            break;
+        }
+        cursor = next;
+    }
+    for (key, place) in keys.into_iter().zip(places) {
+        let value = seen.remove(&key_bytes(key)).map(|bytes| decode(key, &bytes));
+        shared.answer(place, Answer::Value(value));
+    }
+    assert!(seen.is_empty(), "a scan sees keys that nobody wrote: {seen:?}");
+    shared.count("operations answered", "scan");
+    Ok(())
 }
 
 pub(crate) async fn execute(session: &mut Session<Endpoint>, key: u64, call: Call) -> Result<Answer, KvError> {
@@ -224,7 +252,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, scheme: Scheme) -> Result<()
     finish_within(sim, &auditor, 400 * setup.lease_ns, "takeover and last reads", read)??;
 
     for history in lives(&shared.history.borrow(), &shared.losses.borrow()) {
-        let statistics = linearizability::check(&history, &std::collections::BTreeMap::new());
+        let statistics = linearizability::check(&history, &BTreeMap::new());
         let statistics = statistics.map_err(|violation| Failure::new("linearizability", violation.to_string()))?;
         shared.coverage.borrow_mut().add(
             "checked",

@@ -1,0 +1,58 @@
+//! Reading all items, a few slots at a time.
+//!
+//! On the path: whoever wants to see everything and can live with an order that says nothing. A key that
+//! is there from the beginning of a scan to its end is visited once; one that comes, goes or changes
+//! meanwhile is visited at most once, with a value that it had at some instant in between: it never
+//! leaves its slot, and each slot is read once.
+
+use farside_fabric::{Endpoint, OpContext};
+
+use super::PointerArray;
+use super::walk::read_slots;
+use crate::error::IndexError;
+use crate::item::{Entry, Header, Item, decode_bucket};
+
+/// How many slots are read per call, and pinned together.
+const SLOTS_PER_CALL: usize = 64;
+
+impl<E: Endpoint> PointerArray<E> {
+    /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
+    /// on with, 0 at the end.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn scan(
+        &self,
+        cx: &mut OpContext<E>,
+        cursor: u64,
+        visit: &mut dyn FnMut(Item<'_>),
+    ) -> Result<u64, IndexError> {
+        // A cursor counts the slots of one node after the other.
+        let (mut node, mut first) = (0, cursor);
+        while let Some(root) = self.roots.get(node)
+            && first >= root.bytes / 8
+        {
+            (node, first) = (node + 1, first - root.bytes / 8);
+        }
+        let Some(root) = self.roots.get(node) else {
+            return Ok(0);
+        };
+        let _pin = self.pool.pin();
+        let slots = read_slots(cx, node, root, first).await?;
+        let slots = &slots[..slots.len().min(SLOTS_PER_CALL)];
+        for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
+            let header = self.read_block(cx, slot, pointer).await?;
+            if let Header::Item { .. } = header {
+                visit(header.item(cx.buffer()));
+                continue;
+            }
+            let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
+            for entry in entries {
+                let header = self.read_item(cx, slot, entry.pointer).await?;
+                visit(header.item(cx.buffer()));
+            }
+        }
+        let is_last = node + 1 == self.roots.len() && first + slots.len() as u64 == root.bytes / 8;
+        Ok(if is_last { 0 } else { cursor + slots.len() as u64 })
+    }
+}
