@@ -79,8 +79,8 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     });
     let profiles = Profile::all();
     let lease_ns = match flavour {
-        Flavour::Storm => 150_000,
-        _ => *dice.pick(&[150_000, 300_000, 600_000]),
+        Flavour::FarNode | Flavour::Storm => 150_000,
+        Flavour::Mixed => *dice.pick(&[150_000, 300_000, 600_000]),
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
     let is_small = flavour == Flavour::Mixed && dice.one_in(6);
@@ -143,7 +143,11 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
         Flavour::FarNode => dice.within(1, 4),
         _ => *dice.pick(&[1, 2, 5, 12, 40]),
     };
-    let is_busy = flavour != Flavour::Storm && dice.one_in(2);
+    let is_busy = match flavour {
+        Flavour::Mixed => dice.one_in(2),
+        Flavour::FarNode => dice.one_in(4),
+        Flavour::Storm => false,
+    };
     // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD, of reading several keys, and of reading all.
     let mut weights: [u64; 8] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
     // It is long, and counts as a read of every key.
@@ -313,12 +317,18 @@ fn crash(dice: &mut Dice, setup: &Setup, actors: usize) -> Fault {
 }
 
 fn far_node_faults(dice: &mut Dice, setup: &Setup, actors: usize) -> Vec<Fault> {
+    // Often all from one place: the others go on, and search for what the dead held.
+    let is_one_place = dice.one_in(2);
     (0..dice.within(3, 15))
         .map(|_| {
             if dice.one_in(3) {
                 return crash(dice, setup, actors);
             }
-            let compute_node = dice.below(setup.compute_nodes.into()) as u32;
+            let compute_node = if is_one_place {
+                0
+            } else {
+                dice.below(setup.compute_nodes.into()) as u32
+            };
             let node = dice.within(1, u64::from(setup.memory_nodes) - 1) as u16;
             let for_ns = dice.within(setup.lease_ns / 4, 8 * setup.lease_ns);
             let what = if dice.one_in(2) {
