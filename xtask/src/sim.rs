@@ -13,7 +13,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use cargo_metadata::{MetadataCommand, TargetKind};
 
 use crate::step;
@@ -54,6 +54,9 @@ const HARNESS: &str = "farside-sim";
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.seeds == 0 {
         bail!("--seeds must be at least 1");
+    }
+    if let Some(plan) = &options.plan {
+        std::fs::metadata(plan).with_context(|| format!("there is no plan at {}", plan.display()))?;
     }
     let mut packages = packages_with_scenarios()?;
     let is_for_harness = options.target.is_some() || options.plan.is_some();

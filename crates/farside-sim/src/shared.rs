@@ -75,6 +75,13 @@ impl Shared {
         self.coverage.borrow_mut().count(group, what);
     }
 
+    /// Counts how often another client was quicker: interleavings that matter.
+    pub(crate) fn count_lost_races(&self, races: u64) {
+        self.coverage
+            .borrow_mut()
+            .add("simulated", "races lost to another client", races);
+    }
+
     pub(crate) fn actor(&self, actor: usize) -> &Actor {
         &self.plan.actors[actor]
     }

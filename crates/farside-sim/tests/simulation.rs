@@ -21,13 +21,23 @@ fn setting(name: &str, default: u64) -> u64 {
 fn targets() -> Vec<Target> {
     let part = std::env::var("FARSIDE_TARGET").unwrap_or_default();
     let targets = Target::matching(&part);
-    assert!(!targets.is_empty(), "no target has {part} in its name");
+    let names = || Target::all().iter().map(Target::name).collect::<Vec<_>>().join(", ");
+    assert!(
+        !targets.is_empty(),
+        "no target has `{part}` in its name; there are {}",
+        names()
+    );
     targets
 }
 
 /// Says how a plan fails, and keeps a smaller one that does.
 fn report(plan: &Plan, failure: &Failure) -> String {
     let mut text = format!("seed {} ({}) fails: {failure}\n", plan.seed, plan.target);
+    let target = std::env::var("FARSIDE_TARGET").map_or_else(|_| String::new(), |part| format!(" --target {part}"));
+    text.push_str(&format!(
+        "replay it with: cargo xtask sim -p farside-sim --seeds 1 --seed {}{target}\n",
+        plan.seed
+    ));
     let runs_max = setting("FARSIDE_SHRINK", 400);
     if runs_max == 0 {
         return text;
@@ -45,7 +55,10 @@ fn report(plan: &Plan, failure: &Failure) -> String {
         shrunk.failure
     ));
     match kept {
-        Ok(()) => text.push_str(&format!("replay it with: cargo xtask sim --plan {}\n", path.display())),
+        Ok(()) => text.push_str(&format!(
+            "replay the small plan with: cargo xtask sim --plan {}\n",
+            path.display()
+        )),
         Err(error) => text.push_str(&format!("the small plan could not be kept: {error}\n")),
     }
     text

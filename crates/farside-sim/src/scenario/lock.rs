@@ -31,6 +31,7 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
     let locker = Locker::new(kind, &endpoint, actor as u16);
     let mut cx = OpContext::new(endpoint.clone());
     while let Some(work) = shared.next_work(actor) {
+        let retries = cx.retries();
         let done = match work {
             Work::Think(duration_ns) => {
                 endpoint.sleep(duration_ns).await;
@@ -53,6 +54,7 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
             }
             Work::Call { .. } | Work::GetMany(_) | Work::Scan => unreachable!("the plan of a lock has no keys"),
         };
+        shared.count_lost_races(cx.retries() - retries);
         if let Err(error) = done {
             shared.count("errors", error.to_string());
             return shared.set_condition(actor, Condition::NeedsClient);

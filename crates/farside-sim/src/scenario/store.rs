@@ -94,7 +94,10 @@ pub(crate) async fn act(endpoint: Endpoint, actor: usize, scheme: Scheme, shared
     };
     let mut session = store.session();
     while let Some(work) = shared.next_work(actor) {
-        if let Err(error) = perform(&mut session, client, work, &shared).await {
+        let retries = session.context().retries();
+        let done = perform(&mut session, client, work, &shared).await;
+        shared.count_lost_races(session.context().retries() - retries);
+        if let Err(error) = done {
             shared.count("errors", name(&error));
             if error.is_cut_off() {
                 store.abandon();
