@@ -15,6 +15,8 @@ mod client;
 mod command;
 mod connection;
 mod context;
+mod decimal;
+mod glob;
 mod guard;
 mod integer;
 mod password;

@@ -172,6 +172,52 @@ impl<E: Endpoint> Session<E> {
         Ok(was_there)
     }
 
+    /// Removes a key; returns the value it had.
+    pub async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let mut taken = None;
+        self.change(key, |stored| {
+            taken = stored.map(|item| item.value.to_vec());
+            Decision::Delete
+        })
+        .await?;
+        Ok(taken)
+    }
+
+    /// Changes when a key expires, atomically; the value stays. `decide` sees the value and the expiry
+    /// (0: never) and says what becomes of it: at a time in the past, the key is removed. It also
+    /// answers the caller, who gets the last answer, or `None` if the key is not there. It may be
+    /// asked several times.
+    pub async fn expire<R>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
+    ) -> Result<Option<R>, KvError> {
+        let mut answer = None;
+        let endpoint = self.store.endpoint.clone();
+        self.change(key, |stored| {
+            // What an attempt before this one saw does not count.
+            answer = None;
+            let Some(item) = stored else {
+                return Decision::Keep;
+            };
+            let (expiry, reply) = decide(item.value, item.expiry_ms);
+            answer = Some(reply);
+            let expiry_ms = expiry.resolve(item.expiry_ms);
+            if expiry_ms == item.expiry_ms {
+                Decision::Keep
+            } else if expiry::is_there(expiry_ms, || endpoint.unix_ms()) {
+                Decision::Put {
+                    value: Cow::Owned(item.value.to_vec()),
+                    expiry_ms,
+                }
+            } else {
+                Decision::Delete
+            }
+        })
+        .await?;
+        Ok(answer)
+    }
+
     /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays.
     /// `update` may be asked several times, and may refuse.
     ///
@@ -225,16 +271,35 @@ impl<E: Endpoint> Session<E> {
     /// with, 0 at the end. A key that is there throughout is seen once, another one at most once; the
     /// order says nothing.
     pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
+        let mut found = Vec::new();
+        let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+        let next = self.visit(cursor, visit).await?;
+        Ok((found, next))
+    }
+
+    /// Like [`Session::scan`], without the values.
+    pub async fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
+        let mut found = Vec::new();
+        let next = self.visit(cursor, |item| found.push(item.key.to_vec())).await?;
+        Ok((found, next))
+    }
+
+    /// A random cursor of a scan: a scan from there to its end sees some of the keys.
+    #[must_use]
+    pub fn random_cursor(&self) -> u64 {
+        self.store.endpoint.random_below(self.store.index.slots())
+    }
+
+    /// Visits some of the keys that are there from `cursor` on, and returns the next cursor.
+    async fn visit(&mut self, cursor: u64, mut visit: impl FnMut(Item<'_>)) -> Result<u64, KvError> {
         self.start();
         let endpoint = self.store.endpoint.clone();
-        let mut found = Vec::new();
         let mut visit = |item: Item<'_>| {
             if expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
-                found.push((item.key.to_vec(), item.value.to_vec()));
+                visit(item);
             }
         };
-        let next = self.store.index.scan(&mut self.cx, cursor, &mut visit).await?;
-        Ok((found, next))
+        Ok(self.store.index.scan(&mut self.cx, cursor, &mut visit).await?)
     }
 
     /// Removes every key; returns how many there were.

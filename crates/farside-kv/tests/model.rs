@@ -136,6 +136,17 @@ proptest! {
                             cursor = next;
                         }
                         assert_eq!(seen, model);
+                        let (mut seen, mut cursor) = (Vec::new(), 0);
+                        loop {
+                            let (found, next) = session.scan_keys(cursor).await.expect("scan");
+                            seen.extend(found);
+                            if next == 0 {
+                                break;
+                            }
+                            cursor = next;
+                        }
+                        seen.sort();
+                        assert!(seen.iter().eq(model.keys()));
                     }
                     Operation::Clear => {
                         assert_eq!(session.clear().await.expect("clear"), model.len() as u64);
@@ -174,6 +185,42 @@ fn expired_keys_are_absent() {
         assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(u64::MAX));
         session.put(b"there", b"z").await.expect("put");
         assert_eq!(session.expiry_ms(b"there").await.expect("expiry"), Some(0));
+    });
+}
+
+#[test]
+fn expiry_changes_without_the_value() {
+    run(async {
+        let store = open(16 << 20, 1).await;
+        let mut session = store.session();
+        let to = |expiry: Expiry| move |value: &[u8], before_ms: u64| (expiry, (value.to_vec(), before_ms));
+        assert_eq!(session.expire(b"a", to(Expiry::AtMs(1))).await.expect("expire"), None);
+        session.put(b"a", b"x").await.expect("put");
+        for (expiry, before_ms, after_ms) in [
+            (Expiry::Keep, 0, Some(0)),
+            (Expiry::AtMs(u64::MAX), 0, Some(u64::MAX)),
+            (Expiry::Keep, u64::MAX, Some(u64::MAX)),
+            (Expiry::Never, u64::MAX, Some(0)),
+            // The past: the key goes, the first millisecond of 1970 included, which is no "never".
+            (Expiry::AtMs(0), 0, None),
+        ] {
+            let answer = session.expire(b"a", to(expiry)).await.expect("expire");
+            assert_eq!(answer, Some((b"x".to_vec(), before_ms)), "{expiry:?}");
+            assert_eq!(session.expiry_ms(b"a").await.expect("expiry"), after_ms, "{expiry:?}");
+        }
+        assert_eq!(session.count().await.expect("count"), 0);
+    });
+}
+
+#[test]
+fn a_taken_key_is_gone() {
+    run(async {
+        let store = open(16 << 20, 1).await;
+        let mut session = store.session();
+        session.put(b"a", b"x").await.expect("put");
+        assert_eq!(session.take(b"a").await.expect("take"), Some(b"x".to_vec()));
+        assert_eq!(session.take(b"a").await.expect("take"), None);
+        assert_eq!(session.count().await.expect("count"), 0);
     });
 }
 

@@ -5,6 +5,7 @@
 use farside_fabric::Endpoint;
 
 use super::{Call, Handled, unknown_subcommand, wrong_arity};
+use crate::glob::{self, Case};
 use crate::guard::BULK_BYTES_MAX;
 
 pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
@@ -32,7 +33,9 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     ];
     // Like Redis: a name that is asked for without a pattern comes back as it was spelled.
     let spelling = |name: &'static str| {
-        let pattern = request.args(2).find(|pattern| matches(pattern, name.as_bytes()))?;
+        let pattern = request
+            .args(2)
+            .find(|pattern| glob::matches(pattern, name.as_bytes(), Case::Ignored))?;
         Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) {
             pattern
         } else {
@@ -48,59 +51,4 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         call.reply.bulk(value.as_bytes());
     }
     Ok(())
-}
-
-/// Whether a pattern with `*` and `?` matches a name, in any case.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // Where to go on if what follows the last star does not match.
-    let mut retry = None;
-    let (mut at, mut name_at) = (0, 0);
-    while name_at < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                retry = Some((at, name_at));
-            }
-            Some(&wanted) if wanted == b'?' || wanted.eq_ignore_ascii_case(&name[name_at]) => {
-                at += 1;
-                name_at += 1;
-            }
-            _ => {
-                let Some((after_star, from)) = retry else {
-                    return false;
-                };
-                (at, name_at) = (after_star, from + 1);
-                retry = Some((after_star, from + 1));
-            }
-        }
-    }
-    pattern[at..].iter().all(|&byte| byte == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn patterns_match_names() {
-        for (pattern, name) in [
-            ("save", "save"),
-            ("*", ""),
-            ("*", "save"),
-            ("s*e", "save"),
-            ("S?VE", "save"),
-            ("*a*", "save"),
-        ] {
-            assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("sav", "save"),
-            ("save?", "save"),
-            ("", "save"),
-            ("*x*", "save"),
-            ("a*", "save"),
-        ] {
-            assert!(!matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use farside_fabric::Endpoint;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal};
+use crate::decimal::{self, Sum};
 use crate::integer;
 
 pub(crate) async fn incr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
@@ -35,5 +36,21 @@ async fn add<E: Endpoint>(call: &mut Call<'_, E>, more: i64) -> Handled {
     });
     added.await??;
     call.reply.integer(sum);
+    Ok(())
+}
+
+pub(crate) async fn incrbyfloat<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let mut sum = String::new();
+    let more = call.request.arg(2);
+    let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {
+        sum = match decimal::add(value.unwrap_or(b"0"), more) {
+            Sum::Number(number) => number,
+            Sum::NotANumber => return Err("ERR value is not a valid float".into()),
+            Sum::Infinite => return Err("ERR increment would produce NaN or Infinity".into()),
+        };
+        Ok(sum.clone().into_bytes())
+    });
+    added.await??;
+    call.reply.bulk(sum.as_bytes());
     Ok(())
 }

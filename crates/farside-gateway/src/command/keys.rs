@@ -1,4 +1,4 @@
-//! Keys, whatever their value: DEL, EXISTS, TTL, DBSIZE, FLUSHALL.
+//! Keys, whatever their value: DEL, EXISTS, TYPE, DBSIZE, FLUSHALL.
 
 use farside_fabric::Endpoint;
 
@@ -22,28 +22,20 @@ pub(crate) async fn exists<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn ttl<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    let left_ms = time_left_ms(call).await?;
-    call.reply
-        .integer(if left_ms < 0 { left_ms } else { (left_ms + 500) / 1000 });
-    Ok(())
+/// There is nothing to free later: it is DEL.
+pub(crate) async fn unlink<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    del(call).await
 }
 
-pub(crate) async fn pttl<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    let left_ms = time_left_ms(call).await?;
-    call.reply.integer(left_ms);
-    Ok(())
+/// No time of the last access is kept: it is EXISTS.
+pub(crate) async fn touch<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    exists(call).await
 }
 
-/// -2: no such key. -1: it never expires.
-async fn time_left_ms<E: Endpoint>(call: &mut Call<'_, E>) -> Result<i64, super::Refusal> {
-    let expiry_ms = call.session.expiry_ms(call.request.arg(1)).await?;
-    let now_ms = call.context.store.endpoint().unix_ms();
-    Ok(match expiry_ms {
-        None => -2,
-        Some(0) => -1,
-        Some(at_ms) => i64::try_from(at_ms.saturating_sub(now_ms)).unwrap_or(i64::MAX),
-    })
+pub(crate) async fn r#type<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let is_there = call.session.expiry_ms(call.request.arg(1)).await?.is_some();
+    call.reply.simple(if is_there { "string" } else { "none" });
+    Ok(())
 }
 
 pub(crate) async fn dbsize<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {

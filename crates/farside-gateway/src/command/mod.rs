@@ -10,9 +10,11 @@
 mod config;
 mod connection;
 mod counters;
+mod expiry;
 mod info;
 mod introspection;
 mod keys;
+mod scan;
 mod server;
 mod set;
 pub(crate) mod strings;

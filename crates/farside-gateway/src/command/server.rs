@@ -1,4 +1,4 @@
-//! SELECT: there is one database.
+//! SELECT: there is one database. TIME.
 
 use farside_fabric::Endpoint;
 
@@ -17,4 +17,13 @@ pub(crate) async fn select<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         }
         Some(_) => Err("ERR DB index is out of range".into()),
     }
+}
+
+/// Seconds and microseconds; the clock counts milliseconds.
+pub(crate) async fn time<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let now_ms = call.context.store.endpoint().unix_ms();
+    call.reply.array(2);
+    call.reply.bulk((now_ms / 1000).to_string().as_bytes());
+    call.reply.bulk((now_ms % 1000 * 1000).to_string().as_bytes());
+    Ok(())
 }

@@ -1,13 +1,11 @@
-//! SET with its options.
+//! SET with its options; SETEX and PSETEX, which are the same with the time in front.
 
 use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, SetOptions};
 
-use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
-use crate::integer;
+use super::expiry::Unit;
+use super::{Call, Handled, Refusal, SYNTAX};
 use crate::request::Request;
-
-const INVALID_EXPIRE: &str = "ERR invalid expire time in 'set' command";
 
 pub(crate) async fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let (key, value) = (call.request.arg(1), call.request.arg(2));
@@ -21,6 +19,27 @@ pub(crate) async fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         false if outcome.is_stored => call.reply.ok(),
         false => call.reply.null(),
     }
+    Ok(())
+}
+
+pub(crate) async fn setex<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    set_for(call, "setex", Unit::SECONDS).await
+}
+
+pub(crate) async fn psetex<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    set_for(call, "psetex", Unit::MILLISECONDS).await
+}
+
+async fn set_for<E: Endpoint>(call: &mut Call<'_, E>, name: &str, unit: Unit) -> Handled {
+    let at_ms = unit.at_ms(name, call.request.arg(2), || call.context.store.endpoint().unix_ms())?;
+    let options = SetOptions {
+        expiry: Expiry::AtMs(at_ms),
+        ..SetOptions::default()
+    };
+    call.session
+        .set(call.request.arg(1), call.request.arg(3), options)
+        .await?;
+    call.reply.ok();
     Ok(())
 }
 
@@ -52,44 +71,17 @@ fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOpt
         index += 1;
     }
     if let Some((unit, number)) = expiry {
-        options.expiry = Expiry::AtMs(unit.at_ms(number, now_ms)?);
+        options.expiry = Expiry::AtMs(unit.at_ms("set", number, now_ms)?);
     }
     Ok(options)
-}
-
-/// How an expiry is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Unit {
-    ms: i64,
-    is_absolute: bool,
-}
-
-impl Unit {
-    fn named(is: impl Fn(&'static str) -> bool) -> Option<Self> {
-        let units = [
-            ("ex", 1000, false),
-            ("px", 1, false),
-            ("exat", 1000, true),
-            ("pxat", 1, true),
-        ];
-        let found = units.into_iter().find(|&(name, ..)| is(name));
-        found.map(|(_, ms, is_absolute)| Self { ms, is_absolute })
-    }
-
-    fn at_ms(self, number: &[u8], now_ms: impl FnOnce() -> u64) -> Result<u64, Refusal> {
-        let number = integer::parse(number).ok_or(NOT_AN_INTEGER)?;
-        let ms = Some(number)
-            .filter(|&number| number > 0)
-            .and_then(|number| number.checked_mul(self.ms));
-        let since = if self.is_absolute { 0 } else { now_ms() as i64 };
-        let at_ms = ms.and_then(|ms| ms.checked_add(since)).ok_or(INVALID_EXPIRE)?;
-        Ok(at_ms.unsigned_abs())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::NOT_AN_INTEGER;
+
+    const INVALID_EXPIRE: &str = "ERR invalid expire time in 'set' command";
 
     const NOW_MS: u64 = 1_000_000;
 

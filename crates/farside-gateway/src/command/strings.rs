@@ -1,15 +1,20 @@
-//! Strings: GET, MGET, MSET, APPEND and their like.
+//! Strings: GET, MGET, MSET, APPEND, GETRANGE and their like.
 
+use core::convert::Infallible;
+use core::ops::Range;
 use std::io;
 
 use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 use tokio::net::TcpStream;
 
-use super::{Call, Handled, refuse, wrong_arity};
+use super::{Call, Handled, NOT_AN_INTEGER, refuse, wrong_arity};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
+use crate::integer;
 use crate::reply::Reply;
+
+const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 pub(crate) async fn get<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let value = call.session.get(call.request.arg(1)).await?;
@@ -59,13 +64,84 @@ pub(crate) async fn append<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         let value = value.unwrap_or_default();
         length = value.len() + more.len();
         if length > VALUE_BYTES_MAX {
-            return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+            return Err(TOO_LONG);
         }
         Ok([value, more].concat())
     });
     appended.await??;
     call.reply.count(length as u64);
     Ok(())
+}
+
+pub(crate) async fn getdel<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let value = call.session.take(call.request.arg(1)).await?;
+    call.context.count_lookup(value.is_some());
+    call.reply.bulk_or_null(value.as_deref());
+    Ok(())
+}
+
+pub(crate) async fn getrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let first = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
+    let last = integer::parse(call.request.arg(3)).ok_or(NOT_AN_INTEGER)?;
+    let value = call.session.get(call.request.arg(1)).await?;
+    call.context.count_lookup(value.is_some());
+    let value = value.unwrap_or_default();
+    call.reply.bulk(&value[range(value.len(), first, last)]);
+    Ok(())
+}
+
+pub(crate) async fn substr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    getrange(call).await
+}
+
+/// Which of so many bytes stand from `first` to `last`, both included; negative: from the end.
+fn range(bytes: usize, first: i64, last: i64) -> Range<usize> {
+    // A length fits, and adding it to a negative number cannot overflow.
+    let length = bytes as i64;
+    let from_start = |index: i64| if index < 0 { index + length } else { index };
+    let (start, end) = (from_start(first).max(0), from_start(last).min(length - 1) + 1);
+    // Redis takes an end before the first byte for the first byte, unless both ends are counted
+    // from the end and stand the wrong way round.
+    let end = if first < 0 && last < 0 && first > last {
+        0
+    } else {
+        end.max(1).min(length)
+    };
+    if start < end {
+        start as usize..end as usize
+    } else {
+        0..0
+    }
+}
+
+pub(crate) async fn setrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let offset = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
+    let offset = usize::try_from(offset).map_err(|_| "ERR offset is out of range")?;
+    let patch = call.request.arg(3);
+    if patch.is_empty() {
+        // It changes nothing, and makes no key.
+        let value = call.session.get(call.request.arg(1)).await?;
+        call.reply.count(value.map_or(0, <[u8]>::len) as u64);
+        return Ok(());
+    }
+    let end = offset.checked_add(patch.len()).filter(|&end| end <= VALUE_BYTES_MAX);
+    let end = end.ok_or(TOO_LONG)?;
+    let mut length = 0;
+    let patched = call.session.update(call.request.arg(1), |value| {
+        let mut value = value.unwrap_or_default().to_vec();
+        value.resize(value.len().max(end), 0);
+        value[offset..end].copy_from_slice(patch);
+        length = value.len();
+        Ok::<_, Infallible>(value)
+    });
+    let Ok(()) = patched.await?;
+    call.reply.count(length as u64);
+    Ok(())
+}
+
+/// It would have to be atomic over all its keys, and only one key at a time is.
+pub(crate) async fn msetnx<E: Endpoint>(_call: &mut Call<'_, E>) -> Handled {
+    Err("ERR MSETNX is not supported: it would have to set all keys or none, and each key is set for itself".into())
 }
 
 pub(crate) async fn mset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
@@ -123,4 +199,30 @@ pub(crate) async fn get_all<E: Endpoint>(
     }
     context.statistics().commands.add(keys.len() as u64);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range;
+
+    #[test]
+    fn ranges_are_those_of_redis() {
+        for (bytes, first, last, expected) in [
+            (5, 0, 2, 0..3),
+            (5, 0, -1, 0..5),
+            (5, -3, -1, 2..5),
+            (5, -100, 100, 0..5),
+            (5, 3, 1, 0..0),
+            (5, -1, -3, 0..0),
+            (5, 5, 9, 0..0),
+            (5, 0, -9, 0..1),
+            (5, -9, -8, 0..1),
+            (0, 0, -1, 0..0),
+            (0, 0, 0, 0..0),
+            (5, i64::MIN, i64::MAX, 0..5),
+            (5, i64::MAX, i64::MIN, 0..0),
+        ] {
+            assert_eq!(range(bytes, first, last), expected, "{bytes} {first} {last}");
+        }
+    }
 }

@@ -6,7 +6,9 @@
 
 use farside_fabric::Endpoint;
 
-use super::{Call, Handled, config, connection, counters, info, introspection, keys, server, set, strings};
+use super::{
+    Call, Handled, config, connection, counters, expiry, info, introspection, keys, scan, server, set, strings,
+};
 
 /// A command as the table has it.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ macro_rules! commands {
     ($($name:ident in $file:ident, $arity:literal, [$($flag:literal)*], $keys:expr, $group:literal, $summary:literal;)*) => {
         /// Every command, in the order of their names.
         pub(crate) static TABLE: &[Command] = &[$(Command {
-            name: stringify!($name),
+            name: plain(stringify!($name)),
             arity: $arity,
             flags: &[$($flag),*],
             keys: $keys,
@@ -67,6 +69,14 @@ macro_rules! commands {
             }
         }
     };
+}
+
+/// A name without the mark of one that is a word of Rust.
+const fn plain(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
 }
 
 const NO_KEYS: [i64; 3] = [0, 0, 0];
@@ -96,12 +106,24 @@ commands! {
         "Returns the given string.";
     exists in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
         "Determines whether one or more keys exist.";
+    expire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+        "Sets the expiration time of a key in seconds.";
+    expireat in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+        "Sets the expiration time of a key to a Unix timestamp.";
+    expiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
+        "Returns the expiration time of a key as a Unix timestamp.";
     flushall in keys, -1, ["write"], NO_KEYS, "server",
         "Removes all keys from all databases.";
     flushdb in keys, -1, ["write"], NO_KEYS, "server",
         "Removes all keys from the current database.";
     get in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the string value of a key.";
+    getdel in strings, 2, ["write" "fast"], ONE_KEY, "string",
+        "Returns the string value of a key after deleting the key.";
+    getex in expiry, -2, ["write" "fast"], ONE_KEY, "string",
+        "Returns the string value of a key after setting its expiration time.";
+    getrange in strings, 4, ["readonly"], ONE_KEY, "string",
+        "Returns a substring of the string stored at a key.";
     getset in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Returns the previous string value of a key after setting it to a new value.";
     hello in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
@@ -110,28 +132,62 @@ commands! {
         "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
     incrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.";
+    incrbyfloat in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+        "Increments the number of a key by a decimal number. Uses 0 as initial value if the key doesn't exist.";
     info in info, -1, ["loading" "stale"], NO_KEYS, "server",
         "Returns information and statistics about the server.";
+    keys in scan, 2, ["readonly"], NO_KEYS, "generic",
+        "Returns all key names that match a pattern.";
     mget in strings, -2, ["readonly" "fast"], ALL_KEYS, "string",
         "Returns the string values of one or more keys; each is read for itself.";
     mset in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
         "Sets the string values of one or more keys; each is set for itself.";
+    msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
+        "Not supported: it would have to be atomic over all its keys.";
+    persist in expiry, 2, ["write" "fast"], ONE_KEY, "generic",
+        "Removes the expiration time of a key.";
+    pexpire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+        "Sets the expiration time of a key in milliseconds.";
+    pexpireat in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+        "Sets the expiration time of a key to a Unix milliseconds timestamp.";
+    pexpiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
+        "Returns the expiration time of a key as a Unix milliseconds timestamp.";
     ping in connection, -1, ["fast"], NO_KEYS, "connection",
         "Returns the server's liveliness response.";
-    pttl in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+    psetex in set, 4, ["write" "denyoom"], ONE_KEY, "string",
+        "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.";
+    pttl in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time in milliseconds of a key.";
     quit in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Closes the connection.";
+    randomkey in scan, 1, ["readonly"], NO_KEYS, "generic",
+        "Returns a random key name from the database.";
+    scan in scan, -2, ["readonly"], NO_KEYS, "generic",
+        "Iterates over the key names in the database.";
     select in server, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Changes the selected database; there is one.";
     set in set, -3, ["write" "denyoom"], ONE_KEY, "string",
         "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.";
+    setex in set, 4, ["write" "denyoom"], ONE_KEY, "string",
+        "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.";
     setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Sets the string value of a key only when the key doesn't exist.";
+    setrange in strings, 4, ["write" "denyoom"], ONE_KEY, "string",
+        "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.";
     strlen in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the length of a string value.";
-    ttl in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+    substr in strings, 4, ["readonly"], ONE_KEY, "string",
+        "Returns a substring from a string value.";
+    time in server, 1, ["loading" "stale" "fast"], NO_KEYS, "server",
+        "Returns the server time.";
+    touch in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
+        "Returns the number of existing keys out of those specified.";
+    ttl in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time in seconds of a key.";
+    r#type in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+        "Determines the type of value stored at a key.";
+    unlink in keys, -2, ["write" "fast"], ALL_KEYS, "generic",
+        "Deletes one or more keys.";
 }
 
 /// The longest name of a command.

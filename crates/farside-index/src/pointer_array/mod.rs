@@ -699,7 +699,7 @@ impl<E: Endpoint> PointerArray<E> {
         for (node, root) in self.roots.iter().enumerate() {
             for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
                 let_others_run(cx, first).await;
-                let slots = read_slots(cx, node, root, first).await?;
+                let slots = read_slots(cx, node, root, first, SLOTS_AT_ONCE).await?;
                 for (addr, _) in slots.into_iter().filter(|(_, pointer)| !pointer.is_null()) {
                     count += self.clear_slot(cx, addr).await?;
                 }

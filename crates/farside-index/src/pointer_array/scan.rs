@@ -13,7 +13,7 @@ use crate::error::IndexError;
 use crate::item::{Entry, Header, Item, decode_bucket};
 
 /// How many slots are read per call, and pinned together.
-const SLOTS_PER_CALL: usize = 64;
+const SLOTS_PER_CALL: u64 = 64;
 
 impl<E: Endpoint> PointerArray<E> {
     /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
@@ -38,8 +38,7 @@ impl<E: Endpoint> PointerArray<E> {
             return Ok(0);
         };
         let _pin = self.pool.pin();
-        let slots = read_slots(cx, node, root, first).await?;
-        let slots = &slots[..slots.len().min(SLOTS_PER_CALL)];
+        let slots = read_slots(cx, node, root, first, SLOTS_PER_CALL).await?;
         for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
             let header = self.read_block(cx, slot, pointer).await?;
             if let Header::Item { .. } = header {

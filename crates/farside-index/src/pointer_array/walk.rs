@@ -36,8 +36,9 @@ pub(super) async fn read_slots<E: Endpoint>(
     node: usize,
     root: &Root,
     first: u64,
+    count: u64,
 ) -> Result<Vec<(RemoteAddr, Pointer)>, IndexError> {
-    let count = SLOTS_AT_ONCE.min(root.bytes / 8 - first);
+    let count = count.min(root.bytes / 8 - first);
     let addr = RemoteAddr::new(NodeId::new(node as u16), root.addr.offset() + first * 8);
     let bytes = cx.read(addr, Slice::first(count as u32 * 8)).await?;
     let (words, _) = bytes.as_chunks::<8>();
@@ -67,7 +68,7 @@ pub async fn walk<E: Endpoint, P>(
     for (node, root) in roots.iter().enumerate() {
         for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
             let _pin = pin();
-            for (slot, pointer) in read_slots(cx, node, root, first).await? {
+            for (slot, pointer) in read_slots(cx, node, root, first, SLOTS_AT_ONCE).await? {
                 if pointer.is_null() {
                     continue;
                 }

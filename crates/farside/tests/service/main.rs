@@ -5,7 +5,10 @@
 mod client;
 mod command_line;
 mod commands;
+mod expiry;
 mod floods;
 mod persistence;
 mod pools;
 mod process;
+mod scan;
+mod substrings;

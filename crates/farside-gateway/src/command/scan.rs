@@ -1,0 +1,172 @@
+//! Keys that are not named: SCAN, KEYS, RANDOMKEY.
+//!
+//! On the path: they walk the index, some slots at a time, and let others run in between. A cursor is
+//! the number of a slot. No key ever leaves its slot, so the guarantees of Redis hold: a key that is
+//! there from the beginning of a SCAN to its end is returned, and no key twice.
+
+use farside_fabric::Endpoint;
+use tokio::task::yield_now;
+
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
+use crate::glob::{self, Case};
+use crate::integer;
+use crate::request::Request;
+
+/// How many keys SCAN looks for if nobody says.
+const COUNT: i64 = 10;
+/// How many pages SCAN reads for each key it looks for, as the pages may be empty.
+const PAGES_PER_KEY: i64 = 10;
+
+pub(crate) async fn scan<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let options = options(call.request)?;
+    let mut cursor = options.cursor;
+    let mut pages_left = options.count.saturating_mul(PAGES_PER_KEY);
+    let mut seen = 0;
+    let mut wanted = Vec::new();
+    loop {
+        let (mut keys, next) = call.session.scan_keys(cursor).await?;
+        seen += keys.len() as u64;
+        keys.retain(|key| options.wants(key));
+        wanted.append(&mut keys);
+        cursor = next;
+        pages_left -= 1;
+        if cursor == 0 || pages_left == 0 || seen >= options.count.unsigned_abs() {
+            break;
+        }
+        yield_now().await;
+    }
+    call.reply.array(2);
+    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.array(wanted.len());
+    wanted.iter().for_each(|key| call.reply.bulk(key));
+    Ok(())
+}
+
+/// What SCAN is to do.
+#[derive(PartialEq, Eq, Debug)]
+struct Options<'a> {
+    cursor: u64,
+    pattern: Option<&'a [u8]>,
+    count: i64,
+    /// Whether strings are of the type that was asked for.
+    has_strings: bool,
+}
+
+impl Options<'_> {
+    fn wants(&self, key: &[u8]) -> bool {
+        let matches = |pattern| glob::matches(pattern, key, Case::Exact);
+        self.has_strings && self.pattern.is_none_or(matches)
+    }
+}
+
+fn options<'a>(request: &Request<'a>) -> Result<Options<'a>, Refusal> {
+    let cursor = str::from_utf8(request.arg(1)).ok().and_then(|text| text.parse().ok());
+    let mut options = Options {
+        cursor: cursor.ok_or("ERR invalid cursor")?,
+        pattern: None,
+        count: COUNT,
+        has_strings: true,
+    };
+    for index in (2..request.len()).step_by(2) {
+        let value = request.arg(index + 1);
+        if index + 1 == request.len() {
+            return Err(SYNTAX.into());
+        } else if request.arg_is(index, "match") {
+            options.pattern = Some(value);
+        } else if request.arg_is(index, "count") {
+            options.count = integer::parse(value).ok_or(NOT_AN_INTEGER)?;
+            if options.count < 1 {
+                return Err(SYNTAX.into());
+            }
+        } else if request.arg_is(index, "type") {
+            options.has_strings = request.arg_is(index + 1, "string");
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    Ok(options)
+}
+
+pub(crate) async fn keys<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let pattern = call.request.arg(1);
+    let mut wanted = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let (mut keys, next) = call.session.scan_keys(cursor).await?;
+        keys.retain(|key| glob::matches(pattern, key, Case::Exact));
+        wanted.append(&mut keys);
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+        yield_now().await;
+    }
+    call.reply.array(wanted.len());
+    wanted.iter().for_each(|key| call.reply.bulk(key));
+    Ok(())
+}
+
+/// One of the keys of the first page that has any, from a random slot on.
+pub(crate) async fn randomkey<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let first = call.session.random_cursor();
+    let mut cursor = first;
+    let mut ends = 0;
+    loop {
+        let (keys, next) = call.session.scan_keys(cursor).await?;
+        let choice = call.context.store.endpoint().random_below(keys.len() as u64);
+        if let Some(key) = keys.get(choice as usize) {
+            call.reply.bulk(key);
+            return Ok(());
+        }
+        cursor = next;
+        ends += u32::from(cursor == 0);
+        // All round: back at the slot where it began, or past it on the last page.
+        if ends == 2 || ends == 1 && cursor >= first {
+            call.reply.null();
+            return Ok(());
+        }
+        yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_options<R>(line: &str, look: impl FnOnce(Options<'_>) -> R) -> Result<R, String> {
+        let mut scratch = Vec::new();
+        let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
+        options(&request).map(look).map_err(|refusal| match refusal {
+            Refusal::Text(text) => text.into_owned(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn options_combine() {
+        let wanted = |line: &str| with_options(line, |options| (options.cursor, options.count, options.wants(b"key1")));
+        assert_eq!(wanted("SCAN 0"), Ok((0, 10, true)));
+        assert_eq!(wanted("SCAN 18446744073709551615 count 3"), Ok((u64::MAX, 3, true)));
+        assert_eq!(wanted("SCAN 0 MATCH k* TYPE String"), Ok((0, 10, true)));
+        assert_eq!(wanted("SCAN 0 MATCH K*"), Ok((0, 10, false)));
+        assert_eq!(wanted("SCAN 0 MATCH k* MATCH x"), Ok((0, 10, false)));
+        assert_eq!(wanted("SCAN 0 TYPE hash"), Ok((0, 10, false)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (line, error) in [
+            ("SCAN x", "ERR invalid cursor"),
+            ("SCAN 18446744073709551616", "ERR invalid cursor"),
+            ("SCAN x what", "ERR invalid cursor"),
+            ("SCAN 0 what", SYNTAX),
+            ("SCAN 0 what 1", SYNTAX),
+            ("SCAN 0 MATCH", SYNTAX),
+            ("SCAN 0 COUNT 0", SYNTAX),
+            ("SCAN 0 COUNT -1", SYNTAX),
+            ("SCAN 0 COUNT x", NOT_AN_INTEGER),
+        ] {
+            assert_eq!(with_options(line, |_| ()), Err(error.to_owned()), "{line}");
+        }
+    }
+}
