@@ -10,13 +10,14 @@
 
 use std::collections::BTreeSet;
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
-use farside_pool::{Geometry, PoolError, Root, root};
+use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::{Geometry, PoolError, root};
 use farside_sync::{Pointer, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::IndexError;
 use crate::item::{Entry, HEADER_BYTES, Header, decode_bucket};
+use crate::pointer_array::walk::read_slots;
 
 /// The root of the pointer array.
 const ROOT: u8 = 0;
@@ -78,13 +79,13 @@ pub async fn take<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> 
         geometry,
         slots: census.slots,
     };
-    for (node, root) in (0..).zip(&roots) {
+    for (node, root) in roots.iter().enumerate() {
         for first in (0..per_node).step_by(SLOTS_AT_ONCE as usize) {
             let count = SLOTS_AT_ONCE.min(per_node - first);
-            for (row, pointer) in (first..).zip(read_slots(cx, node, root, first, count).await?) {
+            for (row, (addr, pointer)) in (first..).zip(read_slots(cx, node, root, first, count).await?) {
                 let slot = Slot {
-                    addr: RemoteAddr::new(NodeId::new(node), root.addr.offset() + row * 8),
-                    number: row * nodes + u64::from(node),
+                    addr,
+                    number: row * nodes + node as u64,
                 };
                 if !pointer.is_null() {
                     walk.examine_slot(cx, &mut census, &slot, pointer).await?;
@@ -93,22 +94,6 @@ pub async fn take<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> 
         }
     }
     Ok(census)
-}
-
-async fn read_slots<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    node: u16,
-    root: &Root,
-    first: u64,
-    count: u64,
-) -> Result<Vec<Pointer>, PoolError> {
-    let addr = RemoteAddr::new(NodeId::new(node), root.addr.offset() + first * 8);
-    let bytes = cx.read(addr, Slice::first(count as u32 * 8)).await?;
-    let (words, _) = bytes.as_chunks::<8>();
-    Ok(words
-        .iter()
-        .map(|&word| Pointer::from_word(u64::from_le_bytes(word)))
-        .collect())
 }
 
 struct Walk<'g> {

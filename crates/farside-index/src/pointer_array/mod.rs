@@ -15,7 +15,7 @@
 
 mod scan;
 mod search_many;
-mod walk;
+pub(crate) mod walk;
 
 use std::borrow::Cow;
 

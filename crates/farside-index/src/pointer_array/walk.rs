@@ -31,7 +31,7 @@ pub(super) async fn let_others_run<E: Endpoint>(cx: &OpContext<E>, slot: u64) {
     }
 }
 
-pub(super) async fn read_slots<E: Endpoint>(
+pub(crate) async fn read_slots<E: Endpoint>(
     cx: &mut OpContext<E>,
     node: usize,
     root: &Root,

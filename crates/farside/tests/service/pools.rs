@@ -4,12 +4,9 @@ use std::process::Stdio;
 
 use crate::process::{Server, farside, output};
 
-#[test]
-fn node_gateway_and_direct_access_share_a_pool() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("segment");
-    let path = path.to_str().expect("plain");
-    let node = Server::start(&[
+/// A memory node over a new segment at `path`, on a port of its own.
+fn start_node(path: &str) -> Server {
+    Server::start(&[
         "node",
         "--segment",
         path,
@@ -17,7 +14,15 @@ fn node_gateway_and_direct_access_share_a_pool() {
         "64MiB",
         "--listen",
         "127.0.0.1:0",
-    ]);
+    ])
+}
+
+#[test]
+fn node_gateway_and_direct_access_share_a_pool() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("segment");
+    let path = path.to_str().expect("plain");
+    let node = start_node(path);
     let (tcp, shm) = (format!("tcp:{}", node.address), format!("shm:{path}"));
     let near = Server::start(&["gateway", "--pool", &shm, "--listen", "127.0.0.1:0", "--threads", "1"]);
     let far = Server::start(&["gateway", "--pool", &tcp, "--listen", "127.0.0.1:0", "--threads", "1"]);
@@ -56,15 +61,7 @@ fn clients_stay_connected_when_a_node_restarts() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("segment");
     let path = path.to_str().expect("plain");
-    let node = Server::start(&[
-        "node",
-        "--segment",
-        path,
-        "--memory",
-        "64MiB",
-        "--listen",
-        "127.0.0.1:0",
-    ]);
+    let node = start_node(path);
     let listen = node.address.to_string();
     let pool = format!("tcp:{listen}");
     let gateway = Server::start(&["gateway", "--pool", &pool, "--listen", "127.0.0.1:0", "--threads", "1"]);
