@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use farside_fabric::sim::Profile;
-use farside_index::INDEXES;
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 
@@ -106,7 +106,7 @@ struct StoreArgs {
     stage: StageArgs,
     /// Which index
     #[arg(long, value_parser = parse_index, default_value = "pointer-array")]
-    index: &'static str,
+    index: IndexKind,
     /// Synchronisation schemes to measure, by name
     #[arg(long, value_delimiter = ',', value_parser = parse_scheme, default_value = "optimistic")]
     sync: Vec<Scheme>,
@@ -157,7 +157,10 @@ pub struct LatencyArgs {
     /// How many keys the store holds
     #[arg(long, default_value_t = 10_000_000)]
     items: u64,
-    /// How many slots the index has; keys that share one cost a READ more [default: as many as items]
+    /// Which index
+    #[arg(long, value_parser = parse_index, default_value = "race")]
+    index: IndexKind,
+    /// How many slots a pointer array has; keys that share one cost a READ more [default: as many as items]
     #[arg(long)]
     slots: Option<u64>,
     /// How many GETs are in flight in the pipelined part
@@ -195,10 +198,10 @@ fn parse_profile(name: &str) -> Result<Profile, String> {
     Profile::named(name).ok_or_else(|| format!("`{name}` is no profile: choose cx4, cx5 or cx6"))
 }
 
-fn choose_from<'a>(name: &str, what: &str, names: impl Iterator<Item = &'a str>) -> String {
+fn choose_from<'a>(name: &str, what: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     format!(
         "`{name}` is no {what}: choose from {}",
-        names.collect::<Vec<_>>().join(", ")
+        names.into_iter().collect::<Vec<_>>().join(", ")
     )
 }
 
@@ -216,12 +219,8 @@ fn parse_scheme(name: &str) -> Result<Scheme, String> {
     })
 }
 
-fn parse_index(name: &str) -> Result<&'static str, String> {
-    let found = INDEXES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|&(known, _)| known);
-    found.ok_or_else(|| choose_from(name, "index", INDEXES.iter().map(|&(known, _)| known)))
+fn parse_index(name: &str) -> Result<IndexKind, String> {
+    IndexKind::by_name(name).ok_or_else(|| choose_from(name, "index", IndexKind::ALL.map(|(_, known, _)| known)))
 }
 
 impl StageArgs {
@@ -331,8 +330,8 @@ impl StoreArgs {
         }
         if self.cache.is_some() {
             return Err(BenchError::Argument(format!(
-                "--cache: the {} caches nothing; leave it out",
-                self.index
+                "--cache: the {} needs no cache budget; leave it out",
+                self.index.name()
             )));
         }
         let setting = self
@@ -384,6 +383,7 @@ impl LatencyArgs {
     pub fn run(self, count_allocations: Option<CountAllocations<'_>>) -> Result<(), BenchError> {
         let options = LatencyOptions {
             items: self.items,
+            index: self.index,
             slots: self.slots.unwrap_or(self.items),
             in_flight: self.in_flight,
             rounds: self.rounds,

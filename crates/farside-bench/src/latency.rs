@@ -16,6 +16,7 @@ use farside_fabric::host::HostClock;
 use farside_fabric::region::Region;
 use farside_fabric::shm::{self, Segment, SegmentOptions};
 use farside_fabric::{Endpoint, Pipeline, interleave};
+use farside_index::{Index, IndexKind};
 use farside_kv::{Session, Store, StoreConfig};
 use farside_pool::PoolOptions;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -42,7 +43,9 @@ const LEASE_NS: u64 = 600_000_000_000;
 pub struct LatencyOptions {
     /// How many keys the store holds.
     pub items: u64,
-    /// How many slots the index has. Keys that share one cost a READ more.
+    /// Which index.
+    pub index: IndexKind,
+    /// How many slots a pointer array has. Keys that share one cost a READ more.
     pub slots: u64,
     /// How many GETs are in flight in the third part.
     pub in_flight: u64,
@@ -61,8 +64,16 @@ pub struct LatencyReport {
     pub kind: &'static str,
     /// How many keys the store held.
     pub items: u64,
-    /// How many slots its index had.
-    pub slots: u64,
+    /// Name of the index.
+    pub index: &'static str,
+    /// How many slots a pointer array had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u64>,
+    /// How the table grew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
+    /// Bytes that the client uses to remember where things are.
+    pub cache_bytes: u64,
     /// How many GETs were in flight.
     pub in_flight: u64,
     /// Nanoseconds of two dependent READs of memory.
@@ -84,6 +95,17 @@ pub struct LatencyReport {
     pub huge_pages: bool,
 }
 
+/// How a RACE table grew while it was filled.
+#[derive(Clone, Debug, Serialize)]
+pub struct Growth {
+    /// How often a subtable was split.
+    pub splits: u64,
+    /// Entries and slots of the first one that was, at that moment.
+    pub first_split_load: f64,
+    /// How long it took to store the items one by one, splits included, in nanoseconds per item.
+    pub insert_ns: f64,
+}
+
 impl LatencyReport {
     /// Several lines.
     #[must_use]
@@ -96,7 +118,7 @@ impl LatencyReport {
              GET, one in flight             {:8.1} ns   {:.2} times that; target at most 1.5\n\
              GET, {:3} in flight             {:8.1} ns   {:.2} times the rate; target at least 4\n\
              allocations per GET            {allocations}\n\
-             memory                         {:8.1} bytes per item, {} items in {} slots",
+             memory                         {:8.1} bytes per item, {} items, {}",
             self.two_reads_ns,
             if self.huge_pages { "huge" } else { "4 KiB" },
             self.get_ns,
@@ -106,8 +128,25 @@ impl LatencyReport {
             self.pipelined_gain,
             self.bytes_per_item,
             self.items,
-            self.slots,
+            self.index_text(),
         )
+    }
+}
+
+impl LatencyReport {
+    fn index_text(&self) -> String {
+        match (&self.slots, &self.growth) {
+            (Some(slots), _) => format!("{} of {slots} slots", self.index),
+            (None, Some(growth)) => format!(
+                "{} split {} times, first at a load of {:.1} %; its directory takes {} bytes of a client; {:.0} ns per INSERT",
+                self.index,
+                growth.splits,
+                growth.first_split_load * 100.0,
+                self.cache_bytes,
+                growth.insert_ns,
+            ),
+            (None, None) => self.index.to_owned(),
+        }
     }
 }
 
@@ -137,6 +176,7 @@ pub fn run(
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![store_memory.segment.clone()]).endpoint()?;
         let config = StoreConfig {
+            index: Some(options.index),
             slots: Some(options.slots),
             pool: PoolOptions {
                 lease_ns: LEASE_NS,
@@ -146,7 +186,22 @@ pub fn run(
         };
         let store = Store::open(endpoint, config).await?;
         progress.label("loading");
+        let loading = std::time::Instant::now();
         load(&store, options, progress).await?;
+        let insert_ns = loading.elapsed().as_nanos() as f64 / options.items as f64;
+        let growth = match store.index() {
+            Index::PointerArray(_) => None,
+            Index::Race(race) => {
+                let (splits, first) = race.splits();
+                let (entries, slots) = first.unwrap_or((0, 1));
+                Some(Growth {
+                    splits,
+                    first_split_load: entries as f64 / slots as f64,
+                    insert_ns,
+                })
+            }
+        };
+        let cache_bytes = store.index().cache_bytes() as u64;
         progress.label("measuring");
         let mut random = client_random(options.seed, 0);
         let mut session = store.session();
@@ -182,7 +237,10 @@ pub fn run(
         Ok(LatencyReport {
             kind: "latency",
             items: options.items,
-            slots: options.slots,
+            index: options.index.name(),
+            slots: growth.is_none().then_some(options.slots),
+            growth,
+            cache_bytes,
             in_flight: options.in_flight,
             two_reads_ns: chase_ns,
             get_ns,

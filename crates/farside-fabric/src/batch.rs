@@ -10,7 +10,7 @@ use crate::addr::RemoteAddr;
 use crate::verb::{Slice, Verb};
 
 /// How many verbs one batch holds.
-pub const BATCH_VERBS_MAX: usize = 16;
+pub const BATCH_VERBS_MAX: usize = 32;
 
 /// Which verb of a batch: what a `push` returns and [`Batch::result`] takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

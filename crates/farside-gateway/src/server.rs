@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use farside_fabric::host::{HostClock, HostRandom};
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_kv::StoreConfig;
+use farside_kv::{IndexKind, StoreConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, watch};
 
@@ -75,6 +75,7 @@ pub struct Gateway {
     shared: Arc<Shared>,
     workers: Vec<(mpsc::UnboundedSender<std::net::TcpStream>, JoinHandle<()>)>,
     stop: watch::Sender<bool>,
+    index: Option<IndexKind>,
 }
 
 impl Gateway {
@@ -106,6 +107,7 @@ impl Gateway {
             shared,
             workers: Vec::new(),
             stop,
+            index: None,
         };
         for number in 0..threads {
             if let Err(error) = gateway.start_worker(number, nodes, options, stopped.clone()) {
@@ -139,7 +141,10 @@ impl Gateway {
             .spawn(move || worker.run(ready))?;
         self.workers.push((sender, thread));
         match opened.recv() {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(index)) => {
+                self.index = Some(index);
+                Ok(())
+            }
             Ok(Err(WorkerError::Stack(error))) => Err(GatewayError::Store(error.to_string())),
             Ok(Err(WorkerError::Store(error))) => Err(GatewayError::Store(error.to_string())),
             Err(_) => Err(GatewayError::Store(
@@ -152,6 +157,12 @@ impl Gateway {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// Which index the store has.
+    #[must_use]
+    pub fn index(&self) -> IndexKind {
+        self.index.expect("every worker has opened the store")
     }
 
     /// Serves on this thread until `stop` is done; then lets every connection finish its command,

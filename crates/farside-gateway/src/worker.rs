@@ -13,7 +13,7 @@ use std::sync::Arc;
 use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{KvError, StackError, Store, StoreConfig};
+use farside_kv::{IndexKind, KvError, StackError, Store, StoreConfig};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -50,8 +50,9 @@ struct Outcome {
 }
 
 impl Worker {
-    /// Serves until the gateway stops. `ready` is told once whether the store could be opened.
-    pub(crate) fn run(mut self, ready: std::sync::mpsc::Sender<Result<(), WorkerError>>) {
+    /// Serves until the gateway stops. `ready` is told once whether the store could be opened, and which
+    /// index it has.
+    pub(crate) fn run(mut self, ready: std::sync::mpsc::Sender<Result<IndexKind, WorkerError>>) {
         let mut ready = Some(ready);
         let mut parked = Vec::new();
         let mut is_failing = false;
@@ -92,7 +93,7 @@ impl Worker {
 struct Serve<'w> {
     worker: &'w mut Worker,
     parked: &'w mut Vec<Parked>,
-    ready: &'w mut Option<std::sync::mpsc::Sender<Result<(), WorkerError>>>,
+    ready: &'w mut Option<std::sync::mpsc::Sender<Result<IndexKind, WorkerError>>>,
 }
 
 /// The connections of a worker, and those that stand still.
@@ -131,7 +132,7 @@ impl EndpointTask for Serve<'_> {
         };
         let store = Store::open(endpoint.clone(), config).await?;
         if let Some(ready) = self.ready.take() {
-            let _ = ready.send(Ok(()));
+            let _ = ready.send(Ok(store.index().kind()));
         }
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
         let guests = Rc::new(Guests::default());

@@ -1,7 +1,9 @@
 //! What can go wrong in an index.
 
-use farside_fabric::{FabricError, RemoteAddr};
+use farside_fabric::{FabricError, NodeId, RemoteAddr};
 use farside_pool::PoolError;
+
+use farside_sync::{NODE_BYTES_MAX, NODES_MAX};
 
 use crate::item::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -30,6 +32,48 @@ pub enum IndexError {
         /// The name of the index.
         index: &'static str,
     },
+    /// The pool was made with another index.
+    #[error("the pool has the index {there}, not {wanted}: leave --index out, or use other memory")]
+    OtherIndex {
+        /// What it has.
+        there: &'static str,
+        /// What was asked for.
+        wanted: &'static str,
+    },
+    /// The directory of a RACE table cannot grow any more.
+    #[error("the index is full: its directory has the largest depth, {depth}")]
+    Full {
+        /// The depth.
+        depth: u32,
+    },
+    /// The directory of a RACE table holds a word that makes no sense.
+    #[error("the directory of the index holds {word:#x} at {at}: run `farside fsck`")]
+    DirectoryDamaged {
+        /// Where.
+        at: RemoteAddr,
+        /// What is there.
+        word: u64,
+    },
+    /// A subtable of a RACE table is not the one that the directory says.
+    #[error("the subtable at {at} is not the one that its key belongs to: run `farside fsck`")]
+    SubtableDamaged {
+        /// Where.
+        at: RemoteAddr,
+    },
+    /// Data pointers do not reach all of a node's memory.
+    #[error("{node} has {bytes} bytes, data pointers reach {NODE_BYTES_MAX} of a node: divide it into several nodes")]
+    NodeTooLarge {
+        /// The node.
+        node: NodeId,
+        /// Its bytes that the pool uses.
+        bytes: u64,
+    },
+    /// Data pointers do not reach all nodes.
+    #[error("the pool has {count} nodes, data pointers reach {NODES_MAX}")]
+    TooManyNodes {
+        /// How many there are.
+        count: usize,
+    },
     /// A slot points to bytes that are neither an item nor a bucket.
     #[error("the slot at {slot} points to {block}, which holds no item: run `farside fsck`")]
     Damaged {
@@ -43,5 +87,32 @@ pub enum IndexError {
 impl From<FabricError> for IndexError {
     fn from(error: FabricError) -> Self {
         Self::Pool(error.into())
+    }
+}
+
+impl IndexError {
+    /// The same for a search for lost blocks, which knows errors of the pool only.
+    #[must_use]
+    pub fn into_pool(self) -> PoolError {
+        self.into()
+    }
+}
+
+/// What a recovery needs of a walk: pool errors only.
+impl From<IndexError> for PoolError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Pool(error) => error,
+            IndexError::Damaged { slot: at, .. }
+            | IndexError::DirectoryDamaged { at, .. }
+            | IndexError::SubtableDamaged { at } => Self::Damaged {
+                node: at.node(),
+                reason: error.to_string(),
+            },
+            other => Self::Damaged {
+                node: NodeId::new(0),
+                reason: other.to_string(),
+            },
+        }
     }
 }

@@ -2,21 +2,22 @@
 //!
 //! On the path: a session names a key; the index reads its slot, follows the pointer, and lets the
 //! synchronisation scheme publish a new one. An index is one file or folder and one line of
-//! [`INDEXES`].
+//! [`IndexKind::ALL`].
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 pub mod check;
 pub mod error;
+mod index;
 pub mod item;
+pub mod operation;
 pub mod pointer_array;
+pub mod race;
 
 pub use error::IndexError;
+pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
 pub use item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use pointer_array::{Addressing, Change, Decision, Found, PointerArray};
-
-/// Every index with its name on the command line and one line about it.
-pub const INDEXES: [(&str, &str); 1] = [(
-    "pointer-array",
-    "a fixed array of data pointers, addressed by the hash of the key or by the key itself",
-)];
+pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Searched};
+pub use pointer_array::{Addressing, PointerArray};
+pub use race::{Race, RaceOptions};

@@ -1,5 +1,6 @@
 //! What a store is made of, and how it behaves.
 
+use farside_index::{IndexKind, IndexOptions, RaceOptions};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -10,10 +11,14 @@ const BYTES_PER_SLOT: u64 = 128;
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreConfig {
+    /// Which index a blank pool gets, RACE if `None`; a pool that has another one is refused.
+    pub index: Option<IndexKind>,
     /// How data pointers are replaced.
     pub scheme: Scheme,
     /// How many slots a new pointer array gets; chosen by the size of the memory if `None`.
     pub slots: Option<u64>,
+    /// How a new RACE table is made.
+    pub race: RaceOptions,
     /// How a blank pool is formatted.
     pub format: FormatOptions,
     /// Housekeeping times of the pool.
@@ -26,8 +31,10 @@ pub struct StoreConfig {
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
+            index: None,
             scheme: Scheme::Optimistic,
             slots: None,
+            race: RaceOptions::default(),
             format: FormatOptions::default(),
             pool: PoolOptions::default(),
             timeout_ns: None,
@@ -36,9 +43,12 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// How many slots a new array gets over nodes with `bytes` bytes in all.
+    /// How large an index is made over nodes with `bytes` bytes in all.
     #[must_use]
-    pub fn slots_for(&self, bytes: u64) -> u64 {
-        self.slots.unwrap_or(bytes / BYTES_PER_SLOT).max(1)
+    pub fn index_options(&self, bytes: u64) -> IndexOptions {
+        IndexOptions {
+            slots: self.slots.unwrap_or(bytes / BYTES_PER_SLOT).max(1),
+            race: self.race,
+        }
     }
 }

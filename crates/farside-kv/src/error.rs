@@ -17,7 +17,10 @@ impl KvError {
     /// Whether memory is full: nothing was changed, and deleting or overwriting keys helps.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Index(IndexError::Pool(PoolError::OutOfMemory { .. })))
+        matches!(
+            self,
+            Self::Index(IndexError::Pool(PoolError::OutOfMemory { .. }) | IndexError::Full { .. })
+        )
     }
 
     /// Whether this client was cut off from the pool and must open the store again.

@@ -20,7 +20,7 @@ pub mod store;
 pub use config::StoreConfig;
 pub use error::KvError;
 pub use expiry::Expiry;
-pub use farside_index::pointer_array::KEYS_AT_ONCE;
+pub use farside_index::{IndexKind, KEYS_AT_ONCE, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use session::{Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
 pub use stack::{PoolSpec, StackError};

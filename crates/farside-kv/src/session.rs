@@ -8,8 +8,7 @@ use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, OpContext};
-use farside_index::pointer_array::{KEYS_AT_ONCE, SearchMany, Searched};
-use farside_index::{Change, Decision, Item};
+use farside_index::{Change, Decision, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched};
 
 use crate::error::KvError;
 use crate::expiry::{self, Expiry};
@@ -138,7 +137,11 @@ impl<E: Endpoint> Session<E> {
     /// Stores a value under a condition.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         let mut outcome = SetOutcome::default();
-        self.change(key, |stored| {
+        // Unless what is stored decides.
+        let is_known = options.condition != Condition::IfAbsent && options.expiry != Expiry::Keep;
+        let expiry_ms = options.expiry.resolve(0);
+        let likely = is_known.then_some(Likely { value, expiry_ms });
+        self.change_likely(key, likely, |stored| {
             outcome.is_stored = match options.condition {
                 Condition::Always => true,
                 Condition::IfAbsent => stored.is_none() || is_planted("kv: an insert over what is there"),
@@ -247,10 +250,19 @@ impl<E: Endpoint> Session<E> {
         Ok(result)
     }
 
-    /// Changes a key; `decide` does not see an item that has expired.
     async fn change<'v>(
         &mut self,
         key: &[u8],
+        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, KvError> {
+        self.change_likely(key, None, decide).await
+    }
+
+    /// Changes a key; `decide` does not see an item that has expired.
+    async fn change_likely<'v>(
+        &mut self,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, KvError> {
         self.start();
@@ -258,7 +270,7 @@ impl<E: Endpoint> Session<E> {
         let decide = |stored: Option<Item<'_>>| {
             decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || endpoint.unix_ms())))
         };
-        Ok(self.store.index.change(&mut self.cx, key, decide).await?)
+        Ok(self.store.index.change(&mut self.cx, key, likely, decide).await?)
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.
@@ -287,7 +299,7 @@ impl<E: Endpoint> Session<E> {
     /// A random cursor of a scan: a scan from there to its end sees some of the keys.
     #[must_use]
     pub fn random_cursor(&self) -> u64 {
-        self.store.endpoint.random_below(self.store.index.slots())
+        self.store.index.random_cursor(&self.store.endpoint)
     }
 
     /// Visits some of the keys that are there from `cursor` on, and returns the next cursor.

@@ -4,18 +4,21 @@
 //! blocks and its endpoint.
 
 use farside_fabric::{Endpoint, OpContext, Pipeline};
-use farside_index::{Addressing, Found, PointerArray};
-use farside_pool::{Pool, PoolError, open_or_format};
+use farside_index::{Found, Index, IndexError};
+use farside_pool::{Pool, open_or_format};
 
 use crate::config::StoreConfig;
 use crate::error::KvError;
 use crate::expiry;
 use crate::session::Session;
 
+/// How often a client that leaves looks whether its index is in order.
+const RESTRUCTURING_POLL_NS: u64 = 100_000;
+
 /// An open store.
 #[derive(Clone, Debug)]
 pub struct Store<E> {
-    pub(crate) index: PointerArray<E>,
+    pub(crate) index: Index<E>,
     pub(crate) endpoint: E,
     pub(crate) timeout_ns: Option<u64>,
 }
@@ -31,10 +34,10 @@ impl<E: Endpoint> Store<E> {
         let geometry = open_or_format(&mut cx, config.format).await?;
         let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
         let pool = Pool::join(&mut cx, geometry, config.pool).await?;
-        let slots = config.slots_for(bytes);
-        let created = PointerArray::create(&mut cx, pool.clone(), config.scheme, Addressing::Hashed, slots).await;
+        let options = config.index_options(bytes);
+        let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.scheme, options).await;
         // A membership that nobody uses would renew its lease for ever.
-        let index = created.inspect_err(|_| pool.abandon())?;
+        let index = opened.inspect_err(|_| pool.abandon())?;
         let store = Self {
             index,
             endpoint: endpoint.clone(),
@@ -66,6 +69,12 @@ impl<E: Endpoint> Store<E> {
         self.index.pool()
     }
 
+    /// The index of the store.
+    #[must_use]
+    pub fn index(&self) -> &Index<E> {
+        &self.index
+    }
+
     /// The endpoint underneath, with its clock and counters.
     #[must_use]
     pub fn endpoint(&self) -> &E {
@@ -77,6 +86,10 @@ impl<E: Endpoint> Store<E> {
     /// # Errors
     /// What the fabric reports; the other clients clean up then.
     pub async fn close(self) -> Result<(), KvError> {
+        // Ends: such a task goes on until it is done, or this client is cut off.
+        while self.index.is_restructuring() {
+            self.endpoint.sleep(RESTRUCTURING_POLL_NS).await;
+        }
         Ok(self.index.pool().clone().leave().await?)
     }
 
@@ -112,7 +125,7 @@ impl<E: Endpoint> Store<E> {
             self.endpoint.sleep(tick_ns).await;
             if self.pool().needs_recovery() {
                 let walk = async |cx: &mut OpContext<E>, visit: &mut dyn FnMut(_)| {
-                    self.index.walk(cx, visit).await.map_err(PoolError::from)
+                    self.index.walk(cx, visit).await.map_err(IndexError::into_pool)
                 };
                 if let Err(error) = self.pool().recover(&mut cx, walk).await {
                     tracing::warn!("could not take over what a dead client held, trying again: {error}");

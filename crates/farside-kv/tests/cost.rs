@@ -2,7 +2,7 @@
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, VerbKind, Verbs};
-use farside_kv::{Session, Store, StoreConfig};
+use farside_kv::{IndexKind, KEYS_AT_ONCE, Session, SetOptions, Store, StoreConfig};
 
 /// READs, WRITEs, atomics, and round trips: nothing else is posted meanwhile.
 type Cost = [u64; 4];
@@ -18,7 +18,7 @@ fn cost(counted: &CounterSnapshot) -> Cost {
 }
 
 /// A store whose keys have a slot each, and whose housekeeping sleeps.
-fn with_session<T>(test: impl AsyncFnOnce(Endpoint, Session<Endpoint>) -> T) -> T
+fn with_session<T>(index: IndexKind, test: impl AsyncFnOnce(Endpoint, Session<Endpoint>) -> T) -> T
 where
     T: 'static,
 {
@@ -27,6 +27,7 @@ where
     let endpoint = sim.endpoint(sim.add_compute_node());
     sim.block_on(async move {
         let mut config = StoreConfig {
+            index: Some(index),
             slots: Some(1 << 20),
             ..StoreConfig::default()
         };
@@ -47,7 +48,7 @@ async fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> 
 
 #[test]
 fn one_key_costs_what_the_papers_say() {
-    with_session(async |endpoint, mut session| {
+    with_session(IndexKind::PointerArray, async |endpoint, mut session| {
         let e = &endpoint;
         assert_eq!(cost_of(e, session.get(b"absent")).await, [1, 0, 0, 1]);
         assert_eq!(cost_of(e, session.put(b"key", b"1")).await, [1, 1, 1, 3], "insert");
@@ -64,7 +65,7 @@ fn one_key_costs_what_the_papers_say() {
 
 #[test]
 fn many_keys_take_as_many_round_trips_as_one() {
-    with_session(async |endpoint, mut session| {
+    with_session(IndexKind::PointerArray, async |endpoint, mut session| {
         let numbers: Vec<[u8; 4]> = (0..40_u32).map(u32::to_le_bytes).collect();
         for number in &numbers {
             session.put(number, number).await.expect("put");
@@ -96,9 +97,88 @@ fn many_keys_take_as_many_round_trips_as_one() {
 
 #[test]
 fn a_long_value_costs_one_read_more() {
-    with_session(async |endpoint, mut session| {
+    with_session(IndexKind::PointerArray, async |endpoint, mut session| {
         let value = vec![7; 100_000];
         session.put(b"key", &value).await.expect("put");
         assert_eq!(cost_of(&endpoint, session.get(b"key")).await, [3, 0, 0, 3]);
     });
+}
+
+/// RACE, section 3: a SEARCH takes two round trips, everything else three. Two READs for the buckets,
+/// and one for each item whose fingerprint fits, which is one but for chance.
+mod race {
+    use super::*;
+    use farside_kv::Condition;
+
+    #[test]
+    fn one_key_costs_what_the_paper_says() {
+        with_session(IndexKind::Race, async |endpoint, mut session| {
+            let e = &endpoint;
+            assert_eq!(cost_of(e, session.get(b"absent")).await, [2, 0, 0, 1]);
+            // The buckets and the item; the lock and the buckets again; the slot and the lock.
+            assert_eq!(cost_of(e, session.put(b"key", b"1")).await, [4, 2, 2, 3], "insert");
+            assert_eq!(cost_of(e, session.get(b"key")).await, [3, 0, 0, 2], "search");
+            // The buckets and the new item; the old item; the slot.
+            assert_eq!(cost_of(e, session.put(b"key", b"2")).await, [3, 1, 1, 3], "update");
+            assert_eq!(cost_of(e, session.delete(b"key")).await, [3, 0, 1, 3], "delete");
+            assert_eq!(
+                cost_of(e, session.delete(b"key")).await,
+                [2, 0, 0, 1],
+                "delete of what is not there"
+            );
+        });
+    }
+
+    #[test]
+    fn what_is_stored_decides_a_round_trip_later() {
+        with_session(IndexKind::Race, async |endpoint, mut session| {
+            let e = &endpoint;
+            session.put(b"key", b"1").await.expect("put");
+            let twice = |value: Option<&[u8]>| Ok::<_, ()>(value.unwrap_or_default().repeat(2));
+            assert_eq!(cost_of(e, session.update(b"key", twice)).await, [3, 1, 1, 4]);
+            let if_absent = SetOptions {
+                condition: Condition::IfAbsent,
+                ..SetOptions::default()
+            };
+            assert_eq!(
+                cost_of(e, session.set(b"key", b"2", if_absent)).await,
+                [3, 0, 0, 2],
+                "it is there"
+            );
+            assert_eq!(
+                cost_of(e, session.set(b"other", b"2", if_absent)).await,
+                [4, 2, 2, 4],
+                "it is not"
+            );
+        });
+    }
+
+    #[test]
+    fn many_keys_take_as_many_round_trips_as_one() {
+        with_session(IndexKind::Race, async |endpoint, mut session| {
+            let numbers: Vec<[u8; 4]> = (0..40_u32).map(u32::to_le_bytes).collect();
+            for number in &numbers {
+                session.put(number, number).await.expect("put");
+            }
+            let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 4]>::as_slice).collect();
+            let read = async |session: &mut Session<Endpoint>, keys: &[&[u8]]| {
+                let mut values = session.get_many(keys);
+                for key in keys {
+                    assert_eq!(values.next().await, Ok(Some(*key)));
+                }
+            };
+            let one_group = cost_of(&endpoint, read(&mut session, &keys[..KEYS_AT_ONCE])).await;
+            assert_eq!(one_group, [48, 0, 0, 2]);
+            assert_eq!(cost_of(&endpoint, read(&mut session, &keys)).await, [120, 0, 0, 6]);
+        });
+    }
+
+    #[test]
+    fn a_long_value_costs_one_read_more() {
+        with_session(IndexKind::Race, async |endpoint, mut session| {
+            let value = vec![7; 100_000];
+            session.put(b"key", &value).await.expect("put");
+            assert_eq!(cost_of(&endpoint, session.get(b"key")).await, [4, 0, 0, 3]);
+        });
+    }
 }

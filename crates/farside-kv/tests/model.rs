@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use farside_fabric::OpContext;
 use farside_fabric::shm::{self, Segment};
-use farside_kv::{Condition, Expiry, SetOptions, Store, StoreConfig};
+use farside_kv::{Condition, Expiry, IndexKind, RaceOptions, SetOptions, Store, StoreConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample;
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -63,22 +64,38 @@ fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
-async fn open(memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
+const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
+
+async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
     let segment = Segment::anonymous(memory_bytes).expect("memory");
     let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
     let config = StoreConfig {
+        index: Some(index),
         slots: Some(slots),
+        // As few slots make keys share one, so few make a table split.
+        race: RaceOptions {
+            items: 0,
+            subtable_bytes: 768,
+            bucket_slots: slots.min(15) as usize,
+        },
         ..StoreConfig::default()
     };
     Store::open(endpoint, config).await.expect("a store")
 }
 
+/// Runs a test on each index.
+fn on_each(test: impl AsyncFn(IndexKind)) {
+    for index in INDEXES {
+        run(test(index));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn store_is_a_map(operations in vec(operations(), 1..150)) {
+    fn store_is_a_map(index in sample::select(INDEXES.to_vec()), slots in 1_u64..6, operations in vec(operations(), 1..150)) {
         run(async {
-            let store = open(64 << 20, 5).await;
+            let store = open(index, 64 << 20, slots).await;
             let mut session = store.session();
             let mut model = BTreeMap::<Vec<u8>, Vec<u8>>::new();
             for operation in operations {
@@ -161,8 +178,8 @@ proptest! {
 
 #[test]
 fn expired_keys_are_absent() {
-    run(async {
-        let store = open(16 << 20, 1).await;
+    on_each(async |index| {
+        let store = open(index, 16 << 20, 1).await;
         let mut session = store.session();
         let past = SetOptions {
             expiry: Expiry::AtMs(1),
@@ -190,8 +207,8 @@ fn expired_keys_are_absent() {
 
 #[test]
 fn expiry_changes_without_the_value() {
-    run(async {
-        let store = open(16 << 20, 1).await;
+    on_each(async |index| {
+        let store = open(index, 16 << 20, 1).await;
         let mut session = store.session();
         let to = |expiry: Expiry| move |value: &[u8], before_ms: u64| (expiry, (value.to_vec(), before_ms));
         assert_eq!(session.expire(b"a", to(Expiry::AtMs(1))).await.expect("expire"), None);
@@ -214,8 +231,8 @@ fn expiry_changes_without_the_value() {
 
 #[test]
 fn a_taken_key_is_gone() {
-    run(async {
-        let store = open(16 << 20, 1).await;
+    on_each(async |index| {
+        let store = open(index, 16 << 20, 1).await;
         let mut session = store.session();
         session.put(b"a", b"x").await.expect("put");
         assert_eq!(session.take(b"a").await.expect("take"), Some(b"x".to_vec()));
@@ -226,8 +243,8 @@ fn a_taken_key_is_gone() {
 
 #[test]
 fn full_memory_is_an_error_and_overwrites_go_on() {
-    run(async {
-        let store = open(16 << 20, 4096).await;
+    on_each(async |index| {
+        let store = open(index, 16 << 20, 4096).await;
         let mut session = store.session();
         let value = [7; 1000];
         let mut stored = 0_u32;
@@ -280,6 +297,7 @@ fn item_and_bucket_of_one_class_get_their_blocks() {
         let segment = Segment::anonymous(16 << 20).expect("memory");
         let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
         let mut config = StoreConfig {
+            index: Some(IndexKind::PointerArray),
             slots: Some(1),
             ..StoreConfig::default()
         };
@@ -296,8 +314,8 @@ fn item_and_bucket_of_one_class_get_their_blocks() {
 
 #[test]
 fn largest_key_and_value_fit() {
-    run(async {
-        let store = open(128 << 20, 16).await;
+    on_each(async |index| {
+        let store = open(index, 128 << 20, 16).await;
         let mut session = store.session();
         let (key, value) = (vec![1; farside_kv::KEY_BYTES_MAX], vec![2; farside_kv::VALUE_BYTES_MAX]);
         for _ in 0..8 {
@@ -308,7 +326,7 @@ fn largest_key_and_value_fit() {
         let geometry = store.pool().geometry().to_vec();
         let mut blocks = Vec::new();
         let visit = &mut |block| blocks.push(block);
-        farside_index::pointer_array::walk(&mut cx, &geometry, || store.pool().pin(), visit)
+        farside_index::walk(&mut cx, &geometry, || store.pool().pin(), visit)
             .await
             .expect("a walk");
         let account = farside_pool::account(&mut cx, &geometry, &blocks)

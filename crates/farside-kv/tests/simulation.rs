@@ -17,8 +17,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, OpContext, Random, Spawn};
-use farside_index::pointer_array;
-use farside_kv::{Store, StoreConfig};
+use farside_kv::{IndexKind, RaceOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions, account, open};
 
 type Value = Option<Vec<u8>>;
@@ -54,8 +53,14 @@ impl World {
 }
 
 const CONFIG: StoreConfig = StoreConfig {
+    index: Some(IndexKind::Race),
     scheme: farside_sync::Scheme::Optimistic,
     slots: Some(96),
+    race: RaceOptions {
+        items: 0,
+        subtable_bytes: 768,
+        bucket_slots: 2,
+    },
     format: FormatOptions {
         clients_max: 24,
         chunk_bytes: Some(16 << 10),
@@ -200,7 +205,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await.expect("a pool");
         let mut blocks = Vec::new();
-        pointer_array::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
+        farside_index::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
             .await
             .expect("a walk");
         let account = account(&mut cx, &geometry, &blocks).await.expect("an account");

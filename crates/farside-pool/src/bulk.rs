@@ -146,7 +146,7 @@ mod tests {
         let geometry =
             Geometry::divide(1, farside_fabric::NodeId::new(0), 1, 2 << 20, 128 << 10, 8).expect("large enough");
         let mut loader = BulkLoader::new(geometry, &region, 64);
-        let room = geometry.chunk_count * geometry.blocks_per_chunk(SizeClass(0));
+        let room = geometry.chunk_count * geometry.blocks_per_chunk(SizeClass::for_bytes(64, 128 << 10));
         for _ in 0..room {
             loader.block(&[7; 64]).expect("room");
         }

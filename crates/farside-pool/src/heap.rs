@@ -249,7 +249,7 @@ impl Heap {
         Some(self.geometry[usize::from(id.node)].chunk(u64::from(id.index)))
     }
 
-    /// Which chunk holds a block, and the 64-byte unit at which it starts.
+    /// Which chunk holds a block, and the 32-byte unit at which it starts.
     #[must_use]
     pub fn locate(&self, block: RemoteAddr) -> Option<(ChunkId, u64)> {
         let geometry = self.geometry.get(block.node().index())?;
@@ -490,7 +490,7 @@ impl Heap {
     }
 }
 
-/// The block that starts at a 64-byte unit of its chunk.
+/// The block that starts at a 32-byte unit of its chunk.
 fn unit_to_block(class: SizeClass, unit: u64) -> u64 {
     if class == SizeClass::RUN {
         unit
@@ -499,7 +499,7 @@ fn unit_to_block(class: SizeClass, unit: u64) -> u64 {
     }
 }
 
-/// The 64-byte unit at which a block starts.
+/// The 32-byte unit at which a block starts.
 pub(crate) fn block_to_unit(class: SizeClass, block: u64) -> u64 {
     if class == SizeClass::RUN {
         block

@@ -4,7 +4,7 @@
 //! 0                superblock: geometry, then shared words, then roots      4 KiB
 //! CLIENTS_AT       client table: clients_max entries of 64 B                (used on node 0)
 //! chunk_table_at   one word per chunk: who owns it, and for what
-//! free_maps_at     one bit per 64 B of every chunk: blocks given back by other clients
+//! free_maps_at     one bit per 32 B of every chunk: blocks given back by other clients
 //! chunks_at        the chunks, from a multiple of their size on
 //! ```
 //!
@@ -17,7 +17,7 @@ use crate::size_class::{SizeClass, UNIT_BYTES};
 /// The first word of a formatted node: "FARSIDE1" read as a little-endian word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FARSIDE1");
 /// Changes whenever anything in this file changes its meaning.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 
 /// Bytes of the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -152,7 +152,7 @@ impl Geometry {
         RemoteAddr::new(self.node, self.chunks_at + index * self.chunk_bytes)
     }
 
-    /// Which chunk holds `addr`, and the 64-byte unit within it; `None` outside the chunks.
+    /// Which chunk holds `addr`, and the 32-byte unit within it; `None` outside the chunks.
     #[must_use]
     pub fn locate(&self, addr: RemoteAddr) -> Option<(u64, u64)> {
         let offset = addr.offset().checked_sub(self.chunks_at)?;
@@ -412,7 +412,7 @@ mod tests {
                     prop_assert!(geometry.chunks_at + geometry.chunk_count * geometry.chunk_bytes <= bytes);
                     prop_assert_eq!(Geometry::from_words(&geometry.to_words(), node, bytes), Ok(geometry));
                     let last = geometry.chunk(geometry.chunk_count - 1);
-                    prop_assert_eq!(geometry.locate(last.plus(64)), Some((geometry.chunk_count - 1, 1)));
+                    prop_assert_eq!(geometry.locate(last.plus(64)), Some((geometry.chunk_count - 1, 2)));
                 }
                 Err(bytes_min) => {
                     prop_assert!(bytes_min > bytes);

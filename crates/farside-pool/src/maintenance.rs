@@ -56,7 +56,9 @@ impl<E: Endpoint> Pool<E> {
             if self.check_alive().is_err() {
                 return;
             }
-            match self.tick().await {
+            let ticked = self.tick().await;
+            *self.shared.ailment.borrow_mut() = ticked.clone().err();
+            match ticked {
                 Ok(()) => {}
                 Err(error @ (PoolError::LeaseLost | PoolError::Fabric(FabricError::Fenced { .. }))) => {
                     tracing::warn!("client {}: {error}", self.shared.owner.client);
@@ -86,9 +88,16 @@ impl<E: Endpoint> Pool<E> {
         let state = batch.read_word(entry);
         let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
         let deaths = batch.read_word(RemoteAddr::new(node, DEATHS_AT));
+        // After the epoch: what was unlinked before the epoch became what it is has changed the word.
+        let watched = self.shared.watch.get().map(|(word, _)| (word, batch.read_word(word)));
         cx.post(&mut batch).await?;
         if batch.result(state) != alive {
             return Err(PoolError::LeaseLost);
+        }
+        if let Some((word, position)) = watched
+            && !is_planted("pool: a watched word not looked at")
+        {
+            self.shared.watch.set(Some((word, batch.result(position))));
         }
         let epoch = batch.result(epoch);
         self.shared.epochs.observe(epoch);

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Endpoint, FabricError, NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, ClientEntry, Liveness};
 use crate::epoch::{Epochs, Pin};
@@ -95,6 +95,10 @@ pub(crate) struct Shared<E> {
     pub(crate) is_in_doubt: Cell<bool>,
     /// Whether blocks were sent home, and nobody knows whether they have arrived.
     pub(crate) is_unsettled: Cell<bool>,
+    /// What the last tick has failed with, if it has.
+    pub(crate) ailment: RefCell<Option<PoolError>>,
+    /// See [`Pool::watch`]: the word, and its value at the last tick.
+    pub(crate) watch: Cell<Option<(RemoteAddr, u64)>>,
 }
 
 impl<E: Endpoint> Pool<E> {
@@ -160,6 +164,8 @@ impl<E: Endpoint> Pool<E> {
                     ended: RefCell::new(None),
                     is_in_doubt: Cell::new(false),
                     is_unsettled: Cell::new(false),
+                    ailment: RefCell::new(None),
+                    watch: Cell::new(None),
                 }),
             };
             pool.tick().await?;
@@ -215,6 +221,13 @@ impl<E: Endpoint> Pool<E> {
             .retire(self.shared.epochs.local(), block, class);
     }
 
+    /// The endpoint that the client reaches the pool by.
+    #[inline]
+    #[must_use]
+    pub fn endpoint(&self) -> &E {
+        &self.shared.endpoint
+    }
+
     /// What the nodes are divided into.
     #[must_use]
     pub fn geometry(&self) -> &[Geometry] {
@@ -231,6 +244,49 @@ impl<E: Endpoint> Pool<E> {
     #[must_use]
     pub fn limbo_count(&self) -> usize {
         self.shared.heap.borrow().limbo_count()
+    }
+
+    /// Watches a word of node 0 for an index that remembers addresses between operations: every tick
+    /// reads it, *before* it publishes that this client has come further. Whoever retires a block that
+    /// others may remember changes the word first; whoever remembers such blocks forgets them when
+    /// [`Pool::watched`] has changed. Then no operation that starts later finds the block, and the
+    /// grace period holds for those that run.
+    ///
+    /// # Panics
+    /// If the word is not on node 0, whose epoch it is read after.
+    pub fn watch(&self, word: RemoteAddr, value: u64) {
+        assert!(word.node().index() == 0, "verbs keep their order on one node");
+        self.shared.watch.set(Some((word, value)));
+    }
+
+    /// The value of the watched word at the last tick; 0 if none is watched.
+    #[inline]
+    #[must_use]
+    pub fn watched(&self) -> u64 {
+        self.shared.watch.get().map_or(0, |(_, value)| value)
+    }
+
+    /// Fails if this client has ended, or has lost its way to a node: then it cannot declare anybody dead,
+    /// and must not wait for somebody to be.
+    ///
+    /// # Errors
+    /// [`PoolError::LeaseLost`], or that the node is gone.
+    pub fn check_reachable(&self) -> Result<(), PoolError> {
+        self.check_alive()?;
+        match &*self.shared.ailment.borrow() {
+            Some(error @ PoolError::Fabric(FabricError::NodeGone { .. })) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a client has left or was cut off and declared dead: nothing of it can arrive any more,
+    /// and what it held may be taken over.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub async fn is_gone(&self, cx: &mut OpContext<E>, owner: Owner) -> Result<bool, PoolError> {
+        let (entry, live) = client::owner_state(owner, Liveness::Live);
+        Ok(cx.read_word(entry).await? != live)
     }
 
     /// Notes that a word may have been changed or not: the fabric failed meanwhile. If it was a data

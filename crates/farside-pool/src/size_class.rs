@@ -1,19 +1,20 @@
-//! Sizes in which blocks are cut: multiples of 64 bytes up to 512, then four steps per doubling.
+//! Sizes in which blocks are cut: multiples of 32 bytes up to 512, then four steps per doubling.
 //!
 //! On the path: an allocation is rounded up to its class; a chunk holds blocks of one class. At
 //! most a fifth of a block larger than 512 bytes is lost to rounding. What does not fit into half a
 //! chunk takes whole chunks instead (a *run*).
 
-/// The unit of allocation: every block starts at a multiple of this, so an address needs six bits
-/// less, and a small item is one cache line.
-pub const UNIT_BYTES: u64 = 64;
+/// The unit of allocation: every block starts at a multiple of this, so an address needs five bits
+/// less. An item of a short key and a short value takes one unit; no block touches more cache lines
+/// than its length needs.
+pub const UNIT_BYTES: u64 = 32;
 
-/// Classes below this one are multiples of 64 bytes.
-const LINEAR_COUNT: u8 = 8;
+/// Classes below this one are multiples of the unit.
+const LINEAR_COUNT: u8 = 16;
 /// Where the linear classes end.
 const LINEAR_BYTES: u64 = UNIT_BYTES * LINEAR_COUNT as u64;
 
-/// The size class of a block, counted from 0 (64 bytes).
+/// The size class of a block, counted from 0 (32 bytes).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SizeClass(pub u8);
 
@@ -84,7 +85,8 @@ mod tests {
         let count = SizeClass::count(CHUNK_BYTES);
         let sizes: Vec<u64> = (0..count as u8).map(|class| SizeClass(class).bytes()).collect();
         assert!(sizes.is_sorted_by(|a, b| a < b));
-        assert_eq!(sizes[..10], [64, 128, 192, 256, 320, 384, 448, 512, 640, 768]);
+        assert_eq!(sizes[..4], [32, 64, 96, 128]);
+        assert_eq!(sizes[14..19], [480, 512, 640, 768, 896]);
         assert_eq!(sizes.last(), Some(&(CHUNK_BYTES / 2)));
         assert_eq!(SizeClass::for_bytes(CHUNK_BYTES / 2 + 1, CHUNK_BYTES), SizeClass::RUN);
     }

@@ -92,6 +92,8 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         node_bytes: if is_small { 512 << 10 } else { 8 << 20 },
         compute_nodes: dice.within(1, 4) as u32,
         slots: *dice.pick(&[1, 4, 16, 96, 1000]),
+        // Not by the dice, whose other decisions would all change.
+        bucket_slots: [1, 1, 2, 15][seed as usize % 4],
         chunk_bytes: *dice.pick(&[4 << 10, 16 << 10]),
         lease_ns,
         tick_ns: match flavour {

@@ -4,6 +4,7 @@
 //! of a plan also decides what chance decides inside the simulator, so a plan is a run. What is
 //! written as JSON can be replayed after the drawing has changed.
 
+use farside_index::RaceOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::history::Call;
@@ -40,6 +41,9 @@ pub struct Setup {
     pub compute_nodes: u32,
     /// Slots of the index; few make keys share one.
     pub slots: u64,
+    /// Slots of a bucket of a RACE table that are used; few make it split.
+    #[serde(default = "all_slots")]
+    pub bucket_slots: usize,
     /// Bytes of a chunk of the pool.
     pub chunk_bytes: u64,
     /// Lease of a client, and how often it looks around.
@@ -50,6 +54,11 @@ pub struct Setup {
     pub timeout_ns: Option<u64>,
     /// Faults end here at the latest; then everybody has to come to an end.
     pub horizon_ns: u64,
+}
+
+/// What plans mean that were written before there was a choice.
+fn all_slots() -> usize {
+    RaceOptions::default().bucket_slots
 }
 
 /// One client after the other, doing one piece of work after the other.

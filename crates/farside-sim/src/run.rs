@@ -204,7 +204,7 @@ impl Driver {
             self.step(u64::MAX);
         }
         match self.target {
-            Target::Store { scheme, .. } => store::audit(&self.sim, &self.shared, scheme)?,
+            Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
             Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
         }
         // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
@@ -307,7 +307,7 @@ impl Driver {
         self.armed.remove(&actor);
         self.paused.remove(&actor);
         match self.target {
-            Target::Store { scheme, .. } => store::start(&endpoint, actor, scheme, &self.shared),
+            Target::Store { index, scheme } => store::start(&endpoint, actor, (index, scheme), &self.shared),
             Target::Lock(kind) => lock::start(&endpoint, actor, kind, &self.shared),
         }
     }

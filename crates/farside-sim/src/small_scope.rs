@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
-use farside_kv::{Session, Store, StoreConfig};
+use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
 use farside_lock::{LockKind, Locker, Mode};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
@@ -39,8 +39,8 @@ const NEVER_NS: u64 = 1 << 50;
 /// # Panics
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
-pub fn store(scheme: Scheme, calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
-    explore(limit, |choices| one_store(&choices, scheme, calls, with_crash))
+pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
+    explore(limit, |choices| one_store(&choices, kind, calls, with_crash))
 }
 
 /// A chooser that serves everybody in the end.
@@ -99,12 +99,18 @@ impl Log {
     }
 }
 
-fn one_store(choices: &Choices, scheme: Scheme, calls: &[Vec<Call>], with_crash: bool) {
+fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(1 << 20);
     let config = StoreConfig {
+        index: Some(index),
         scheme,
         slots: Some(64),
+        race: RaceOptions {
+            items: 0,
+            subtable_bytes: 768,
+            bucket_slots: 15,
+        },
         format: FormatOptions {
             clients_max: 8,
             chunk_bytes: Some(4096),

@@ -3,7 +3,7 @@
 //! An index, a scheme or a lock that joins its registry is tested from that moment on; nothing has to
 //! be added here.
 
-use farside_index::INDEXES;
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 
@@ -12,8 +12,8 @@ use farside_sync::Scheme;
 pub enum Target {
     /// A store.
     Store {
-        /// Its index, by the name in the registry.
-        index: &'static str,
+        /// Its index.
+        index: IndexKind,
         /// How it publishes.
         scheme: Scheme,
     },
@@ -25,9 +25,9 @@ impl Target {
     /// All there are: each index with each scheme, and each lock.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let stores = INDEXES
+        let stores = IndexKind::ALL
             .iter()
-            .flat_map(|&(index, _)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
+            .flat_map(|&(index, ..)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
         stores.chain(LockKind::ALL.map(|(kind, ..)| Self::Lock(kind))).collect()
     }
 
@@ -35,7 +35,7 @@ impl Target {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Store { index, scheme } => format!("store:{index}/{}", scheme.name()),
+            Self::Store { index, scheme } => format!("store:{}/{}", index.name(), scheme.name()),
             Self::Lock(kind) => format!("lock:{}", kind.name()),
         }
     }

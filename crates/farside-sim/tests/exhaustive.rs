@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
 use farside_sim::small_scope;
@@ -13,13 +14,21 @@ const CALLS: [Call; 6] = [Get, Put(1), Insert(2), Update(3), Delete, Add(4)];
 /// More than any of these needs; a run beyond it is no longer exhaustive.
 const LIMIT: u64 = 200_000;
 
+/// Each index with each scheme.
+fn stores() -> Vec<((IndexKind, Scheme), String)> {
+    let stores = IndexKind::ALL.into_iter().flat_map(|(index, name, _)| {
+        Scheme::ALL.map(|(scheme, scheme_name, _)| ((index, scheme), format!("{name}/{scheme_name}")))
+    });
+    stores.collect()
+}
+
 #[test]
 fn two_clients_on_one_key_in_every_order() {
-    for (scheme, name, _) in Scheme::ALL {
+    for (kind, name) in stores() {
         let mut runs = 0;
         for first in CALLS {
             for second in CALLS {
-                let explored = small_scope::store(scheme, &[vec![first], vec![second]], false, LIMIT);
+                let explored = small_scope::store(kind, &[vec![first], vec![second]], false, LIMIT);
                 assert!(explored.is_complete, "{name}: {first:?} against {second:?}");
                 runs += explored.runs;
             }
@@ -30,11 +39,11 @@ fn two_clients_on_one_key_in_every_order() {
 
 #[test]
 fn a_client_that_crashes_anywhere_beside_another() {
-    for (scheme, name, _) in Scheme::ALL {
+    for (kind, name) in stores() {
         let mut runs = 0;
         for first in [Put(1), Delete, Add(4)] {
             for second in [Put(1), Get, Delete] {
-                let explored = small_scope::store(scheme, &[vec![first], vec![second, Get]], true, LIMIT);
+                let explored = small_scope::store(kind, &[vec![first], vec![second, Get]], true, LIMIT);
                 assert!(explored.is_complete, "{name}: {first:?} against {second:?}");
                 runs += explored.runs;
             }
@@ -45,14 +54,14 @@ fn a_client_that_crashes_anywhere_beside_another() {
 
 #[test]
 fn three_clients_on_one_key_as_far_as_there_is_time() {
-    for (scheme, name, _) in Scheme::ALL {
+    for (kind, name) in stores() {
         for calls in [
             [Put(1), Put(2), Get],
             [Delete, Insert(1), Get],
             [Add(1), Add(2), Delete],
         ] {
             let calls = calls.map(|call| vec![call]);
-            let explored = small_scope::store(scheme, &calls, false, 4_000);
+            let explored = small_scope::store(kind, &calls, false, 4_000);
             println!("{name}: {calls:?}: {explored:?}");
             assert!(explored.is_complete || explored.runs > 500);
         }

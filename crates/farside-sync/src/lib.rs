@@ -12,7 +12,7 @@ pub mod pointer;
 
 use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
 
-pub use pointer::{Pointer, SizeHint};
+pub use pointer::{NODE_BYTES_MAX, NODES_MAX, Pointer, SizeHint};
 
 /// What became of an attempt to replace a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

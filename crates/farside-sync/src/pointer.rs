@@ -1,37 +1,55 @@
 //! The data pointer: the word of a slot.
 //!
 //! ```text
-//! 63       56 55        44 43  42 41                    0
-//! |  version |    node    | hint |  offset in 64 B units |
+//! 63         56 55       48 47    39 38  36 35                    0
+//! | fingerprint |  version  |  node  | hint |  offset in 32 B units |
+//! |------- identity --------|
 //! ```
 //!
-//! Blocks start at multiples of 64 bytes, so 42 bits of offset reach as far as the fabric's 48. The
-//! hint says how much a reader should fetch, so that an item costs one READ. The version is bumped
-//! whenever a slot changes its owner key; schemes that compare only part of the word rely on it.
+//! Blocks start at multiples of 32 bytes, so a pool reaches 2 TiB on each of 512 nodes. The hint says
+//! how much a reader should fetch, so that an item costs one READ. The version is bumped whenever a
+//! slot changes its owner key, and when an entry is frozen because it is about to move; schemes that
+//! compare only the identity rely on it. The fingerprint is a part of the key's hash (RACE, section
+//! 3.2); indexes that do not need it leave it 0.
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, RemoteAddr};
 
-const UNIT_LOG: u32 = 6;
-const OFFSET_BITS: u32 = 42;
+const UNIT_LOG: u32 = 5;
+const OFFSET_BITS: u32 = 36;
 const HINT_AT: u32 = OFFSET_BITS;
-const NODE_AT: u32 = HINT_AT + 2;
-const VERSION_AT: u32 = NODE_AT + 12;
+const NODE_AT: u32 = HINT_AT + 3;
+const NODE_BITS: u32 = 9;
+const VERSION_AT: u32 = NODE_AT + NODE_BITS;
+const FINGERPRINT_AT: u32 = VERSION_AT + 8;
 
-const _: () = assert!(VERSION_AT + 8 == 64 && OFFSET_BITS + UNIT_LOG == farside_fabric::addr::OFFSET_BITS);
+const _: () = assert!(FINGERPRINT_AT + 8 == 64);
+
+/// How many nodes a pool may have so that pointers reach all of them.
+pub const NODES_MAX: usize = 1 << NODE_BITS;
+/// How many bytes of a node pointers reach.
+pub const NODE_BYTES_MAX: u64 = 1 << (OFFSET_BITS + UNIT_LOG);
 
 /// How many bytes of a block to read first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum SizeHint {
+    /// An item of at most 32 bytes.
+    Half = 0,
     /// An item of at most 64 bytes.
-    Line = 0,
+    Line = 1,
+    /// An item of at most 128 bytes.
+    Pair = 2,
     /// An item of at most 256 bytes.
-    Small = 1,
+    Small = 3,
+    /// An item of at most 1 KiB.
+    Medium = 4,
     /// A larger item: its first bytes tell how large.
-    Large = 2,
+    Large = 5,
     /// Not an item but a bucket of them: its first bytes tell of how many.
-    Bucket = 3,
+    Bucket = 6,
+    /// An item of any size whose entry is frozen: it is being moved, and nobody may replace it here.
+    Frozen = 7,
 }
 
 impl SizeHint {
@@ -39,9 +57,12 @@ impl SizeHint {
     #[must_use]
     pub fn for_item(bytes: u64) -> Self {
         match bytes {
-            0..=64 => Self::Line,
+            0..=32 => Self::Half,
+            33..=64 => Self::Line,
             65..=72 if is_planted("pointer: a hint that is one word short") => Self::Line,
-            65..=256 => Self::Small,
+            65..=128 => Self::Pair,
+            129..=256 => Self::Small,
+            257..=1024 => Self::Medium,
             _ => Self::Large,
         }
     }
@@ -50,18 +71,30 @@ impl SizeHint {
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
+            Self::Half => 32,
             Self::Line | Self::Bucket => 64,
+            Self::Pair => 128,
             Self::Small => 256,
-            Self::Large => 1024,
+            Self::Medium | Self::Large | Self::Frozen => 1024,
         }
     }
 
+    /// Whether a block may be longer than what is read first.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Large | Self::Bucket | Self::Frozen)
+    }
+
     const fn from_bits(bits: u64) -> Self {
-        match bits & 3 {
-            0 => Self::Line,
-            1 => Self::Small,
-            2 => Self::Large,
-            _ => Self::Bucket,
+        match bits & 7 {
+            0 => Self::Half,
+            1 => Self::Line,
+            2 => Self::Pair,
+            3 => Self::Small,
+            4 => Self::Medium,
+            5 => Self::Large,
+            6 => Self::Bucket,
+            _ => Self::Frozen,
         }
     }
 }
@@ -75,13 +108,17 @@ impl Pointer {
     /// An empty slot that was never used.
     pub const NULL: Self = Self(0);
 
-    /// A pointer to a block.
+    /// A pointer to a block, with the fingerprint 0.
     ///
     /// # Panics
-    /// If the block does not start at a multiple of 64 bytes.
+    /// If the block does not start at a multiple of 32 bytes, or lies beyond what a pointer reaches.
     #[must_use]
     pub fn new(block: RemoteAddr, hint: SizeHint, version: u8) -> Self {
-        assert!(block.offset().is_multiple_of(1 << UNIT_LOG), "blocks start at lines");
+        assert!(block.offset().is_multiple_of(1 << UNIT_LOG), "blocks start at units");
+        assert!(
+            block.node().index() < NODES_MAX && block.offset() < NODE_BYTES_MAX,
+            "checked when the pool was opened"
+        );
         let node = (block.node().index() as u64) << NODE_AT;
         let hint = (hint as u64) << HINT_AT;
         Self(u64::from(version) << VERSION_AT | node | hint | block.offset() >> UNIT_LOG)
@@ -91,6 +128,33 @@ impl Pointer {
     #[must_use]
     pub fn with_version(self, version: u8) -> Self {
         Self(self.0 & !(0xff << VERSION_AT) | u64::from(version) << VERSION_AT)
+    }
+
+    /// The same with another fingerprint.
+    #[inline]
+    #[must_use]
+    pub const fn with_fingerprint(self, fingerprint: u8) -> Self {
+        Self(self.0 & !(0xff << FINGERPRINT_AT) | (fingerprint as u64) << FINGERPRINT_AT)
+    }
+
+    /// The same with another hint.
+    #[must_use]
+    pub const fn with_hint(self, hint: SizeHint) -> Self {
+        Self(self.0 & !(7 << HINT_AT) | (hint as u64) << HINT_AT)
+    }
+
+    /// The same entry, frozen: with the next version, so that whoever compares the identity fails.
+    #[must_use]
+    pub fn frozen(self) -> Self {
+        self.with_hint(SizeHint::Frozen)
+            .with_version(self.version().wrapping_add(1))
+    }
+
+    /// Whether the entry is about to move.
+    #[inline]
+    #[must_use]
+    pub const fn is_frozen(self) -> bool {
+        matches!(self.hint(), SizeHint::Frozen)
     }
 
     /// The word.
@@ -111,7 +175,7 @@ impl Pointer {
     #[inline]
     #[must_use]
     pub const fn block(self) -> RemoteAddr {
-        let node = NodeId::new((self.0 >> NODE_AT) as u16 & 0xfff);
+        let node = NodeId::new((self.0 >> NODE_AT) as u16 & (NODES_MAX as u16 - 1));
         RemoteAddr::new(node, (self.0 & ((1 << OFFSET_BITS) - 1)) << UNIT_LOG)
     }
 
@@ -127,6 +191,13 @@ impl Pointer {
     #[must_use]
     pub const fn version(self) -> u8 {
         (self.0 >> VERSION_AT) as u8
+    }
+
+    /// See the module.
+    #[inline]
+    #[must_use]
+    pub const fn fingerprint(self) -> u8 {
+        (self.0 >> FINGERPRINT_AT) as u8
     }
 
     /// Whether the slot is empty.
@@ -147,13 +218,15 @@ mod tests {
         fn every_word_is_a_pointer(word: u64) {
             let pointer = Pointer::from_word(word);
             let again = Pointer::new(pointer.block(), pointer.hint(), pointer.version());
-            prop_assert_eq!(again.to_word(), word);
-            prop_assert_eq!(pointer.with_version(7), Pointer::new(pointer.block(), pointer.hint(), 7));
+            prop_assert_eq!(again.with_fingerprint(pointer.fingerprint()).to_word(), word);
+            let other = Pointer::new(pointer.block(), SizeHint::Frozen, 7).with_fingerprint(9);
+            prop_assert_eq!(pointer.with_version(7).with_fingerprint(9).with_hint(SizeHint::Frozen), other);
         }
 
         #[test]
-        fn hints_cover_small_items(bytes in 0_u64..=1024) {
-            prop_assert!(u64::from(SizeHint::for_item(bytes).bytes()) >= bytes);
+        fn hints_cover_their_items(bytes in 0_u64..=4096) {
+            let hint = SizeHint::for_item(bytes);
+            prop_assert!(hint.is_open() || u64::from(hint.bytes()) >= bytes);
         }
     }
 }

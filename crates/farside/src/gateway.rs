@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Password, require_password_unless_loopback};
+use farside_index::IndexKind;
 use farside_kv::{PoolSpec, StoreConfig};
 use farside_sync::Scheme;
 
@@ -23,9 +24,9 @@ pub(crate) struct GatewayArgs {
     /// Where Redis clients connect
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
     listen: SocketAddr,
-    /// The index that finds keys
-    #[arg(long, value_name = "NAME", default_value = farside_index::INDEXES[0].0, value_parser = serve::index)]
-    index: &'static str,
+    /// The index that finds keys, for a pool that nobody has used [default: race]
+    #[arg(long, value_name = "NAME", value_parser = serve::index)]
+    index: Option<IndexKind>,
     /// How concurrent changes of a key are synchronised
     #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = serve::scheme)]
     sync: Scheme,
@@ -143,6 +144,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     let stop = signal::Stop::listen()?;
     let listener = listen::bind(args.listen)?;
     let config = StoreConfig {
+        index: args.index,
         scheme: args.sync,
         ..StoreConfig::default()
     };
@@ -156,7 +158,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
         },
         gateway.address(),
         service.threads_text(),
-        args.index,
+        gateway.index().name(),
         args.sync.name()
     );
     println!("connect: redis-cli -p {}", gateway.address().port());

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use farside_index::INDEXES;
+use farside_index::IndexKind;
 use farside_sync::Scheme;
 
 use crate::failure::Failure;
@@ -27,7 +27,10 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         }
     };
     section("fabrics", &mut FABRICS.into_iter());
-    section("indexes", &mut INDEXES.into_iter());
+    section(
+        "indexes",
+        &mut IndexKind::ALL.into_iter().map(|(_, name, about)| (name, about)),
+    );
     section(
         "schemes",
         &mut Scheme::ALL.into_iter().map(|(_, name, about)| (name, about)),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use farside_fabric::tcp::NodeLocation;
+use farside_index::IndexKind;
 use farside_kv::StoreConfig;
 use farside_node::{Memory, Node, NodeOptions};
 use farside_sync::Scheme;
@@ -28,9 +29,9 @@ pub(crate) struct ServeArgs {
     /// Keep the data in this file; without it, it ends with the process
     #[arg(long, value_name = "PATH")]
     segment: Option<PathBuf>,
-    /// The index that finds keys
-    #[arg(long, value_name = "NAME", default_value = farside_index::INDEXES[0].0, value_parser = index)]
-    index: &'static str,
+    /// The index that finds keys, for new memory [default: race]
+    #[arg(long, value_name = "NAME", value_parser = index)]
+    index: Option<IndexKind>,
     /// How concurrent changes of a key are synchronised
     #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = scheme)]
     sync: Scheme,
@@ -38,12 +39,11 @@ pub(crate) struct ServeArgs {
     service: ServiceArgs,
 }
 
-pub(crate) fn index(name: &str) -> Result<&'static str, String> {
-    let names = farside_index::INDEXES.map(|(name, _)| name);
-    let found = names.iter().find(|known| **known == name);
-    found
-        .copied()
-        .ok_or_else(|| format!("there is no index `{name}`, but {}", names.join(", ")))
+pub(crate) fn index(name: &str) -> Result<IndexKind, String> {
+    IndexKind::by_name(name).ok_or_else(|| {
+        let names = IndexKind::ALL.map(|(_, name, _)| name);
+        format!("there is no index `{name}`, but {}", names.join(", "))
+    })
 }
 
 pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
@@ -71,6 +71,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     node.format().map_err(|error| Failure::usage(chain(&error)))?;
 
     let config = StoreConfig {
+        index: args.index,
         scheme: args.sync,
         ..StoreConfig::default()
     };
@@ -82,7 +83,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         env!("CARGO_PKG_VERSION"),
         gateway.address(),
         service.threads_text(),
-        args.index,
+        gateway.index().name(),
         args.sync.name()
     );
     println!(

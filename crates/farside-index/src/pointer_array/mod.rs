@@ -14,27 +14,24 @@
 //! until it is unlinked; two items of one slot have different keys.
 
 mod scan;
-mod search_many;
+pub(crate) mod search_many;
 pub(crate) mod walk;
 
-use std::borrow::Cow;
-
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
-use farside_pool::{Pool, PoolError, Purpose, Root, make_root};
+use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::{Pool, Purpose, Root, make_root};
 use farside_sync::{Pointer, Publish, Scheme, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use self::search_many::{KEYS_AT_ONCE, SearchMany, Searched};
 pub use self::walk::walk;
 use self::walk::{SLOTS_AT_ONCE, let_others_run, open_roots, read_slots};
+use crate::blocks::Blocks;
 use crate::error::IndexError;
-use crate::item::{
-    Entry, HEADER_BYTES, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket,
-};
+use crate::item::{Entry, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket};
+use crate::operation::{Change, Decision, Found};
 
 /// The root of the array on each node.
-const ROOT: u8 = 0;
+pub(crate) const ROOT: u8 = 0;
 
 /// Which slot belongs to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,63 +43,10 @@ pub enum Addressing {
     Hashed,
 }
 
-/// An item that was found; its bytes are in the context's buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The value within the buffer.
-    pub value: Slice,
-    /// See [`Item::expiry_ms`].
-    pub expiry_ms: u64,
-}
-
-impl Found {
-    /// The item that stands at `at` in the buffer, if its key is the one that is looked for.
-    #[inline]
-    fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {
-        let item = header.item(&buffer[at..]);
-        let value_at = at + HEADER_BYTES + item.key.len();
-        let is_same = item.key == key || is_planted("index: a key not compared");
-        is_same.then_some(Self {
-            value: Slice::new(value_at as u32, item.value.len() as u32),
-            expiry_ms: item.expiry_ms,
-        })
-    }
-}
-
-/// What to do with a key, given what is stored under it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Decision<'v> {
-    /// Leave it as it is.
-    Keep,
-    /// Store this value.
-    Put {
-        /// The value.
-        value: Cow<'v, [u8]>,
-        /// See [`Item::expiry_ms`].
-        expiry_ms: u64,
-    },
-    /// Remove it.
-    Delete,
-}
-
-/// What a change did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// Nothing, as decided; or there was nothing to delete.
-    Kept,
-    /// A new key was stored.
-    Inserted,
-    /// The key had a value, and has another one now.
-    Updated,
-    /// The key is gone.
-    Deleted,
-}
-
 /// The array, as one client sees it.
 #[derive(Clone, Debug)]
 pub struct PointerArray<E> {
-    pool: Pool<E>,
-    scheme: Scheme,
+    blocks: Blocks<E>,
     addressing: Addressing,
     roots: Vec<Root>,
     /// Slots in all, spread over the nodes one by one.
@@ -182,8 +126,7 @@ impl<E: Endpoint> PointerArray<E> {
         let seed = pool.geometry()[0].pool_id;
         let slots = per_node * roots.len() as u64;
         Ok(Self {
-            pool,
-            scheme,
+            blocks: Blocks::new(pool, scheme)?,
             addressing,
             roots,
             slots,
@@ -200,7 +143,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// The pool from which the array allocates.
     #[must_use]
     pub fn pool(&self) -> &Pool<E> {
-        &self.pool
+        &self.blocks.pool
     }
 
     /// Where slot `index` is.
@@ -238,12 +181,12 @@ impl<E: Endpoint> PointerArray<E> {
     #[inline]
     pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let addr = self.slot_of(key);
-        let _pin = (!is_planted("index: a search without a pin")).then(|| self.pool.pin());
+        let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
         let pointer = Pointer::from_word(cx.read_word(addr).await?);
         if pointer.is_null() {
             return Ok(None);
         }
-        let header = self.read_block(cx, addr, pointer).await?;
+        let header = self.blocks.read(cx, addr, pointer, 0).await?;
         if let Header::Item { .. } = header {
             return Ok(Found::in_item(header, cx.buffer(), 0, key));
         }
@@ -267,93 +210,13 @@ impl<E: Endpoint> PointerArray<E> {
         };
         let others: Vec<Entry> = candidates.collect();
         for entry in core::iter::once(first).chain(others) {
-            let header = self.read_item(cx, addr, entry.pointer).await?;
+            let header = self.blocks.read_item(cx, addr, entry.pointer, 0).await?;
             let found = Found::in_item(header, cx.buffer(), 0, key);
             if found.is_some() {
                 return Ok(found);
             }
         }
         Ok(None)
-    }
-
-    /// Reads a block to the start of the buffer: as much as the hint says, and the rest if there is
-    /// more.
-    #[inline]
-    async fn read_block(
-        &self,
-        cx: &mut OpContext<E>,
-        slot: RemoteAddr,
-        pointer: Pointer,
-    ) -> Result<Header, IndexError> {
-        let first = self.readable(pointer);
-        let bytes = cx.read(pointer.block(), Slice::first(first)).await?;
-        let (header, rest) = match self.header_and_rest(slot, pointer, bytes, first) {
-            Ok(found) => found,
-            Err(damaged) => {
-                cx.rely_on(Slice::first(HEADER_BYTES as u32));
-                return Err(damaged);
-            }
-        };
-        if rest > 0 {
-            cx.reserve((first + rest) as usize);
-            let target = Slice::new(first, rest);
-            cx.read(pointer.block().plus(u64::from(first)), target).await?;
-        }
-        // Nobody changes a block once it is linked, and it stays what it is while this operation is
-        // pinned. What the hint made us read beyond its end belongs to somebody else.
-        cx.rely_on(Slice::first(header.block_bytes() as u32));
-        Ok(header)
-    }
-
-    /// The header at the start of `bytes`, and how many bytes of the block are missing, of which
-    /// `first` were asked for.
-    #[inline]
-    fn header_and_rest(
-        &self,
-        slot: RemoteAddr,
-        pointer: Pointer,
-        bytes: &[u8],
-        first: u32,
-    ) -> Result<(Header, u32), IndexError> {
-        let block = pointer.block();
-        let header = Header::decode(bytes).ok_or(IndexError::Damaged { slot, block })?;
-        let whole = header.block_bytes();
-        if whole <= u64::from(first) {
-            return Ok((header, 0));
-        }
-        let is_open = matches!(pointer.hint(), SizeHint::Large | SizeHint::Bucket);
-        if !is_open || whole > u64::from(self.readable_up_to(block, whole)) {
-            return Err(IndexError::Damaged { slot, block });
-        }
-        Ok((header, (whole - u64::from(first)) as u32))
-    }
-
-    /// The same where only an item can be.
-    async fn read_item(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Result<Header, IndexError> {
-        let header = self.read_block(cx, slot, pointer).await?;
-        match header {
-            Header::Item { .. } => Ok(header),
-            Header::Bucket { .. } => Err(IndexError::Damaged {
-                slot,
-                block: pointer.block(),
-            }),
-        }
-    }
-
-    /// How many bytes the hint asks for, cut at the end of the node.
-    #[inline]
-    fn readable(&self, pointer: Pointer) -> u32 {
-        self.readable_up_to(pointer.block(), u64::from(pointer.hint().bytes()))
-    }
-
-    #[inline]
-    fn readable_up_to(&self, block: RemoteAddr, bytes: u64) -> u32 {
-        let end = self
-            .pool
-            .geometry()
-            .get(block.node().index())
-            .map_or(0, |geometry| geometry.node_bytes);
-        bytes.min(end.saturating_sub(block.offset())) as u32
     }
 
     /// Reads the slot of a key, and the item under the key if there is one.
@@ -370,7 +233,7 @@ impl<E: Endpoint> PointerArray<E> {
         if pointer.is_null() {
             return Ok(slot);
         }
-        let header = self.read_block(cx, addr, pointer).await?;
+        let header = self.blocks.read(cx, addr, pointer, 0).await?;
         match header {
             Header::Item { .. } => {
                 let found = header.item(cx.buffer()).key;
@@ -388,7 +251,7 @@ impl<E: Endpoint> PointerArray<E> {
                 let hash = self.hash(key);
                 for index in 0..slot.entries.len() {
                     if slot.entries[index].hash == hash {
-                        let header = self.read_item(cx, addr, slot.entries[index].pointer).await?;
+                        let header = self.blocks.read_item(cx, addr, slot.entries[index].pointer, 0).await?;
                         if header.item(cx.buffer()).key == key {
                             (slot.index, slot.header) = (Some(index), Some(header));
                             break;
@@ -419,7 +282,7 @@ impl<E: Endpoint> PointerArray<E> {
         // Ends when no other client changes the slot between our READ and our compare-and-swap;
         // each failure means that one of them has made progress.
         loop {
-            let pin = self.pool.pin();
+            let pin = self.blocks.pool.pin();
             let slot = self.read_slot(cx, addr, key).await?;
             let stored = match (slot.index, &slot.header) {
                 (Some(_), Some(header)) => Some(header.item(cx.buffer())),
@@ -455,7 +318,12 @@ impl<E: Endpoint> PointerArray<E> {
                 Step::Lost if is_planted("index: a lost update acknowledged") => return Ok(Change::Updated),
                 Step::Lost => {}
                 Step::Failed(error) => return Err(error),
-                Step::Short(short) => self.pool.restock(short.bytes, short.count, short.purpose).await?,
+                Step::Short(short) => {
+                    self.blocks
+                        .pool
+                        .restock(short.bytes, short.count, short.purpose)
+                        .await?
+                }
             }
         }
     }
@@ -481,28 +349,29 @@ impl<E: Endpoint> PointerArray<E> {
             expiry_ms: 0,
         };
         let (_pin, mut old, new) = loop {
-            let pin = self.pool.pin();
+            let pin = self.blocks.pool.pin();
             let old = Pointer::from_word(cx.read_word(addr).await?);
             if old.is_null() {
                 return Ok(false);
             }
-            if let Some(new) = self.write_item(cx, item, old.version()).await? {
+            if let Some(new) = self.blocks.write_item(cx, item, old.version()).await? {
                 break (pin, old, new);
             }
             drop(pin);
-            self.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
+            self.blocks.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
         };
         // Ends like `change`: whoever is in our way has made progress.
-        while let Publish::Lost { current } = self.publish(cx, addr, old, new).await? {
+        while let Publish::Lost { current } = self.blocks.publish(cx, addr, old, new).await? {
             if current.is_null() {
-                self.pool.give_back(new.block(), item.bytes());
+                self.blocks.pool.give_back(new.block(), item.bytes());
                 return Ok(false);
             }
             old = current;
         }
-        // The replaced item has the size that its hint bounds; only the smallest class is certain.
-        let old_bytes = (old.hint() == SizeHint::Line).then_some(1);
-        self.pool.retire(old.block(), old_bytes);
+        // The replaced item has the size that its hint bounds; only for the smallest is that a class.
+        let is_class = matches!(old.hint(), SizeHint::Half | SizeHint::Line);
+        let old_bytes = is_class.then(|| old.hint().bytes().into());
+        self.blocks.pool.retire(old.block(), old_bytes);
         Ok(true)
     }
 
@@ -529,7 +398,7 @@ impl<E: Endpoint> PointerArray<E> {
             Some(_) => slot.pointer.version(),
             None => slot.pointer.version().wrapping_add(1),
         };
-        let Some(new) = self.write_item(cx, item, version).await? else {
+        let Some(new) = self.blocks.write_item(cx, item, version).await? else {
             let bytes = item.bytes();
             return Ok(Step::Short(Shortage {
                 bytes,
@@ -553,7 +422,7 @@ impl<E: Endpoint> PointerArray<E> {
             // The item is not linked, unless the fabric failed while publishing: then nobody knows,
             // and the block stays with whoever finds it.
             Ok(step) => {
-                self.pool.give_back(new.block(), item.bytes());
+                self.blocks.pool.give_back(new.block(), item.bytes());
                 return Ok(step);
             }
             Err(error) => return Err(error),
@@ -561,7 +430,9 @@ impl<E: Endpoint> PointerArray<E> {
         match (slot.index, old_bytes) {
             (Some(index), Some(bytes)) => {
                 if !is_planted("index: a replaced item not retired") {
-                    self.pool.retire(slot.entries[index].pointer.block(), Some(bytes));
+                    self.blocks
+                        .pool
+                        .retire(slot.entries[index].pointer.block(), Some(bytes));
                 }
                 Ok(Step::Done(Change::Updated))
             }
@@ -576,7 +447,7 @@ impl<E: Endpoint> PointerArray<E> {
         let version = slot.pointer.version().wrapping_add(1);
         let step = self.replace(cx, slot, &entries, version, Purpose::Overwrite).await?;
         if let Step::Done(_) = step {
-            self.pool.retire(removed.pointer.block(), Some(bytes));
+            self.blocks.pool.retire(removed.pointer.block(), Some(bytes));
         }
         Ok(step)
     }
@@ -596,7 +467,7 @@ impl<E: Endpoint> PointerArray<E> {
             [only] => only.pointer.with_version(version),
             _ => {
                 let bytes = bucket_bytes(entries.len());
-                let Some(block) = self.pool.allocate(bytes) else {
+                let Some(block) = self.blocks.pool.allocate(bytes) else {
                     return Ok(Step::Short(Shortage {
                         bytes,
                         count: 2,
@@ -607,68 +478,24 @@ impl<E: Endpoint> PointerArray<E> {
                 encode_bucket(entries, cx.buffer_mut());
                 if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
                     // As in `write_item`.
-                    self.pool.retire(block, Some(bytes));
+                    self.blocks.pool.retire(block, Some(bytes));
                     return Ok(Step::Failed(error.into()));
                 }
                 Pointer::new(block, SizeHint::Bucket, version)
             }
         };
-        if let Publish::Lost { .. } = self.publish(cx, slot.addr, slot.pointer, new).await? {
+        if let Publish::Lost { .. } = self.blocks.publish(cx, slot.addr, slot.pointer, new).await? {
             if entries.len() > 1 {
-                self.pool.give_back(new.block(), bucket_bytes(entries.len()));
+                self.blocks.pool.give_back(new.block(), bucket_bytes(entries.len()));
             }
             return Ok(Step::Lost);
         }
         if let Some(bytes) = slot.bucket_bytes
             && !is_planted("index: a replaced bucket not retired")
         {
-            self.pool.retire(slot.pointer.block(), Some(bytes));
+            self.blocks.pool.retire(slot.pointer.block(), Some(bytes));
         }
         Ok(Step::Done(Change::Deleted))
-    }
-
-    /// Lets the scheme replace a pointer.
-    #[inline]
-    async fn publish(
-        &self,
-        cx: &mut OpContext<E>,
-        slot: RemoteAddr,
-        old: Pointer,
-        new: Pointer,
-    ) -> Result<Publish, IndexError> {
-        let published = self.scheme.publish(cx, slot, old, new).await;
-        Ok(published.inspect_err(|_| self.pool.doubt())?)
-    }
-
-    /// Writes an item to a block of its own; `None` if this client has no block left.
-    async fn write_item(
-        &self,
-        cx: &mut OpContext<E>,
-        item: Item<'_>,
-        version: u8,
-    ) -> Result<Option<Pointer>, IndexError> {
-        let bytes = item.bytes();
-        let Some(block) = self.pool.allocate(bytes) else {
-            return Ok(None);
-        };
-        cx.reserve(bytes as usize);
-        item.encode(cx.buffer_mut());
-        if is_planted("index: an item written after it is published") {
-            let (endpoint, item) = (cx.endpoint().clone(), cx.buffer()[..bytes as usize].to_vec());
-            cx.endpoint().spawn(async move {
-                endpoint.sleep(3_000).await;
-                let mut cx = OpContext::new(endpoint);
-                cx.reserve(item.len());
-                cx.buffer_mut()[..item.len()].copy_from_slice(&item);
-                let _ = cx.write(Slice::first(bytes as u32), block).await;
-            });
-        } else if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
-            // Never linked; but the WRITE may still take effect. Whatever makes the block usable again is a
-            // verb of this client to the same node, and comes after it.
-            self.pool.retire(block, Some(bytes));
-            return Err(error.into());
-        }
-        Ok(Some(Pointer::new(block, SizeHint::for_item(bytes), version)))
     }
 
     /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the
@@ -677,7 +504,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// # Errors
     /// See [`IndexError`].
     pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
-        walk(cx, self.pool.geometry(), || self.pool.pin(), visit)
+        walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), visit)
             .await
             .map(drop)
     }
@@ -687,7 +514,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// # Errors
     /// See [`IndexError`].
     pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
-        walk(cx, self.pool.geometry(), || self.pool.pin(), &mut |_| {}).await
+        walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), &mut |_| {}).await
     }
 
     /// Removes every key that is there when its slot is visited; returns how many.
@@ -710,46 +537,29 @@ impl<E: Endpoint> PointerArray<E> {
 
     async fn clear_slot(&self, cx: &mut OpContext<E>, addr: RemoteAddr) -> Result<u64, IndexError> {
         loop {
-            let _pin = self.pool.pin();
+            let _pin = self.blocks.pool.pin();
             // No key is found, since none is looked for; the entries are what matters.
             let pointer = Pointer::from_word(cx.read_word(addr).await?);
             if pointer.is_null() {
                 return Ok(0);
             }
-            let header = self.read_block(cx, addr, pointer).await?;
+            let header = self.blocks.read(cx, addr, pointer, 0).await?;
             let mut blocks = vec![(pointer.block(), header.block_bytes())];
             if let Header::Bucket { .. } = header {
                 let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
                 for entry in entries {
-                    let item = self.read_item(cx, addr, entry.pointer).await?;
+                    let item = self.blocks.read_item(cx, addr, entry.pointer, 0).await?;
                     blocks.push((entry.pointer.block(), item.block_bytes()));
                 }
             }
             let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
-            if self.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
+            if self.blocks.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
                 let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
                 for (block, bytes) in blocks {
-                    self.pool.retire(block, Some(bytes));
+                    self.blocks.pool.retire(block, Some(bytes));
                 }
                 return Ok(count);
             }
-        }
-    }
-}
-
-/// What a recovery needs of [`PointerArray::walk`]: pool errors only.
-impl From<IndexError> for PoolError {
-    fn from(error: IndexError) -> Self {
-        match error {
-            IndexError::Pool(error) => error,
-            IndexError::Damaged { slot, .. } => Self::Damaged {
-                node: slot.node(),
-                reason: error.to_string(),
-            },
-            other => Self::Damaged {
-                node: NodeId::new(0),
-                reason: other.to_string(),
-            },
         }
     }
 }

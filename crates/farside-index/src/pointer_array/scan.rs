@@ -37,17 +37,17 @@ impl<E: Endpoint> PointerArray<E> {
         let Some(root) = self.roots.get(node) else {
             return Ok(0);
         };
-        let _pin = self.pool.pin();
+        let _pin = self.blocks.pool.pin();
         let slots = read_slots(cx, node, root, first, SLOTS_PER_CALL).await?;
         for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
-            let header = self.read_block(cx, slot, pointer).await?;
+            let header = self.blocks.read(cx, slot, pointer, 0).await?;
             if let Header::Item { .. } = header {
                 visit(header.item(cx.buffer()));
                 continue;
             }
             let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
             for entry in entries {
-                let header = self.read_item(cx, slot, entry.pointer).await?;
+                let header = self.blocks.read_item(cx, slot, entry.pointer, 0).await?;
                 visit(header.item(cx.buffer()));
             }
         }

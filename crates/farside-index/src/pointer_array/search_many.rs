@@ -7,30 +7,17 @@
 //! gained.
 
 use arrayvec::ArrayVec;
-use farside_fabric::batch::{BATCH_VERBS_MAX, Position};
+use farside_fabric::batch::Position;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
-use super::{Found, PointerArray};
+use super::PointerArray;
 use crate::item::{Header, decode_bucket};
+use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
 
-/// How many keys are looked for together.
-pub const KEYS_AT_ONCE: usize = BATCH_VERBS_MAX;
 /// How much of the buffer each key has; longer items are left to a SEARCH of their own.
 const AREA_BYTES: u32 = 1024;
-
-/// What came of one key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Searched {
-    /// It is there; its value is in the context's buffer.
-    Found(Found),
-    /// It is not there.
-    Absent,
-    /// It takes a SEARCH of its own: a long item, two keys of one hash in a bucket, or damage, which
-    /// that SEARCH will report.
-    Apart,
-}
 
 /// What a key waits for.
 #[derive(Clone, Copy, Debug)]
@@ -57,25 +44,10 @@ struct Block {
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
 #[derive(Default, Debug)]
-pub struct SearchMany {
+pub(crate) struct Steps {
     batch: Batch,
     slots: ArrayVec<RemoteAddr, KEYS_AT_ONCE>,
     steps: ArrayVec<Step, KEYS_AT_ONCE>,
-}
-
-impl SearchMany {
-    /// What came of the `index`-th key of the last search.
-    ///
-    /// # Panics
-    /// If there were not so many keys, or the search was cut short.
-    #[inline]
-    #[must_use]
-    pub fn result(&self, index: usize) -> Searched {
-        match self.steps[index] {
-            Step::End(searched) => searched,
-            _ => panic!("asked for the result of a search that has not ended"),
-        }
-    }
 }
 
 impl<E: Endpoint> PointerArray<E> {
@@ -86,13 +58,14 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Panics
     /// If there are more keys.
-    pub async fn search_many(
+    pub(crate) async fn search_many(
         &self,
         cx: &mut OpContext<E>,
         keys: &[&[u8]],
-        many: &mut SearchMany,
+        state: &mut Steps,
+        results: &mut SearchedKeys,
     ) -> Result<(), FabricError> {
-        let SearchMany { batch, slots, steps } = many;
+        let Steps { batch, slots, steps } = state;
         cx.reserve(KEYS_AT_ONCE * AREA_BYTES as usize);
         slots.clear();
         steps.clear();
@@ -102,7 +75,7 @@ impl<E: Endpoint> PointerArray<E> {
             slots.push(slot);
             steps.push(Step::Slot(batch.read_word(slot)));
         }
-        let _pin = (!is_planted("index: a search of many without a pin")).then(|| self.pool.pin());
+        let _pin = (!is_planted("index: a search of many without a pin")).then(|| self.blocks.pool.pin());
         // Ends: a slot leads to a block, a bucket to an item, and each of these is read in one or two
         // turns.
         while !batch.verbs().is_empty() {
@@ -128,6 +101,13 @@ impl<E: Endpoint> PointerArray<E> {
                 };
             }
         }
+        results.clear();
+        for step in steps {
+            match step {
+                Step::End(searched) => results.push(*searched),
+                Step::Slot(_) | Step::Block(_) => unreachable!("nothing is left to read"),
+            }
+        }
         Ok(())
     }
 
@@ -137,7 +117,7 @@ impl<E: Endpoint> PointerArray<E> {
         if pointer.is_null() {
             return Step::End(Searched::Absent);
         }
-        let have = self.readable(pointer);
+        let have = self.blocks.readable(pointer);
         batch.read(pointer.block(), Slice::new(at, have));
         Step::Block(Block {
             pointer,
@@ -162,7 +142,7 @@ impl<E: Endpoint> PointerArray<E> {
         const APART: (Step, Option<u32>) = (Step::End(Searched::Apart), Some(0));
         let Block { pointer, at, have, .. } = block;
         let bytes = &buffer[at as usize..(at + have) as usize];
-        let Ok((header, rest)) = self.header_and_rest(slot, pointer, bytes, have) else {
+        let Ok((header, rest)) = self.blocks.header_and_rest(slot, pointer, bytes, have) else {
             return APART;
         };
         if rest > 0 {

@@ -9,7 +9,7 @@ use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, decode_bucket};
 
 /// How many slots the walk reads at once.
-pub(super) const SLOTS_AT_ONCE: u64 = 512;
+pub(crate) const SLOTS_AT_ONCE: u64 = 512;
 
 pub(super) async fn open_roots<E: Endpoint>(
     cx: &mut OpContext<E>,

@@ -1,0 +1,171 @@
+//! Reading and writing the blocks that slots point to; the same for every index.
+//!
+//! On the path: an index has found a pointer and wants the item, or has an item and wants a block for
+//! it. Nobody changes a block once it is linked, and it stays what it is while an operation is pinned.
+
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::Pool;
+use farside_sync::{NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, Scheme, SizeHint};
+
+use crate::error::IndexError;
+use crate::item::{HEADER_BYTES, Header, Item};
+
+/// Where blocks come from, and how they are published.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocks<E> {
+    pub(crate) pool: Pool<E>,
+    pub(crate) scheme: Scheme,
+}
+
+impl<E: Endpoint> Blocks<E> {
+    /// Refuses pools that data pointers cannot reach.
+    pub(crate) fn new(pool: Pool<E>, scheme: Scheme) -> Result<Self, IndexError> {
+        let beyond = |geometry: &&farside_pool::Geometry| geometry.node_bytes > NODE_BYTES_MAX;
+        if let Some(geometry) = pool.geometry().iter().find(beyond) {
+            return Err(IndexError::NodeTooLarge {
+                node: geometry.node,
+                bytes: geometry.node_bytes,
+            });
+        }
+        if pool.geometry().len() > NODES_MAX {
+            return Err(IndexError::TooManyNodes {
+                count: pool.geometry().len(),
+            });
+        }
+        Ok(Self { pool, scheme })
+    }
+
+    /// Reads a block to `at` in the buffer: as much as the hint says, and the rest if there is more.
+    #[inline]
+    pub(crate) async fn read(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        at: u32,
+    ) -> Result<Header, IndexError> {
+        let first = self.readable(pointer);
+        let bytes = cx.read(pointer.block(), Slice::new(at, first)).await?;
+        let (header, rest) = match self.header_and_rest(slot, pointer, bytes, first) {
+            Ok(found) => found,
+            Err(damaged) => {
+                cx.rely_on(Slice::new(at, HEADER_BYTES as u32));
+                return Err(damaged);
+            }
+        };
+        if rest > 0 {
+            let target = Slice::new(at + first, rest);
+            cx.reserve((target.at + target.bytes) as usize);
+            cx.read(pointer.block().plus(u64::from(first)), target).await?;
+        }
+        // What the hint made us read beyond its end belongs to somebody else.
+        cx.rely_on(Slice::new(at, header.block_bytes() as u32));
+        Ok(header)
+    }
+
+    /// The same where only an item can be.
+    pub(crate) async fn read_item(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        at: u32,
+    ) -> Result<Header, IndexError> {
+        let header = self.read(cx, slot, pointer, at).await?;
+        match header {
+            Header::Item { .. } => Ok(header),
+            Header::Bucket { .. } => Err(damaged(slot, pointer)),
+        }
+    }
+
+    /// The header at the start of `bytes`, and how many bytes of the block are missing, of which
+    /// `first` were asked for.
+    #[inline]
+    pub(crate) fn header_and_rest(
+        &self,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        bytes: &[u8],
+        first: u32,
+    ) -> Result<(Header, u32), IndexError> {
+        let header = Header::decode(bytes).ok_or_else(|| damaged(slot, pointer))?;
+        let whole = header.block_bytes();
+        if whole <= u64::from(first) {
+            return Ok((header, 0));
+        }
+        if !pointer.hint().is_open() || whole > u64::from(self.readable_up_to(pointer.block(), whole)) {
+            return Err(damaged(slot, pointer));
+        }
+        Ok((header, (whole - u64::from(first)) as u32))
+    }
+
+    /// How many bytes the hint asks for, cut at the end of the node.
+    #[inline]
+    pub(crate) fn readable(&self, pointer: Pointer) -> u32 {
+        self.readable_up_to(pointer.block(), u64::from(pointer.hint().bytes()))
+    }
+
+    #[inline]
+    fn readable_up_to(&self, block: RemoteAddr, bytes: u64) -> u32 {
+        let end = self
+            .pool
+            .geometry()
+            .get(block.node().index())
+            .map_or(0, |geometry| geometry.node_bytes);
+        bytes.min(end.saturating_sub(block.offset())) as u32
+    }
+
+    /// Lets the scheme replace a pointer.
+    #[inline]
+    pub(crate) async fn publish(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, IndexError> {
+        let published = self.scheme.publish(cx, slot, old, new).await;
+        Ok(published.inspect_err(|_| self.pool.doubt())?)
+    }
+
+    /// Writes an item to a block of its own; `None` if this client has no block left. Uses the buffer
+    /// from its start.
+    pub(crate) async fn write_item(
+        &self,
+        cx: &mut OpContext<E>,
+        item: Item<'_>,
+        version: u8,
+    ) -> Result<Option<Pointer>, IndexError> {
+        let bytes = item.bytes();
+        let Some(block) = self.pool.allocate(bytes) else {
+            return Ok(None);
+        };
+        cx.reserve(bytes as usize);
+        item.encode(cx.buffer_mut());
+        if is_planted("index: an item written after it is published") {
+            let (endpoint, item) = (cx.endpoint().clone(), cx.buffer()[..bytes as usize].to_vec());
+            cx.endpoint().spawn(async move {
+                endpoint.sleep(3_000).await;
+                let mut cx = OpContext::new(endpoint);
+                cx.reserve(item.len());
+                cx.buffer_mut()[..item.len()].copy_from_slice(&item);
+                let _ = cx.write(Slice::first(bytes as u32), block).await;
+            });
+        } else if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
+            // Never linked; but the WRITE may still take effect. Whatever makes the block usable again is a
+            // verb of this client to the same node, and comes after it.
+            self.pool.retire(block, Some(bytes));
+            return Err(error.into());
+        }
+        Ok(Some(Pointer::new(block, SizeHint::for_item(bytes), version)))
+    }
+}
+
+/// The error of a slot that leads to no item.
+pub(crate) fn damaged(slot: RemoteAddr, pointer: Pointer) -> IndexError {
+    IndexError::Damaged {
+        slot,
+        block: pointer.block(),
+    }
+}

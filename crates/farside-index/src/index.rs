@@ -1,0 +1,309 @@
+//! Every index behind one name: which one a pool has is decided once, each operation asks for it once.
+//!
+//! On the path: between a session and the index.
+
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_pool::{Geometry, Pool, root};
+use farside_sync::Scheme;
+
+use crate::error::IndexError;
+use crate::item::Item;
+use crate::operation::{Change, Decision, Found, Likely, Searched, SearchedKeys};
+use crate::pointer_array::{self, Addressing, PointerArray};
+use crate::race::{self, Race, RaceOptions};
+
+/// The indexes, chosen by name when a pool is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexKind {
+    /// A fixed array of data pointers.
+    PointerArray,
+    /// Extendible hashing.
+    Race,
+}
+
+impl IndexKind {
+    /// Every index with its name on the command line and one line about it.
+    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+        (
+            Self::Race,
+            "race",
+            "RACE: extendible hashing, two choices, grows while clients work",
+        ),
+        (
+            Self::PointerArray,
+            "pointer-array",
+            "a fixed array of data pointers, addressed by the hash of the key or by the key itself",
+        ),
+    ];
+
+    /// The index with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(_, known, _)| *known == name)
+            .map(|&(kind, ..)| kind)
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let (_, name, _) = Self::ALL
+            .iter()
+            .find(|(kind, ..)| *kind == self)
+            .expect("all are listed");
+        name
+    }
+
+    fn root(self) -> u8 {
+        match self {
+            Self::PointerArray => pointer_array::ROOT,
+            Self::Race => race::ROOT,
+        }
+    }
+
+    /// Which index a pool has; `None` if nobody has made one.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub async fn of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Self>, IndexError> {
+        for (kind, ..) in Self::ALL {
+            if root(cx, NodeId::new(0), kind.root()).await?.is_some() {
+                return Ok(Some(kind));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How large an index is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexOptions {
+    /// How many slots a new pointer array gets.
+    pub slots: u64,
+    /// How a new RACE table is made.
+    pub race: RaceOptions,
+}
+
+/// An index as one client sees it.
+#[derive(Clone, Debug)]
+pub enum Index<E> {
+    /// See [`PointerArray`], addressed by hash.
+    PointerArray(PointerArray<E>),
+    /// See [`Race`].
+    Race(Race<E>),
+}
+
+/// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
+#[derive(Default, Debug)]
+pub struct SearchMany {
+    array: pointer_array::search_many::Steps,
+    race: race::search_many::Steps,
+    results: SearchedKeys,
+}
+
+impl SearchMany {
+    /// What came of the `index`-th key of the last search.
+    ///
+    /// # Panics
+    /// If there were not so many keys, or the search was cut short.
+    #[inline]
+    #[must_use]
+    pub fn result(&self, index: usize) -> Searched {
+        self.results[index]
+    }
+}
+
+impl<E: Endpoint> Index<E> {
+    /// Opens the index of a pool, and makes one if there is none: of the kind that is wanted, or RACE.
+    ///
+    /// # Errors
+    /// [`IndexError::OtherIndex`] if the pool has another kind; if it is too small, or the fabric fails.
+    pub async fn open_or_create(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        wanted: Option<IndexKind>,
+        scheme: Scheme,
+        options: IndexOptions,
+    ) -> Result<Self, IndexError> {
+        let there = IndexKind::of_pool(cx).await?;
+        if let (Some(there), Some(wanted)) = (there, wanted)
+            && there != wanted
+        {
+            return Err(IndexError::OtherIndex {
+                there: there.name(),
+                wanted: wanted.name(),
+            });
+        }
+        // Made again where a creator has died in the middle.
+        match there.or(wanted).unwrap_or(IndexKind::Race) {
+            IndexKind::PointerArray => PointerArray::create(cx, pool, scheme, Addressing::Hashed, options.slots)
+                .await
+                .map(Self::PointerArray),
+            IndexKind::Race => Race::create(cx, pool, scheme, options.race).await.map(Self::Race),
+        }
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub fn kind(&self) -> IndexKind {
+        match self {
+            Self::PointerArray(_) => IndexKind::PointerArray,
+            Self::Race(_) => IndexKind::Race,
+        }
+    }
+
+    /// The pool from which it allocates.
+    #[inline]
+    #[must_use]
+    pub fn pool(&self) -> &Pool<E> {
+        match self {
+            Self::PointerArray(array) => array.pool(),
+            Self::Race(race) => race.pool(),
+        }
+    }
+
+    /// Bytes that this client uses to remember where things are.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        match self {
+            Self::PointerArray(_) => 0,
+            Self::Race(race) => race.cache_bytes(),
+        }
+    }
+
+    /// SEARCH. The value is left in the context's buffer.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; likewise for all operations below.
+    #[inline]
+    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.search(cx, key).await,
+            Self::Race(race) => race.search(cx, key).await,
+        }
+    }
+
+    /// SEARCH of up to [`KEYS_AT_ONCE`](crate::KEYS_AT_ONCE) keys. The values are left in the context's
+    /// buffer. On an error nothing is known about any of the keys.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    #[inline]
+    pub async fn search_many(
+        &self,
+        cx: &mut OpContext<E>,
+        keys: &[&[u8]],
+        many: &mut SearchMany,
+    ) -> Result<(), IndexError> {
+        match self {
+            Self::PointerArray(array) => {
+                let searched = array.search_many(cx, keys, &mut many.array, &mut many.results);
+                Ok(searched.await?)
+            }
+            Self::Race(race) => race.search_many(cx, keys, &mut many.race, &mut many.results).await,
+        }
+    }
+
+    /// Reads what is stored under a key and changes it as `decide` says, atomically: if another client
+    /// changes the key meanwhile, `decide` is asked again with the new state. It must not depend on how
+    /// often it is asked. `likely` is what it will probably store.
+    ///
+    /// On an error nothing was changed unless the fabric failed while publishing.
+    pub async fn change<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.change(cx, key, decide).await,
+            Self::Race(race) => race.change(cx, key, likely, decide).await,
+        }
+    }
+
+    /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
+    /// on with, 0 at the end. A key that is there throughout is visited once.
+    pub async fn scan(
+        &self,
+        cx: &mut OpContext<E>,
+        cursor: u64,
+        visit: &mut dyn FnMut(Item<'_>),
+    ) -> Result<u64, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
+            Self::Race(race) => race.scan(cx, cursor, visit).await,
+        }
+    }
+
+    /// A random cursor of a scan: a scan from there to its end sees some of the keys.
+    #[must_use]
+    pub fn random_cursor(&self, endpoint: &E) -> u64 {
+        match self {
+            Self::PointerArray(array) => endpoint.random_below(array.slots()),
+            Self::Race(race) => race.random_cursor(endpoint),
+        }
+    }
+
+    /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
+    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.count(cx).await,
+            Self::Race(race) => race.count(cx).await,
+        }
+    }
+
+    /// Removes every key that is there when its slot is visited; returns how many. On an error some keys
+    /// may be gone.
+    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.clear(cx).await,
+            Self::Race(race) => race.clear(cx).await,
+        }
+    }
+
+    /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the epoch
+    /// can move; items that are linked or unlinked meanwhile may be missed.
+    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+        match self {
+            Self::PointerArray(array) => array.walk(cx, visit).await,
+            Self::Race(race) => race.walk(cx, visit).await,
+        }
+    }
+
+    /// Whether a task of this client works on the structure, and has to end before the client leaves.
+    #[must_use]
+    pub fn is_restructuring(&self) -> bool {
+        match self {
+            Self::PointerArray(_) => false,
+            Self::Race(race) => race.is_splitting(),
+        }
+    }
+}
+
+/// Calls `visit` with every block that the index of a pool links. `pin` is called for each part; for a
+/// pool that nobody uses it need not pin anything.
+///
+/// # Errors
+/// See [`IndexError`].
+pub async fn walk<E: Endpoint, P>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    pin: impl Fn() -> P,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<(), IndexError> {
+    match IndexKind::of_pool(cx).await? {
+        None => Ok(()),
+        Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pin, visit).await.map(drop),
+        Some(IndexKind::Race) => {
+            race::walk::walk(cx, geometry, pin, &mut |visited| {
+                visit(visited.addr);
+                for (_, pointer) in visited.image.entries(visited.addr) {
+                    visit(pointer.block());
+                }
+            })
+            .await
+        }
+    }
+}

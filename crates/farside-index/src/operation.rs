@@ -1,0 +1,91 @@
+//! What operations of an index are given and what they answer; the same for every index.
+
+use std::borrow::Cow;
+
+use arrayvec::ArrayVec;
+use farside_fabric::Slice;
+use farside_fabric::mutant::is_planted;
+
+#[cfg(doc)]
+use crate::item::Item;
+use crate::item::{HEADER_BYTES, Header};
+
+/// How many keys are looked for together.
+pub const KEYS_AT_ONCE: usize = 16;
+
+/// An item that was found; its bytes are in the context's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The value within the buffer.
+    pub value: Slice,
+    /// See [`Item::expiry_ms`].
+    pub expiry_ms: u64,
+}
+
+impl Found {
+    /// The item that stands at `at` in the buffer, if its key is the one that is looked for.
+    #[inline]
+    pub(crate) fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {
+        let item = header.item(&buffer[at..]);
+        let value_at = at + HEADER_BYTES + item.key.len();
+        let is_same = item.key == key || is_planted("index: a key not compared");
+        is_same.then_some(Self {
+            value: Slice::new(value_at as u32, item.value.len() as u32),
+            expiry_ms: item.expiry_ms,
+        })
+    }
+}
+
+/// What came of one key among many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Searched {
+    /// It is there; its value is in the context's buffer.
+    Found(Found),
+    /// It is not there.
+    Absent,
+    /// It takes a SEARCH of its own: a long item, keys that are hard to tell apart, or damage, which
+    /// that SEARCH will report.
+    Apart,
+}
+
+/// What came of each key of a SEARCH of many.
+pub type SearchedKeys = ArrayVec<Searched, KEYS_AT_ONCE>;
+
+/// What to do with a key, given what is stored under it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision<'v> {
+    /// Leave it as it is.
+    Keep,
+    /// Store this value.
+    Put {
+        /// The value.
+        value: Cow<'v, [u8]>,
+        /// See [`Item::expiry_ms`].
+        expiry_ms: u64,
+    },
+    /// Remove it.
+    Delete,
+}
+
+/// What a change will probably store. An index may write it while it still looks for the key, which
+/// saves a round trip if the decision turns out to be that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Likely<'v> {
+    /// The value.
+    pub value: &'v [u8],
+    /// See [`Item::expiry_ms`].
+    pub expiry_ms: u64,
+}
+
+/// What a change did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nothing, as decided; or there was nothing to delete.
+    Kept,
+    /// A new key was stored.
+    Inserted,
+    /// The key had a value, and has another one now.
+    Updated,
+    /// The key is gone.
+    Deleted,
+}

@@ -1,0 +1,377 @@
+//! INSERT, UPDATE and DELETE.
+//!
+//! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a full
+//! bucket, a subtable that is being split, no block at hand, another client that was quicker) it waits
+//! for unpinned, and starts again.
+
+use arrayvec::ArrayVec;
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::Purpose;
+use farside_sync::{Pointer, Publish, SizeHint};
+
+use super::layout::{COMBINED_SLOTS, LockWord};
+use super::lock::Held;
+use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
+use crate::error::IndexError;
+use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::operation::{Change, Decision, Likely};
+
+/// The longest item that is written before it is known whether it will be stored.
+const EARLY_BYTES_MAX: u64 = 4 << 10;
+/// Where it stands in the buffer until it is written.
+const EARLY_AT: u32 = 2048;
+
+/// How an attempt ended.
+enum Step {
+    /// As it should.
+    Done(Change),
+    /// Another client was quicker, or holds a lock.
+    Lost,
+    /// This client has no block left.
+    Short { bytes: u64, purpose: Purpose },
+    /// The subtable is being split.
+    Busy(Place),
+    /// It has to be.
+    Full(Place),
+}
+
+/// A block with an item that is not linked yet.
+#[derive(Clone, Copy)]
+struct Draft {
+    block: RemoteAddr,
+    bytes: u64,
+}
+
+impl<E: Endpoint> Race<E> {
+    /// Reads what is stored under a key and changes it as `decide` says, atomically: if another client
+    /// changes the key meanwhile, `decide` is asked again with the new state. It must not depend on how
+    /// often it is asked.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
+    pub async fn change<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, IndexError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(IndexError::KeyTooLong { bytes: key.len() });
+        }
+        // Ends when nobody is in the way; each failure means that another client has made progress, or
+        // is waited for until it has.
+        let mut round = 0;
+        loop {
+            let pin = self.blocks.pool.pin();
+            let step = self.attempt(cx, key, likely, &mut decide, round).await?;
+            drop(pin);
+            match step {
+                Step::Done(change) => return Ok(change),
+                Step::Lost if is_planted("index: a lost update acknowledged") => return Ok(Change::Updated),
+                Step::Lost => {}
+                Step::Short { bytes, purpose } => self.blocks.pool.restock(bytes, 1, purpose).await?,
+                Step::Busy(place) => self.await_split(cx, &place, round).await?,
+                Step::Full(place) => self.make_room(cx, &place, round).await?,
+            }
+            round += 1;
+        }
+    }
+
+    async fn attempt<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        round: u32,
+    ) -> Result<Step, IndexError> {
+        let hash = self.hash(key);
+        let mut place = self.place(cx, hash).await?;
+        let mut batch = Batch::new();
+        // Only the first time: whoever has been overtaken may decide otherwise.
+        let draft = likely
+            .filter(|_| round == 0)
+            .and_then(|likely| self.draft(cx, key, likely));
+        read_buckets(&mut batch, &place);
+        if let Some(draft) = draft {
+            batch.write(Slice::new(EARLY_AT, draft.bytes as u32), draft.block);
+        }
+        let posted = cx.post(&mut batch).await;
+        let read = match posted {
+            Ok(()) => self.read_key(cx, &mut place, key).await,
+            Err(error) => Err(error.into()),
+        };
+        let (found, is_closing) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                // Never linked; but the WRITE may still take effect. Whatever makes the block usable again
+                // is a verb of this client to the same node, and comes after it.
+                if let Some(draft) = draft {
+                    self.blocks.pool.retire(draft.block, Some(draft.bytes));
+                }
+                return Err(error);
+            }
+        };
+        let stored = found
+            .as_ref()
+            .map(|found| found.header.item(&cx.buffer()[found.at as usize..]));
+        let old_bytes = stored.map_or(0, |item| item.bytes());
+        let decision = decide(stored);
+        if let Some(draft) = draft {
+            let is_meant = matches!(
+                (&decision, likely),
+                (Decision::Put { value, expiry_ms }, Some(likely)) if *expiry_ms == likely.expiry_ms && **value == *likely.value
+            );
+            if !is_meant {
+                self.blocks.pool.give_back(draft.block, draft.bytes);
+            } else {
+                let bytes = draft.bytes;
+                let new = Pointer::new(draft.block, SizeHint::for_item(bytes), 0);
+                return self
+                    .link(cx, &place, key, found, old_bytes, new, bytes, is_closing)
+                    .await;
+            }
+        }
+        match decision {
+            Decision::Keep => Ok(Step::Done(Change::Kept)),
+            Decision::Put { value, expiry_ms } => {
+                if value.len() > VALUE_BYTES_MAX {
+                    return Err(IndexError::ValueTooLong { bytes: value.len() });
+                }
+                let purpose = if found.is_some() {
+                    Purpose::Overwrite
+                } else {
+                    Purpose::Insert
+                };
+                let item = Item {
+                    key,
+                    value: &value,
+                    expiry_ms,
+                };
+                let bytes = item.bytes();
+                match self.blocks.write_item(cx, item, 0).await? {
+                    Some(new) => {
+                        self.link(cx, &place, key, found, old_bytes, new, bytes, is_closing)
+                            .await
+                    }
+                    None => Ok(Step::Short { bytes, purpose }),
+                }
+            }
+            Decision::Delete => match found {
+                None => Ok(Step::Done(Change::Kept)),
+                Some(_) if is_planted("index: a delete that leaves the key") => Ok(Step::Done(Change::Deleted)),
+                Some(found) => self.unlink(cx, &place, &found, old_bytes).await,
+            },
+        }
+    }
+
+    /// Takes a block for what will probably be stored, and encodes it in the buffer.
+    fn draft(&self, cx: &mut OpContext<E>, key: &[u8], likely: Likely<'_>) -> Option<Draft> {
+        let item = Item {
+            key,
+            value: likely.value,
+            expiry_ms: likely.expiry_ms,
+        };
+        let bytes = item.bytes();
+        if bytes > EARLY_BYTES_MAX {
+            return None;
+        }
+        let block = self.blocks.pool.allocate(bytes)?;
+        item.encode(&mut cx.buffer_mut()[EARLY_AT as usize..]);
+        Some(Draft { block, bytes })
+    }
+
+    /// Looks for a key whose buckets were read; reads them again where the key has moved to. Also returns
+    /// whether its subtable is being split.
+    async fn read_key(
+        &self,
+        cx: &mut OpContext<E>,
+        place: &mut Place,
+        key: &[u8],
+    ) -> Result<(Option<Match>, bool), IndexError> {
+        // As SEARCH.
+        loop {
+            cx.rely_on_words();
+            let is_closing = is_closed(cx.buffer(), place);
+            if is_closing && let Some(next) = self.follow(cx, place).await? {
+                *place = next;
+                let mut batch = Batch::new();
+                read_buckets(&mut batch, place);
+                cx.post(&mut batch).await?;
+                continue;
+            }
+            return Ok((self.find(cx, place, key).await?, is_closing));
+        }
+    }
+
+    /// Links an item that was written: in the slot of the key, or in a free one.
+    #[expect(clippy::too_many_arguments, reason = "an attempt's state, used here alone")]
+    async fn link(
+        &self,
+        cx: &mut OpContext<E>,
+        place: &Place,
+        key: &[u8],
+        found: Option<Match>,
+        old_bytes: u64,
+        new: Pointer,
+        bytes: u64,
+        is_closing: bool,
+    ) -> Result<Step, IndexError> {
+        let fingerprint = place.hash.fingerprint();
+        let step = match found {
+            Some(found) if found.pointer.is_frozen() => Ok(Step::Busy(*place)),
+            Some(found) => {
+                let old = found.pointer;
+                let new = new.with_version(old.version()).with_fingerprint(fingerprint);
+                match self.blocks.publish(cx, found.slot, old, new).await? {
+                    Publish::Replaced => {
+                        if !is_planted("index: a replaced item not retired") {
+                            self.blocks.pool.retire(old.block(), Some(old_bytes));
+                        }
+                        return Ok(Step::Done(Change::Updated));
+                    }
+                    Publish::Lost { .. } => Ok(Step::Lost),
+                }
+            }
+            None if is_closing => Ok(Step::Busy(*place)),
+            None => self.insert(cx, place, key, new.with_fingerprint(fingerprint)).await,
+        };
+        if !matches!(step, Ok(Step::Done(_)) | Err(_)) {
+            self.blocks.pool.give_back(new.block(), bytes);
+        }
+        step
+    }
+
+    async fn unlink(
+        &self,
+        cx: &mut OpContext<E>,
+        place: &Place,
+        found: &Match,
+        bytes: u64,
+    ) -> Result<Step, IndexError> {
+        if found.pointer.is_frozen() {
+            return Ok(Step::Busy(*place));
+        }
+        let version = found.pointer.version().wrapping_add(1);
+        let empty = Pointer::NULL.with_version(version);
+        match self.blocks.publish(cx, found.slot, found.pointer, empty).await? {
+            Publish::Replaced => {
+                self.blocks.pool.retire(found.pointer.block(), Some(bytes));
+                Ok(Step::Done(Change::Deleted))
+            }
+            Publish::Lost { .. } => Ok(Step::Lost),
+        }
+    }
+
+    /// Puts the pointer of a key that is not there into a free slot, under the lock of the key's first
+    /// bucket. On an error nobody knows whether it is linked.
+    async fn insert(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8], new: Pointer) -> Result<Step, IndexError> {
+        let at = place.buckets[0].header();
+        let mine = self.ticket();
+        let mut free = LockWord::FREE;
+        let held = loop {
+            let held = Held::expect(cx.endpoint(), at, mine);
+            let mut batch = Batch::new();
+            let swap = batch.compare_swap(at, free.0, mine.0);
+            read_buckets(&mut batch, place);
+            if let Err(error) = cx.post(&mut batch).await {
+                return self.refuse(new, error.into());
+            }
+            cx.rely_on_words();
+            let seen = LockWord(batch.result(swap));
+            if seen == free {
+                break held;
+            }
+            held.is_over();
+            match seen.owner() {
+                _ if seen == LockWord::CLOSED => return Ok(Step::Busy(*place)),
+                // It was given back, or handed on.
+                None => return Ok(Step::Lost),
+                Some(owner) => match self.blocks.pool.is_gone(cx, owner).await {
+                    Ok(true) => free = seen,
+                    Ok(false) => match self.blocks.pool.check_reachable() {
+                        Ok(()) => {
+                            self.give_way(cx).await;
+                            return Ok(Step::Lost);
+                        }
+                        Err(error) => return self.refuse(new, error.into()),
+                    },
+                    Err(error) => return self.refuse(new, error.into()),
+                },
+            }
+        };
+        // Under the lock nobody else inserts this key. If somebody has meanwhile, its fingerprint is here.
+        let candidates = candidates(cx.buffer(), place);
+        let slot = free_slot(cx.buffer(), place, self.directory.format.bucket_slots);
+        if !candidates.is_empty() && !is_planted("race: a key not looked for under the lock") {
+            match self.find_among(cx, &candidates, key).await {
+                Ok(None) => {}
+                Ok(Some(_)) => return self.unlock(cx, held, at, Step::Lost).await,
+                Err(error) => return self.refuse(new, error),
+            }
+        }
+        let Some((slot, empty)) = slot else {
+            return self.unlock(cx, held, at, Step::Full(*place)).await;
+        };
+        let mut batch = Batch::new();
+        let new = new.with_version(empty.version().wrapping_add(1));
+        let swap = batch.compare_swap(slot, empty.to_word(), new.to_word());
+        batch.write_word(at, LockWord::FREE.0);
+        if let Err(error) = cx.post(&mut batch).await {
+            self.blocks.pool.doubt();
+            return Err(error.into());
+        }
+        held.is_over();
+        if batch.result(swap) == empty.to_word() {
+            Ok(Step::Done(Change::Inserted))
+        } else {
+            // The key of another bucket got the slot.
+            Ok(Step::Lost)
+        }
+    }
+
+    /// Gives up a block that was certainly not linked.
+    fn refuse(&self, new: Pointer, error: IndexError) -> Result<Step, IndexError> {
+        self.blocks.pool.retire(new.block(), None);
+        Err(error)
+    }
+
+    /// Gives the lock of a bucket back.
+    async fn unlock(
+        &self,
+        cx: &mut OpContext<E>,
+        held: Held<E>,
+        at: RemoteAddr,
+        step: Step,
+    ) -> Result<Step, IndexError> {
+        // If this fails the guard tries once more.
+        if cx.write_word(at, LockWord::FREE.0).await.is_ok() {
+            held.is_over();
+        }
+        Ok(step)
+    }
+
+    /// Waits as long as another client may need for what it does under a bucket's lock.
+    async fn give_way(&self, cx: &OpContext<E>) {
+        const TURN_NS: u64 = 2_000;
+        let jitter_ns = cx.endpoint().random_below(TURN_NS);
+        cx.endpoint().sleep(TURN_NS + jitter_ns).await;
+    }
+}
+
+/// A free slot of the bucket with fewer entries, its main part first.
+fn free_slot(buffer: &[u8], place: &Place, bucket_slots: usize) -> Option<(RemoteAddr, Pointer)> {
+    let free = |index: usize| {
+        let bucket = place.buckets[index];
+        let slots = bucket.slot_words().take(bucket_slots).filter_map(move |word| {
+            let pointer = Pointer::from_word(word_of(buffer, index, word));
+            pointer.is_null().then(|| (bucket.addr.plus(word as u64 * 8), pointer))
+        });
+        slots.collect::<ArrayVec<_, COMBINED_SLOTS>>()
+    };
+    let [first, second] = [free(0), free(1)];
+    let roomier = if second.len() > first.len() { second } else { first };
+    roomier.first().copied()
+}

@@ -1,0 +1,223 @@
+//! The directory: which subtable belongs to a hash, in far memory and as this client remembers it.
+//!
+//! On the path: an operation takes the address of its subtable from the cache, which costs nothing.
+//!
+//! # When a remembered address is good
+//! A subtable that was split is retired like any block. So each change of the directory is announced by
+//! its version *before* the old subtable is retired; the pool reads the version every tick before it
+//! says that this client has come further ([`Pool::watch`]); and an operation that finds the version
+//! changed forgets what the changes concern before it uses the cache. Whoever started earlier has
+//! pinned. Hence a remembered address leads to the subtable it was remembered for, which may have been
+//! closed meanwhile and says so.
+//!
+//! Invariant: a remembered entry is the subtable of every hash that ends with the entry's number, or has
+//! been at some instant since the version that the cache has seen.
+
+use core::cell::RefCell;
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::{Pool, Root};
+
+use super::layout::{CHANGES, CHANGES_AT, ChangeRecord, DEPTH_AT, DEPTH_MIN, ENTRIES_AT, Format, VERSION_AT};
+use crate::error::IndexError;
+
+/// A client's side of the directory.
+#[derive(Debug)]
+pub(super) struct Directory<E> {
+    pool: Pool<E>,
+    root: Root,
+    pub(super) format: Format,
+    cache: RefCell<Cache>,
+}
+
+/// What a client remembers.
+#[derive(Default, Debug)]
+struct Cache {
+    /// Addresses as words, 0 where nothing is known.
+    entries: Vec<u64>,
+    depth: u32,
+    /// Every change up to this one was taken into account.
+    version: u64,
+}
+
+impl Cache {
+    fn forget_all(&mut self) {
+        self.entries.fill(0);
+    }
+
+    /// Forgets the entries whose number ends with `suffix`.
+    fn forget(&mut self, depth: u32, suffix: u64) {
+        for entry in self.entries.iter_mut().skip(suffix as usize).step_by(1 << depth) {
+            *entry = 0;
+        }
+    }
+
+    /// Notes that the directory has as many entries as this depth means.
+    fn grow(&mut self, depth: u32) {
+        while self.depth < depth {
+            self.entries.extend_from_within(..);
+            self.depth += 1;
+        }
+    }
+}
+
+impl<E: Endpoint> Directory<E> {
+    /// Reads the whole directory.
+    pub(super) async fn open(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        root: Root,
+        format: Format,
+    ) -> Result<Self, IndexError> {
+        let directory = Self {
+            pool,
+            root,
+            format,
+            cache: RefCell::default(),
+        };
+        let _pin = directory.pool.pin();
+        // First the version: entries that are newer do no harm.
+        let version = cx.read_word(directory.at(VERSION_AT)).await?;
+        directory.pool.watch(directory.at(VERSION_AT), version);
+        let depth = directory.read_depth(cx).await?;
+        let mut entries = Vec::with_capacity(1 << depth);
+        while entries.len() < 1 << depth {
+            let first = entries.len() as u64;
+            entries.extend(directory.read_entries(cx, first, (1 << depth) - first).await?);
+        }
+        *directory.cache.borrow_mut() = Cache {
+            entries,
+            depth,
+            version,
+        };
+        Ok(directory)
+    }
+
+    /// An offset within the directory as an address.
+    pub(super) fn at(&self, offset: u64) -> RemoteAddr {
+        self.root.addr.plus(offset)
+    }
+
+    pub(super) fn entry_at(&self, number: u64) -> RemoteAddr {
+        self.at(ENTRIES_AT + number * 8)
+    }
+
+    /// Bytes of the cache.
+    pub(super) fn cache_bytes(&self) -> usize {
+        self.cache.borrow().entries.len() * 8
+    }
+
+    /// The depth in far memory.
+    pub(super) async fn read_depth(&self, cx: &mut OpContext<E>) -> Result<u32, IndexError> {
+        let depth = cx.read_word(self.at(DEPTH_AT)).await?;
+        self.check_depth(depth)
+    }
+
+    fn check_depth(&self, depth: u64) -> Result<u32, IndexError> {
+        match u32::try_from(depth) {
+            Ok(depth) if (DEPTH_MIN..=self.format.depth_max).contains(&depth) => Ok(depth),
+            _ => Err(IndexError::DirectoryDamaged {
+                at: self.at(DEPTH_AT),
+                word: depth,
+            }),
+        }
+    }
+
+    /// Some entries in far memory, at most `count`.
+    pub(super) async fn read_entries(
+        &self,
+        cx: &mut OpContext<E>,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<u64>, IndexError> {
+        const ENTRIES_AT_ONCE: u64 = 2048;
+        let bytes = Slice::first(count.min(ENTRIES_AT_ONCE) as u32 * 8);
+        let read = cx.read(self.entry_at(first), bytes).await?;
+        let (words, _) = read.as_chunks::<8>();
+        let entries = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
+        cx.rely_on_words();
+        Ok(entries)
+    }
+
+    /// Takes changes of the directory into account that the last tick has noticed. The caller has pinned.
+    #[inline]
+    pub(super) async fn refresh(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+        if self.pool.watched() <= self.cache.borrow().version {
+            return Ok(());
+        }
+        self.read_changes(cx).await
+    }
+
+    #[cold]
+    async fn read_changes(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+        let version = cx.read_word(self.at(VERSION_AT)).await?;
+        let bytes = Slice::first(CHANGES as u32 * 8);
+        let read = cx.read(self.at(CHANGES_AT), bytes).await?;
+        let (words, _) = read.as_chunks::<8>();
+        let records: Vec<ChangeRecord> = words
+            .iter()
+            .map(|&word| ChangeRecord(u64::from_le_bytes(word)))
+            .collect();
+        cx.rely_on_words();
+        let mut cache = self.cache.borrow_mut();
+        let seen = cache.version;
+        if version.wrapping_sub(seen) > CHANGES {
+            cache.forget_all();
+        } else {
+            for change in seen + 1..=version {
+                let record = records[(change % CHANGES) as usize];
+                if record.version() != change & 0xff_ffff || record.depth() > u64::from(cache.depth) {
+                    // Later changes have taken its place, or the directory has grown meanwhile.
+                    cache.forget_all();
+                    break;
+                }
+                cache.forget(record.depth() as u32, record.suffix());
+            }
+        }
+        // Another operation may have come further.
+        cache.version = cache.version.max(version);
+        Ok(())
+    }
+
+    /// The subtable of a hash, as far as this client remembers.
+    #[inline]
+    pub(super) fn remembered(&self, hash: u64) -> Option<RemoteAddr> {
+        let cache = self.cache.borrow();
+        let word = *cache.entries.get(hash as usize & ((1 << cache.depth) - 1))?;
+        if word == 0 { None } else { RemoteAddr::from_bits(word) }
+    }
+
+    /// The subtable of a hash, from far memory. The caller has pinned.
+    pub(super) async fn look_up(&self, cx: &mut OpContext<E>, hash: u64) -> Result<RemoteAddr, IndexError> {
+        loop {
+            let (known, version) = {
+                let cache = self.cache.borrow();
+                (cache.depth, cache.version)
+            };
+            let number = hash & ((1 << known) - 1);
+            let mut batch = Batch::new();
+            let entry = batch.read_word(self.entry_at(number));
+            // After the entry: if it still has this depth, it had it when the entry was read.
+            let depth = batch.read_word(self.at(DEPTH_AT));
+            cx.post(&mut batch).await?;
+            let (word, depth) = (batch.result(entry), self.check_depth(batch.result(depth))?);
+            let mut cache = self.cache.borrow_mut();
+            cache.grow(depth);
+            if depth != known {
+                continue;
+            }
+            let subtable = RemoteAddr::from_bits(word).filter(|_| word != 0);
+            let subtable = subtable.ok_or(IndexError::DirectoryDamaged {
+                at: self.entry_at(number),
+                word,
+            })?;
+            // What was forgotten meanwhile must not be remembered again.
+            if cache.version == version
+                && let Some(entry) = cache.entries.get_mut(number as usize)
+            {
+                *entry = word;
+            }
+            return Ok(subtable);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! RACE: one-sided extendible hashing (Zuo et al., USENIX ATC 2021).
+//!
+//! On the path: the default index of the store. The last bits of a key's hash choose an entry of the
+//! directory, which every client remembers; the entry leads to a subtable. Two more parts of the hash
+//! choose two *combined buckets* there, each a main bucket and an overflow bucket that it shares with
+//! its neighbour. A slot of one of them holds the data pointer, with eight bits of the hash that tell
+//! most other keys apart.
+//!
+//! SEARCH: 1. READ both combined buckets, in one doorbell. 2. READ the items whose fingerprint fits.
+//!
+//! UPDATE: 1. as above, and WRITE the new item in the same doorbell, if its value is known by then.
+//! 2. as above. 3. Publish the new pointer. DELETE: 1., 2., and publish an empty slot.
+//!
+//! INSERT: 1. as UPDATE; nothing fits. 2. Lock the key's first bucket and READ both buckets again, in one
+//! doorbell. 3. Swap the pointer into a free slot and give the lock back, in one doorbell.
+//!
+//! # No key twice
+//! The published INSERT takes no lock: it swaps first, reads again, and if the key is there twice by
+//! then everybody keeps the lowest slot (section 3.3). That can lose an update that was acknowledged: A
+//! inserts into slot 5 and is done; B, which had read before, inserts the same key into slot 2, sees
+//! both, and keeps slot 2; C has updated slot 5 meanwhile. Here two clients that insert one key exclude
+//! each other by the header of the key's first bucket, and the second one finds what the first one did.
+//! That takes as many round trips: the second READ, which everybody needs, goes with the lock.
+//!
+//! # Growing
+//! A key that finds no free slot has its subtable split in two ([`split`]). The old one is closed, every
+//! entry is frozen and copied into the same place of one of the new ones; clients with an old address
+//! find the header closed, and go on. The old one is retired like any block.
+//!
+//! # Invariants
+//! - A key is in at most one slot of the subtables that are open, and that is in one of its buckets.
+//! - A slot is filled only under the lock of the key's first bucket; the entry of a key is replaced or
+//!   removed by a compare-and-swap of the slot, which fails once it is frozen.
+//! - Nothing in a closed subtable changes after the split was committed.
+
+mod change;
+mod directory;
+mod layout;
+mod lock;
+mod scan;
+pub(crate) mod search_many;
+mod split;
+mod subtable;
+pub(crate) mod walk;
+
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use arrayvec::ArrayVec;
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_pool::{Pool, Root, make_root, root};
+use farside_sync::{Pointer, Scheme};
+
+use self::directory::Directory;
+pub use self::layout::RaceOptions;
+use self::layout::{
+    CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LockWord,
+};
+pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
+use crate::blocks::{Blocks, damaged};
+use crate::error::IndexError;
+use crate::item::Header;
+use crate::operation::Found;
+
+/// Where the items start in the buffer; the two buckets are before them.
+const ITEMS_AT: u32 = 2 * COMBINED_BYTES;
+/// How much of the buffer each item has when several are read together.
+const ITEM_AREA_BYTES: u32 = 1024;
+/// How many items are read together.
+const ITEMS_AT_ONCE: usize = 8;
+
+/// The table, as one client sees it. Clones share what the client remembers.
+#[derive(Debug)]
+pub struct Race<E> {
+    blocks: Blocks<E>,
+    directory: Rc<Directory<E>>,
+    seed: u64,
+    /// Subtables that tasks of this client are splitting.
+    splits: Rc<RefCell<BTreeMap<RemoteAddr, Rc<split::Task>>>>,
+    tickets: Rc<Cell<u64>>,
+    statistics: Rc<Statistics>,
+}
+
+impl<E: Clone> Clone for Race<E> {
+    fn clone(&self) -> Self {
+        Self {
+            blocks: self.blocks.clone(),
+            directory: Rc::clone(&self.directory),
+            seed: self.seed,
+            splits: Rc::clone(&self.splits),
+            tickets: Rc::clone(&self.tickets),
+            statistics: Rc::clone(&self.statistics),
+        }
+    }
+}
+
+/// What this client has seen of the table growing.
+#[derive(Default, Debug)]
+pub(crate) struct Statistics {
+    pub(crate) splits: Cell<u64>,
+    /// Items and slots of the first subtable that this client split.
+    pub(crate) first_split: Cell<Option<(u64, u64)>>,
+}
+
+/// Where a key is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    subtable: RemoteAddr,
+    hash: KeyHash,
+    buckets: [Combined; 2],
+}
+
+/// A key that was found: its slot, and its item in the buffer.
+struct Match {
+    slot: RemoteAddr,
+    pointer: Pointer,
+    header: Header,
+    at: u32,
+}
+
+type Candidates = ArrayVec<(RemoteAddr, Pointer), { 2 * COMBINED_SLOTS }>;
+
+impl<E: Endpoint> Race<E> {
+    /// Makes the table, or opens the one that is there.
+    ///
+    /// # Errors
+    /// If node 0 has not enough memory, or the fabric fails.
+    pub async fn create(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        scheme: Scheme,
+        options: RaceOptions,
+    ) -> Result<Self, IndexError> {
+        let geometry = pool.geometry()[0];
+        let bytes = pool.geometry().iter().map(|geometry| geometry.node_bytes).sum();
+        let format = Format::new(bytes, geometry.chunk_bytes, options);
+        let root = make_root(cx, &geometry, ROOT, format.directory_bytes()).await?;
+        subtable::make_first(cx, &pool, &root, format, options.items).await?;
+        Self::open(cx, pool, scheme).await
+    }
+
+    /// Opens the table of a pool.
+    ///
+    /// # Errors
+    /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
+    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, scheme: Scheme) -> Result<Self, IndexError> {
+        let (root, format) = open_root(cx)
+            .await?
+            .ok_or(IndexError::Missing { index: "RACE table" })?;
+        let seed = pool.geometry()[0].pool_id;
+        Ok(Self {
+            blocks: Blocks::new(pool.clone(), scheme)?,
+            directory: Rc::new(Directory::open(cx, pool, root, format).await?),
+            seed,
+            splits: Rc::default(),
+            tickets: Rc::default(),
+            statistics: Rc::default(),
+        })
+    }
+
+    /// The pool from which the table allocates.
+    #[must_use]
+    pub fn pool(&self) -> &Pool<E> {
+        &self.blocks.pool
+    }
+
+    /// Bytes of the directory as this client remembers it.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.directory.cache_bytes()
+    }
+
+    /// How many subtables this client has split, and items and slots of the first of them.
+    #[must_use]
+    pub fn splits(&self) -> (u64, Option<(u64, u64)>) {
+        (self.statistics.splits.get(), self.statistics.first_split.get())
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::new(key, self.seed)
+    }
+
+    /// A word for a lock that nobody else uses.
+    fn ticket(&self) -> LockWord {
+        let ticket = self.tickets.get() + 1;
+        self.tickets.set(ticket);
+        LockWord::held_by(self.blocks.pool.owner(), ticket)
+    }
+
+    #[inline]
+    fn place_in(&self, subtable: RemoteAddr, hash: KeyHash) -> Place {
+        Place {
+            subtable,
+            hash,
+            buckets: hash.buckets(subtable, self.directory.format.groups(hash.hash)),
+        }
+    }
+
+    /// Where a key is looked for. The caller has pinned.
+    #[inline]
+    async fn place(&self, cx: &mut OpContext<E>, hash: KeyHash) -> Result<Place, IndexError> {
+        self.directory.refresh(cx).await?;
+        let subtable = match self.directory.remembered(hash.hash) {
+            Some(subtable) => subtable,
+            None => self.directory.look_up(cx, hash.hash).await?,
+        };
+        Ok(self.place_in(subtable, hash))
+    }
+
+    /// SEARCH. The value is left in the context's buffer.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    #[inline]
+    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+        let hash = self.hash(key);
+        let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
+        let mut place = self.place(cx, hash).await?;
+        // Ends when it has come to a subtable that is open, or was when its buckets were read.
+        loop {
+            let mut batch = Batch::new();
+            read_buckets(&mut batch, &place);
+            cx.post(&mut batch).await?;
+            cx.rely_on_words();
+            if is_closed(cx.buffer(), &place)
+                && let Some(next) = self.follow(cx, &place).await?
+            {
+                place = next;
+                continue;
+            }
+            let found = self.find(cx, &place, key).await?;
+            return Ok(found.and_then(|found| Found::in_item(found.header, cx.buffer(), found.at as usize, key)));
+        }
+    }
+
+    /// Where a key is whose buckets were closed when they were read; `None` if it is still there, since
+    /// the split is not committed. Leaves the buffer alone.
+    #[cold]
+    async fn follow(&self, cx: &mut OpContext<E>, place: &Place) -> Result<Option<Place>, IndexError> {
+        let mut batch = Batch::new();
+        // The second child first: once it is set, the first one stays.
+        let children = [1, 0].map(|child| batch.read_word(place.subtable.plus(CHILDREN_AT + child * 8)));
+        let identity = batch.read_word(place.subtable.plus(IDENTITY_AT));
+        cx.post(&mut batch).await?;
+        let identity = Identity(batch.result(identity));
+        let hash = place.hash.hash;
+        if !identity.covers(hash) {
+            return Err(IndexError::SubtableDamaged { at: place.subtable });
+        }
+        if batch.result(children[0]) == 0 {
+            return Ok(None);
+        }
+        // The directory knows, or will soon.
+        let now = self.directory.look_up(cx, hash).await?;
+        if now != place.subtable {
+            return Ok(Some(self.place_in(now, place.hash)));
+        }
+        // Unless whoever splits has died.
+        self.help_split(place);
+        let child = batch.result(children[usize::from(hash >> identity.depth() & 1 == 0)]);
+        let child = RemoteAddr::from_bits(child).ok_or(IndexError::SubtableDamaged { at: place.subtable })?;
+        Ok(Some(self.place_in(child, place.hash)))
+    }
+
+    /// Looks for a key in the buckets at the start of the buffer, and reads its item behind them.
+    #[inline]
+    async fn find(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8]) -> Result<Option<Match>, IndexError> {
+        let candidates = candidates(cx.buffer(), place);
+        if let [(slot, pointer)] = candidates[..] {
+            let header = self.blocks.read_item(cx, slot, pointer, ITEMS_AT).await?;
+            return Ok(self.is_match(cx, header, ITEMS_AT, key).then_some(Match {
+                slot,
+                pointer,
+                header,
+                at: ITEMS_AT,
+            }));
+        }
+        self.find_among(cx, &candidates, key).await
+    }
+
+    /// Reads all items whose fingerprint fits, some at a time, and looks which has the key.
+    async fn find_among(
+        &self,
+        cx: &mut OpContext<E>,
+        candidates: &[(RemoteAddr, Pointer)],
+        key: &[u8],
+    ) -> Result<Option<Match>, IndexError> {
+        let mut found = None;
+        self.read_items(cx, candidates, |slot, pointer, header, at, buffer| {
+            if Found::in_item(header, buffer, at as usize, key).is_some() {
+                found = Some(Match {
+                    slot,
+                    pointer,
+                    header,
+                    at,
+                });
+            }
+            found.is_none()
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
+    /// has seen enough: with its slot, pointer and header, and where it stands in the buffer. The caller
+    /// has pinned.
+    async fn read_items(
+        &self,
+        cx: &mut OpContext<E>,
+        entries: &[(RemoteAddr, Pointer)],
+        mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
+    ) -> Result<(), IndexError> {
+        let area = |index: usize| ITEMS_AT + index as u32 * ITEM_AREA_BYTES;
+        for entries in entries.chunks(ITEMS_AT_ONCE) {
+            let mut batch = Batch::new();
+            for (index, &(_, pointer)) in entries.iter().enumerate() {
+                let first = self.blocks.readable(pointer);
+                batch.read(pointer.block(), Slice::new(area(index), first));
+            }
+            cx.post(&mut batch).await?;
+            for (index, &(slot, pointer)) in entries.iter().enumerate() {
+                let (mut at, first) = (area(index), self.blocks.readable(pointer));
+                let bytes = &cx.buffer()[Slice::new(at, first).range()];
+                let (mut header, rest) = self.blocks.header_and_rest(slot, pointer, bytes, first)?;
+                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
+                cx.rely_on_within(Slice::new(at, first), known);
+                if rest > 0 {
+                    // Behind the others, where there is room.
+                    at = area(ITEMS_AT_ONCE);
+                    cx.reserve((at + first) as usize);
+                    header = self.blocks.read_item(cx, slot, pointer, at).await?;
+                }
+                if let Header::Bucket { .. } = header {
+                    return Err(damaged(slot, pointer));
+                }
+                if !visit(slot, pointer, header, at, cx.buffer()) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_match(&self, cx: &OpContext<E>, header: Header, at: u32, key: &[u8]) -> bool {
+        Found::in_item(header, cx.buffer(), at as usize, key).is_some()
+    }
+}
+
+/// The root and the format of the table on the nodes of `cx`; `None` if there is none, or it is not
+/// complete.
+pub(crate) async fn open_root<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<(Root, Format)>, IndexError> {
+    let Some(root) = root(cx, NodeId::new(0), ROOT).await? else {
+        return Ok(None);
+    };
+    let at = root.addr.plus(FORMAT_AT);
+    let word = cx.read_word(at).await?;
+    if word == 0 {
+        return Ok(None);
+    }
+    let format = Format::from_word(word).filter(|format| format.directory_bytes() <= root.bytes);
+    let format = format.ok_or(IndexError::DirectoryDamaged { at, word })?;
+    Ok(Some((root, format)))
+}
+
+/// READs of both buckets to the start of the buffer.
+#[inline]
+fn read_buckets(batch: &mut Batch, place: &Place) {
+    batch.read(place.buckets[0].addr, Slice::first(COMBINED_BYTES));
+    batch.read(place.buckets[1].addr, Slice::new(COMBINED_BYTES, COMBINED_BYTES));
+}
+
+/// A word of one of the two buckets in the buffer.
+#[inline]
+fn word_of(buffer: &[u8], bucket: usize, word: usize) -> u64 {
+    let at = bucket * COMBINED_BYTES as usize + word * 8;
+    let bytes: &[u8; 8] = buffer[at..]
+        .first_chunk()
+        .expect("the buckets are at the start of the buffer");
+    u64::from_le_bytes(*bytes)
+}
+
+/// Whether one of the buckets in the buffer belongs to a subtable that is being split, or was.
+#[inline]
+fn is_closed(buffer: &[u8], place: &Place) -> bool {
+    (0..2).any(|bucket| word_of(buffer, bucket, place.buckets[bucket].header_word()) == LockWord::CLOSED.0)
+        && !is_planted("race: a closed bucket taken for open")
+}
+
+/// The slots of the buckets in the buffer whose fingerprint fits.
+#[inline]
+fn candidates(buffer: &[u8], place: &Place) -> Candidates {
+    let fingerprint = place.hash.fingerprint();
+    let mut candidates = Candidates::new();
+    for (index, bucket) in place.buckets.iter().enumerate() {
+        for word in bucket.slot_words() {
+            let pointer = Pointer::from_word(word_of(buffer, index, word));
+            if pointer.fingerprint() == fingerprint && !pointer.is_null() {
+                candidates.push((bucket.addr.plus(word as u64 * 8), pointer));
+            }
+        }
+    }
+    candidates
+}

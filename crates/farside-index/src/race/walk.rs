@@ -1,0 +1,143 @@
+//! Every block that the table links, subtables included: for the search for lost blocks, and for `fsck`.
+//!
+//! On the path: nowhere. The walk goes through the suffixes in the order that a scan does, and asks the
+//! directory anew for each. An entry moves only from a subtable to those that take its place, and stays
+//! readable in the old one; so it is found in what the directory names when its turn comes, or in what
+//! that one says has taken its place.
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use farside_pool::Geometry;
+
+use super::layout::{CHILDREN_AT, DEPTH_AT, DEPTH_MAX, DEPTH_MIN, ENTRIES_AT, Format, Identity};
+use super::subtable::Image;
+use super::{Race, open_root};
+use crate::error::IndexError;
+
+/// A subtable that the walk has come to.
+pub(crate) struct Visited {
+    pub(crate) addr: RemoteAddr,
+    pub(crate) identity: Identity,
+    pub(crate) image: Image,
+    /// Whether others have taken its place; its entries are theirs then.
+    pub(crate) is_replaced: bool,
+}
+
+/// Walks the table on the nodes of `cx`. `pin` is called before each part; for a pool that nobody uses it
+/// need not pin anything. Nothing is visited if there is no table.
+///
+/// # Errors
+/// See [`IndexError`].
+pub(crate) async fn walk<E: Endpoint, P>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    pin: impl Fn() -> P,
+    visit: &mut dyn FnMut(Visited),
+) -> Result<(), IndexError> {
+    let Some((root, format)) = open_root(cx).await? else {
+        return Ok(());
+    };
+    let mut position = 0_u64;
+    while position >> DEPTH_MAX == 0 {
+        let _pin = pin();
+        let hash = u64::from((position as u32).reverse_bits());
+        let subtable = named(cx, format, root.addr, hash).await?;
+        let first = visit_with_children(cx, geometry, format, subtable, hash, visit).await?;
+        position += 1 << (DEPTH_MAX - first);
+    }
+    Ok(())
+}
+
+/// What the directory names for a hash.
+async fn named<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    format: Format,
+    directory: RemoteAddr,
+    hash: u64,
+) -> Result<u64, IndexError> {
+    let at = directory.plus(DEPTH_AT);
+    let mut depth = cx.read_word(at).await?;
+    loop {
+        if !(u64::from(DEPTH_MIN)..=u64::from(format.depth_max)).contains(&depth) {
+            return Err(IndexError::DirectoryDamaged { at, word: depth });
+        }
+        let number = hash & ((1 << depth) - 1);
+        let mut batch = Batch::new();
+        let entry = batch.read_word(directory.plus(ENTRIES_AT + number * 8));
+        // After the entry, as whoever looks a key up.
+        let now = batch.read_word(at);
+        cx.post(&mut batch).await?;
+        if batch.result(now) == depth {
+            return Ok(batch.result(entry));
+        }
+        depth = batch.result(now);
+    }
+}
+
+/// Visits a subtable and all that have taken its place; returns its depth.
+async fn visit_with_children<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    geometry: &[Geometry],
+    format: Format,
+    first: u64,
+    hash: u64,
+    visit: &mut dyn FnMut(Visited),
+) -> Result<u32, IndexError> {
+    let mut depth = None;
+    let mut left = vec![(first, None)];
+    while let Some((word, expected)) = left.pop() {
+        let bytes = format.bytes(hash);
+        let addr = RemoteAddr::from_bits(word).filter(|addr| {
+            let end = geometry.get(addr.node().index()).map_or(0, |node| node.node_bytes);
+            word != 0 && addr.offset() + bytes <= end && addr.offset().is_multiple_of(64)
+        });
+        let addr = addr.ok_or(IndexError::SubtableDamaged {
+            at: RemoteAddr::from_bits(word).unwrap_or(RemoteAddr::NULL),
+        })?;
+        let image = Image::read(cx, addr, bytes).await?;
+        let identity = image.identity();
+        let is_right = expected.map_or_else(|| identity.covers(hash), |expected| identity == expected);
+        if !is_right || identity.depth() > u64::from(format.depth_max) {
+            return Err(IndexError::SubtableDamaged { at: addr });
+        }
+        depth.get_or_insert(identity.depth() as u32);
+        let mut batch = Batch::new();
+        let children = [1, 0].map(|child| batch.read_word(addr.plus(CHILDREN_AT + child * 8)));
+        cx.post(&mut batch).await?;
+        let [second, first] = children.map(|child| batch.result(child));
+        let is_replaced = second != 0;
+        if is_replaced {
+            let identities = identity.children().map(Some);
+            left.extend([first, second].into_iter().zip(identities));
+        }
+        visit(Visited {
+            addr,
+            identity,
+            image,
+            is_replaced,
+        });
+    }
+    Ok(depth.unwrap_or(DEPTH_MAX))
+}
+
+impl<E: Endpoint> Race<E> {
+    /// Calls `visit` with every block that is linked. Pins for a subtable at a time, so that the epoch can
+    /// move; what is linked or unlinked meanwhile may be missed.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+        self.settle_directory(cx).await?;
+        walk(
+            cx,
+            self.blocks.pool.geometry(),
+            || self.blocks.pool.pin(),
+            &mut |visited| {
+                visit(visited.addr);
+                for (_, pointer) in visited.image.entries(visited.addr) {
+                    visit(pointer.block());
+                }
+            },
+        )
+        .await
+    }
+}
