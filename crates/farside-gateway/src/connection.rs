@@ -1,6 +1,8 @@
 //! One client's connection: read a burst, execute its commands in order, write the replies once.
 //!
-//! On the path: between the socket and the commands.
+//! On the path: between the socket and the commands. All connections of a worker that have input
+//! execute it before the first of them writes: what wakes a client, or the core it runs on, is paid
+//! for once.
 //!
 //! What a peer can make us keep is bounded: input by the guard, output by [`REPLY_BYTES_MAX`] and
 //! one reply more. Whoever does not read its replies is not read from either.
@@ -25,6 +27,7 @@ use crate::client::Client;
 use crate::command::{self, Call};
 use crate::context::{Closing, Context, Shared};
 use crate::guard::{Framed, Guard};
+use crate::lookahead;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -111,6 +114,10 @@ impl Connection {
             let mut session = context.take_session();
             let next = self.burst(context, &mut session).await?;
             context.give_session(session);
+            if !self.state.reply.is_empty() {
+                // A client that sleeps is woken by its first reply; it should find the others on their heels.
+                last_in_line().await;
+            }
             let is_written = flush(&mut self.stream, &mut self.state.reply, context).await?;
             if next == Next::Close {
                 let _ = self.stream.shutdown().await;
@@ -137,6 +144,8 @@ impl Connection {
             scratch,
         } = &mut self.state;
         let mut at = 0;
+        // The store knows of the keys of all SETs before this.
+        let mut approached = 0;
         let next = loop {
             if context.closing().is_some() {
                 break Next::Read;
@@ -149,6 +158,13 @@ impl Connection {
                     command::strings::get_all(context, &mut self.stream, reply, session, &keys).await?;
                     continue;
                 }
+            }
+            if at >= approached {
+                let (keys, bytes) = lookahead::set_keys(rest);
+                if keys.len() > 1 {
+                    session.approach(&keys).await;
+                }
+                approached = at + bytes;
             }
             let request = match guard.next(rest, client.is_stranger) {
                 Ok(Framed::Incomplete) => break Next::Read,
@@ -268,6 +284,19 @@ pub(crate) async fn flush<E: Endpoint>(
         reply.consume(written);
     }
     Ok(true)
+}
+
+/// Returns when every other task that can go on has had its turn.
+async fn last_in_line() {
+    let mut is_first = true;
+    core::future::poll_fn(|cx| {
+        if !core::mem::take(&mut is_first) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The result of `action`, or `None` if the worker closed before it was done. What can be done at

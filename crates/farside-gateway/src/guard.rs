@@ -156,7 +156,7 @@ impl Guard {
 /// The number behind the kind byte at `at`, and where the next line starts; `None` if the line has no
 /// end yet.
 #[inline]
-fn head(
+pub(crate) fn head(
     input: &[u8],
     at: usize,
     too_long: ProtocolError,

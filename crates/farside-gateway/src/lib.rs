@@ -5,6 +5,7 @@
 //!
 //! - `guard` finds where a command ends and bounds what a peer can make us keep;
 //! - `request` and `reply` are the two directions of the protocol, over an existing codec;
+//! - `lookahead` tells the store which keys a burst will change;
 //! - `command` is the table of what there is, and one function for each;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `worker` is a thread with its own store, `server` the threads and the acceptor.
@@ -19,6 +20,7 @@ mod decimal;
 mod glob;
 mod guard;
 mod integer;
+mod lookahead;
 mod password;
 mod reply;
 mod request;

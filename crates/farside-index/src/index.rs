@@ -205,6 +205,20 @@ impl<E: Endpoint> Index<E> {
         }
     }
 
+    /// Says that up to [`KEYS_AT_ONCE`](crate::KEYS_AT_ONCE) keys will be used next. Over mapped memory
+    /// their cache misses overlap then; elsewhere it does nothing. It is a hint.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    #[inline]
+    pub async fn approach(&self, cx: &mut OpContext<E>, keys: &[&[u8]], many: &mut SearchMany) {
+        assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
+        match self {
+            Self::PointerArray(array) => array.approach(cx, keys, &mut many.array).await,
+            Self::Race(race) => race.approach(cx.endpoint(), keys),
+        }
+    }
+
     /// Reads what is stored under a key and changes it as `decide` says, atomically: if another client
     /// changes the key meanwhile, `decide` is asked again with the new state. It must not depend on how
     /// often it is asked. `likely` is what it will probably store.

@@ -122,6 +122,16 @@ impl<E: Endpoint> Session<E> {
         }
     }
 
+    /// Says that up to [`KEYS_AT_ONCE`] keys will be used next. Over mapped memory their cache misses
+    /// overlap then; elsewhere it does nothing.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    pub async fn approach(&mut self, keys: &[&[u8]]) {
+        self.start();
+        self.store.index.approach(&mut self.cx, keys, &mut self.many).await;
+    }
+
     /// When a key expires: `None` if it is not there, 0 if it never does.
     pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();

@@ -195,6 +195,13 @@ impl Heap {
         self.ready[usize::from(class.0)].pop()
     }
 
+    /// The block that [`Heap::take`] will return next, if it is ready.
+    #[inline]
+    #[must_use]
+    pub fn next(&self, class: SizeClass) -> Option<RemoteAddr> {
+        self.ready.get(usize::from(class.0))?.last().copied()
+    }
+
     /// Whether [`Heap::take`], or [`Heap::take_run`] for `bytes` bytes, would find `count` blocks.
     #[must_use]
     pub fn has(&self, class: SizeClass, bytes: u64, count: usize) -> bool {

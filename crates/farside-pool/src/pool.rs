@@ -194,7 +194,12 @@ impl<E: Endpoint> Pool<E> {
         if class == SizeClass::RUN {
             heap.take_run(bytes)
         } else {
-            heap.take(class)
+            let block = heap.take(class);
+            // The next one will be written soon; its line is on the way by then.
+            if let Some(next) = heap.next(class) {
+                self.shared.endpoint.prefetch(next, 8);
+            }
+            block
         }
     }
 

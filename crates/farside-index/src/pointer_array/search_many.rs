@@ -111,6 +111,33 @@ impl<E: Endpoint> PointerArray<E> {
         Ok(())
     }
 
+    /// Asks for the memory of up to [`KEYS_AT_ONCE`] keys that will be used next, slots first, then what
+    /// they lead to: the cache misses of all of them overlap. Does nothing where memory is not mapped.
+    /// It is a hint; what it reads is forgotten.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    pub(crate) async fn approach(&self, cx: &mut OpContext<E>, keys: &[&[u8]], state: &mut Steps) {
+        let Steps { batch, slots, .. } = state;
+        slots.clear();
+        slots.extend(keys.iter().map(|key| self.slot_of(key)));
+        if !slots.iter().all(|&slot| cx.endpoint().prefetch(slot, 8)) {
+            return;
+        }
+        batch.clear();
+        let words: ArrayVec<Position, KEYS_AT_ONCE> = slots.iter().map(|&slot| batch.read_word(slot)).collect();
+        if cx.post(batch).await.is_err() {
+            // Whoever uses the keys will meet the error too.
+            return;
+        }
+        // Unpinned: a block may be reused meanwhile, but nothing is read from it.
+        for pointer in words.iter().map(|&word| Pointer::from_word(batch.result(word))) {
+            if !pointer.is_null() {
+                cx.endpoint().prefetch(pointer.block(), self.blocks.readable(pointer));
+            }
+        }
+    }
+
     /// Asks for the block that a pointer leads to.
     #[inline]
     fn follow(&self, batch: &mut Batch, pointer: Pointer, at: u32, in_bucket: bool) -> Step {
