@@ -21,15 +21,16 @@ use bytes::{Buf, BytesMut};
 use farside_fabric::Endpoint;
 use farside_kv::{KEYS_AT_ONCE, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::client::Client;
 use crate::command::{self, Call};
-use crate::context::{Closing, Context, Shared};
+use crate::context::{Closing, Context};
 use crate::guard::{Framed, Guard};
+use crate::listener::Arrival;
 use crate::lookahead;
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::stream::{Socket, Stream};
 
 /// Replies are written out when they are longer than this, even in the middle of a burst.
 pub(crate) const REPLY_BYTES_MAX: usize = 1 << 20;
@@ -38,16 +39,16 @@ const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// An input buffer that grew beyond this is given back when it is empty.
 const KEEP_BYTES_MAX: usize = 256 << 10;
+/// How long a handshake may take.
+const HANDSHAKE_NS: u64 = 10_000_000_000;
+/// How long the last replies of a connection may take to be read.
+const FAREWELL_NS: u64 = 2_000_000_000;
+/// How long to wait after them for the client to hang up.
+const LINGER_NS: u64 = 100_000_000;
 
-/// A connection within a worker's runtime.
+/// A connection within a worker's runtime, or parked while its worker opens the store anew.
 pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
-    state: State,
-}
-
-/// A connection without a runtime, while its worker opens the store anew.
-pub(crate) struct Parked {
-    stream: std::net::TcpStream,
+    stream: Stream,
     state: State,
 }
 
@@ -66,7 +67,7 @@ pub(crate) enum Ended {
     /// For good.
     Closed,
     /// It waits for another store.
-    Parked(Box<Parked>),
+    Parked(Box<Connection>),
 }
 
 /// What to do after a burst.
@@ -77,35 +78,44 @@ enum Next {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, shared: &Shared) -> Self {
+    /// Starts to serve a client, after a handshake if there must be one. `None` if the worker closed
+    /// before it was done.
+    pub(crate) async fn open<E: Endpoint>(arrival: Arrival, context: &Context<E>) -> io::Result<Option<Self>> {
+        let socket = Socket::open(arrival.socket)?;
+        let stream = match arrival.tls {
+            None => Stream::Plain(socket),
+            // Boxed: it is large, and rare.
+            Some(tls) => {
+                let handshake = Box::pin(unless_closing(context, tls.accept(socket)));
+                match within(context, HANDSHAKE_NS, handshake).await {
+                    Some(Some(stream)) => Stream::Tls(Box::new(stream?)),
+                    Some(None) => return Ok(None),
+                    None => return Err(io::ErrorKind::TimedOut.into()),
+                }
+            }
+        };
         let client = Client {
             // Relaxed: only that it is unique matters.
-            id: shared.client_next.fetch_add(1, Ordering::Relaxed),
-            is_stranger: shared.password.is_some(),
+            id: context.shared.client_next.fetch_add(1, Ordering::Relaxed),
+            is_stranger: context.shared.password.is_some(),
             ..Client::default()
         };
-        Self {
-            stream,
-            state: State {
-                client,
-                ..State::default()
-            },
-        }
+        let state = State {
+            client,
+            ..State::default()
+        };
+        Ok(Some(Self { stream, state }))
     }
 
     /// Goes on with a parked connection in the runtime of the caller.
-    pub(crate) fn unpark(parked: Parked) -> io::Result<Self> {
-        Ok(Self {
-            stream: TcpStream::from_std(parked.stream)?,
-            state: parked.state,
-        })
+    pub(crate) fn unpark(mut self) -> io::Result<Self> {
+        self.stream.unpark()?;
+        Ok(self)
     }
 
-    fn park(self) -> io::Result<Ended> {
-        Ok(Ended::Parked(Box::new(Parked {
-            stream: self.stream.into_std()?,
-            state: self.state,
-        })))
+    fn park(mut self) -> io::Result<Ended> {
+        self.stream.park()?;
+        Ok(Ended::Parked(Box::new(self)))
     }
 
     /// Serves the client until it leaves, or the worker closes.
@@ -120,18 +130,41 @@ impl Connection {
             }
             let is_written = flush(&mut self.stream, &mut self.state.reply, context).await?;
             if next == Next::Close {
-                let _ = self.stream.shutdown().await;
-                return Ok(Ended::Closed);
+                return self.leave(context).await;
             }
             match context.closing() {
                 Some(Closing::CutOff) => return self.park(),
-                Some(Closing::Stop) => return Ok(Ended::Closed),
+                Some(Closing::Stop) => return self.leave(context).await,
                 None => {}
             }
             if is_written && !self.read(context).await? {
                 return Ok(Ended::Closed);
             }
         }
+    }
+
+    /// Says goodbye: writes what is left to be said, and waits for a moment until the client hangs up.
+    /// If it were not waited for, what it has sent meanwhile would make the system reset the connection,
+    /// and the client might never see the last replies.
+    async fn leave<E: Endpoint>(self, context: &Context<E>) -> io::Result<Ended> {
+        let Self { mut stream, state } = self;
+        let farewell = async {
+            stream.write_all(state.reply.bytes()).await?;
+            stream.shutdown().await
+        };
+        match within(context, FAREWELL_NS, farewell).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(error),
+            None => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        let mut ignored = BytesMut::with_capacity(READ_BYTES_MIN);
+        let hang_up = async {
+            while matches!(stream.read_buf(&mut ignored).await, Ok(1..)) {
+                ignored.clear();
+            }
+        };
+        within(context, LINGER_NS, hang_up).await;
+        Ok(Ended::Closed)
     }
 
     /// Executes all whole commands that have arrived.
@@ -268,7 +301,7 @@ fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize
 
 /// Writes all replies out; returns whether that was possible before the worker closed.
 pub(crate) async fn flush<E: Endpoint>(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     reply: &mut Reply,
     context: &Context<E>,
 ) -> io::Result<bool> {
@@ -282,6 +315,12 @@ pub(crate) async fn flush<E: Endpoint>(
         }
         context.statistics().bytes_out.add(written as u64);
         reply.consume(written);
+    }
+    if stream.needs_flush() {
+        return match unless_closing(context, stream.flush()).await {
+            Some(flushed) => flushed.map(|()| true),
+            None => Ok(false),
+        };
     }
     Ok(true)
 }
@@ -297,6 +336,15 @@ async fn last_in_line() {
         Poll::Pending
     })
     .await;
+}
+
+/// The result of `action`, or `None` if it takes longer.
+async fn within<E: Endpoint, T>(context: &Context<E>, limit_ns: u64, action: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        result = action => Some(result),
+        () = context.store.endpoint().sleep(limit_ns) => None,
+    }
 }
 
 /// The result of `action`, or `None` if the worker closed before it was done. What can be done at

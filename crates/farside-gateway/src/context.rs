@@ -22,6 +22,7 @@ const SESSION_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) password: Option<Password>,
+    /// The first port where clients connect; 0.0.0.0:0 if there is none.
     pub(crate) address: core::net::SocketAddr,
     pub(crate) started_ms: u64,
     /// A random name of this run of the gateway.

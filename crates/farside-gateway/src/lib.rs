@@ -7,6 +7,7 @@
 //! - `request` and `reply` are the two directions of the protocol, over an existing codec;
 //! - `lookahead` tells the store which keys a burst will change;
 //! - `command` is the table of what there is, and one function for each;
+//! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `worker` is a thread with its own store, `server` the threads and the acceptor.
 
@@ -20,19 +21,24 @@ mod decimal;
 mod glob;
 mod guard;
 mod integer;
+mod listener;
 mod lookahead;
 mod password;
 mod reply;
 mod request;
 mod server;
 mod statistics;
+mod stream;
+mod tls;
 mod worker;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use connection::fuzzing;
+pub use listener::Listener;
 pub use password::{Password, PasswordError};
 pub use server::{Gateway, GatewayError, GatewayOptions, require_password_unless_loopback};
+pub use tls::{Tls, TlsError, TlsFiles};
 
 /// The Redis version whose replies and error texts the gateway gives.
 pub const REDIS_VERSION: &str = "7.0.15";

@@ -1,23 +1,24 @@
 //! The gateway as a whole: an acceptor and its workers.
 //!
-//! On the path: before the first byte. One acceptor hands sockets to the workers in turn, so that a
-//! second gateway on the same port fails instead of taking half of the connections.
+//! On the path: before the first byte. One acceptor hands the sockets of all listeners to the workers
+//! in turn, so that a second gateway on the same port fails instead of taking half of the connections.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
+use core::task::Poll;
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farside_fabric::host::{HostClock, HostRandom};
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::{IndexKind, StoreConfig};
-use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, watch};
 
 use crate::context::Shared;
+use crate::listener::{Arrival, Listener, OpenListener};
 use crate::password::Password;
 use crate::statistics::Statistics;
+use crate::tls::Tls;
 use crate::worker::{Worker, WorkerError};
 
 /// How long to wait when no connection can be accepted (no file descriptors left).
@@ -56,12 +57,18 @@ pub enum GatewayError {
     Io(#[from] io::Error),
 }
 
-/// Refuses to listen on anything but this machine's own addresses without a password.
+/// Refuses to listen on anything but this machine's own addresses without a password, or a certificate
+/// of each client. TLS alone keeps others from listening, not from connecting.
 ///
 /// # Errors
 /// [`GatewayError::PasswordRequired`].
-pub fn require_password_unless_loopback(address: SocketAddr, password: Option<&Password>) -> Result<(), GatewayError> {
-    if address.ip().to_canonical().is_loopback() || password.is_some() {
+pub fn require_password_unless_loopback(
+    address: SocketAddr,
+    tls: Option<&Tls>,
+    password: Option<&Password>,
+) -> Result<(), GatewayError> {
+    let knows_clients = password.is_some() || tls.is_some_and(Tls::knows_clients);
+    if address.ip().to_canonical().is_loopback() || knows_clients {
         Ok(())
     } else {
         Err(GatewayError::PasswordRequired { address })
@@ -71,9 +78,9 @@ pub fn require_password_unless_loopback(address: SocketAddr, password: Option<&P
 /// A gateway whose workers have opened the store.
 #[derive(Debug)]
 pub struct Gateway {
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     shared: Arc<Shared>,
-    workers: Vec<(mpsc::UnboundedSender<std::net::TcpStream>, JoinHandle<()>)>,
+    workers: Vec<(mpsc::UnboundedSender<Arrival>, JoinHandle<()>)>,
     stop: watch::Sender<bool>,
     index: Option<IndexKind>,
 }
@@ -84,12 +91,19 @@ impl Gateway {
     /// # Errors
     /// If strangers could reach it without a password, or the store cannot be opened.
     pub fn start(
-        listener: TcpListener,
+        listeners: Vec<Listener>,
         nodes: &[NodeLocation],
         options: &GatewayOptions,
     ) -> Result<Self, GatewayError> {
-        let address = listener.local_addr()?;
-        require_password_unless_loopback(address, options.password.as_ref())?;
+        for listener in &listeners {
+            if let Some(address) = listener.address() {
+                require_password_unless_loopback(address, listener.tls(), options.password.as_ref())?;
+            }
+        }
+        // One without TLS first: that is what INFO means by the port.
+        let address = listeners.iter().filter(|listener| listener.tls().is_none());
+        let address = address.chain(&listeners).find_map(Listener::address);
+        let address = address.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
         let threads = options.threads.max(1);
         let shared = Arc::new(Shared {
             password: options.password.clone(),
@@ -103,7 +117,7 @@ impl Gateway {
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {
-            listener,
+            listeners,
             shared,
             workers: Vec::new(),
             stop,
@@ -125,7 +139,7 @@ impl Gateway {
         options: &GatewayOptions,
         stop: watch::Receiver<bool>,
     ) -> Result<(), GatewayError> {
-        let (sender, sockets) = mpsc::unbounded_channel();
+        let (sender, arrivals) = mpsc::unbounded_channel();
         let (ready, opened) = std::sync::mpsc::channel();
         let worker = Worker {
             number,
@@ -133,7 +147,7 @@ impl Gateway {
             secret: options.secret.clone(),
             config: options.store,
             shared: self.shared.clone(),
-            sockets,
+            arrivals,
             stop,
         };
         let thread = std::thread::Builder::new()
@@ -153,7 +167,7 @@ impl Gateway {
         }
     }
 
-    /// Where it listens.
+    /// The first port where it listens; 0.0.0.0:0 if there is none.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
@@ -178,21 +192,20 @@ impl Gateway {
     }
 
     async fn accept(&self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        self.listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(self.listener.try_clone()?)?;
+        let listeners: Vec<OpenListener> = self.listeners.iter().map(Listener::open).collect::<Result<_, _>>()?;
         let mut stop = core::pin::pin!(stop);
         for (sender, _) in self.workers.iter().cycle() {
             loop {
                 let accepted = tokio::select! {
                     biased;
                     () = &mut stop => return Ok(()),
-                    accepted = listener.accept() => accepted,
+                    accepted = accept_any(&listeners) => accepted,
                 };
                 match accepted {
-                    Ok((stream, _)) => {
-                        if let Some(stream) = self.admit(stream).await {
+                    Ok(arrival) => {
+                        if let Some(arrival) = self.admit(arrival) {
                             // A worker ends only after us.
-                            let _ = sender.send(stream);
+                            let _ = sender.send(arrival);
                             break;
                         }
                     }
@@ -206,14 +219,13 @@ impl Gateway {
         Ok(())
     }
 
-    /// Prepares a socket for a worker, unless there are too many.
-    async fn admit(&self, mut stream: tokio::net::TcpStream) -> Option<std::net::TcpStream> {
-        let _ = stream.set_nodelay(true);
-        if self.shared.total(|worker| worker.clients.get()) >= self.shared.clients_max {
-            let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
-            return None;
+    /// Lets a connection in, unless there are too many.
+    fn admit(&self, arrival: Arrival) -> Option<Arrival> {
+        if self.shared.total(|worker| worker.clients.get()) < self.shared.clients_max {
+            return Some(arrival);
         }
-        stream.into_std().ok()
+        arrival.refuse(b"-ERR max number of clients reached\r\n");
+        None
     }
 
     fn finish(self) {
@@ -225,4 +237,17 @@ impl Gateway {
             }
         }
     }
+}
+
+/// The next connection of any of them.
+async fn accept_any(listeners: &[OpenListener]) -> io::Result<Arrival> {
+    core::future::poll_fn(|cx| {
+        for listener in listeners {
+            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

@@ -14,11 +14,11 @@ use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::{self, EndpointTask};
 use farside_kv::{IndexKind, KvError, StackError, Store, StoreConfig};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::connection::{Connection, Ended, Parked};
+use crate::connection::{Connection, Ended};
 use crate::context::{Closing, Context, Shared};
+use crate::listener::Arrival;
 
 /// How long to wait before the store is opened again after that failed.
 const REOPEN_PAUSE: core::time::Duration = core::time::Duration::from_millis(200);
@@ -39,13 +39,13 @@ pub(crate) struct Worker {
     pub(crate) secret: Option<Secret>,
     pub(crate) config: StoreConfig,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) sockets: mpsc::UnboundedReceiver<std::net::TcpStream>,
+    pub(crate) arrivals: mpsc::UnboundedReceiver<Arrival>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 /// The connections that wait for a store; and whether to go on.
 struct Outcome {
-    parked: Vec<Parked>,
+    parked: Vec<Connection>,
     closing: Closing,
 }
 
@@ -92,7 +92,7 @@ impl Worker {
 
 struct Serve<'w> {
     worker: &'w mut Worker,
-    parked: &'w mut Vec<Parked>,
+    parked: &'w mut Vec<Connection>,
     ready: &'w mut Option<std::sync::mpsc::Sender<Result<IndexKind, WorkerError>>>,
 }
 
@@ -101,7 +101,7 @@ struct Serve<'w> {
 struct Guests {
     open: core::cell::Cell<usize>,
     left: Notify,
-    parked: RefCell<Vec<Parked>>,
+    parked: RefCell<Vec<Connection>>,
 }
 
 /// Counts a connection, also when it panics.
@@ -137,7 +137,7 @@ impl EndpointTask for Serve<'_> {
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {
-            start(&endpoint, &context, &guests, Connection::unpark(parked));
+            start(&endpoint, &context, &guests, Guise::Parked(parked));
         }
         loop {
             tokio::select! {
@@ -147,12 +147,10 @@ impl EndpointTask for Serve<'_> {
                     context.close(Closing::Stop);
                     break;
                 }
-                socket = worker.sockets.recv() => match socket {
-                    Some(socket) => {
+                arrival = worker.arrivals.recv() => match arrival {
+                    Some(arrival) => {
                         context.statistics().connections.add(1);
-                        let connection = TcpStream::from_std(socket)
-                            .map(|stream| Connection::new(stream, &worker.shared));
-                        start(&endpoint, &context, &guests, connection);
+                        start(&endpoint, &context, &guests, Guise::Arrival(arrival));
                     }
                     // The acceptor is gone: nothing new will come.
                     None => {
@@ -178,25 +176,19 @@ impl EndpointTask for Serve<'_> {
     }
 }
 
-fn start<E: Endpoint>(
-    endpoint: &E,
-    context: &Rc<Context<E>>,
-    guests: &Rc<Guests>,
-    connection: std::io::Result<Connection>,
-) {
-    let connection = match connection {
-        Ok(connection) => connection,
-        Err(error) => {
-            tracing::debug!("lost a connection: {error}");
-            return;
-        }
-    };
+/// What a connection is before it is served.
+enum Guise {
+    Arrival(Arrival),
+    Parked(Connection),
+}
+
+fn start<E: Endpoint>(endpoint: &E, context: &Rc<Context<E>>, guests: &Rc<Guests>, guise: Guise) {
     let guest = Guest::new(guests);
     let context = Rc::clone(context);
     // A panic ends this task and nothing else: the runtime catches it.
     endpoint.spawn(async move {
         let open = Open::new(&context);
-        match connection.serve(&context).await {
+        match serve(guise, &context).await {
             Ok(Ended::Closed) => {}
             Ok(Ended::Parked(parked)) => guest.0.parked.borrow_mut().push(*parked),
             Err(error) => tracing::debug!("a connection broke: {error}"),
@@ -204,6 +196,17 @@ fn start<E: Endpoint>(
         drop(open);
         drop(guest);
     });
+}
+
+async fn serve<E: Endpoint>(guise: Guise, context: &Context<E>) -> std::io::Result<Ended> {
+    let connection = match guise {
+        Guise::Parked(parked) => parked.unpark()?,
+        Guise::Arrival(arrival) => match Connection::open(arrival, context).await? {
+            Some(connection) => connection,
+            None => return Ok(Ended::Closed),
+        },
+    };
+    connection.serve(context).await
 }
 
 /// Counts an open connection for INFO, also when it panics.

@@ -1,18 +1,18 @@
 //! `farside gateway`: a stateless compute node that speaks the Redis protocol.
 
-use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_gateway::{Gateway, GatewayOptions, Password, require_password_unless_loopback};
+use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
 use farside_index::IndexKind;
 use farside_kv::{PoolSpec, StoreConfig};
 use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
-use crate::{listen, scalar, serve, signal};
+use crate::listeners::ListenArgs;
+use crate::{serve, signal};
 
 /// Connections at once.
 const CLIENTS_MAX: u64 = 10_000;
@@ -21,9 +21,8 @@ const CLIENTS_MAX: u64 = 10_000;
 pub(crate) struct GatewayArgs {
     #[command(flatten)]
     pool: PoolArgs,
-    /// Where Redis clients connect
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
-    listen: SocketAddr,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// The index that finds keys, for a pool that nobody has used [default: race]
     #[arg(long, value_name = "NAME", value_parser = serve::index)]
     index: Option<IndexKind>,
@@ -72,7 +71,7 @@ pub(crate) struct ServiceArgs {
 
 /// The same after a look at files and machine.
 pub(crate) struct Service {
-    password: Option<Password>,
+    pub(crate) password: Option<Password>,
     pub(crate) secret: Option<Secret>,
     threads: usize,
 }
@@ -90,12 +89,6 @@ impl ServiceArgs {
 }
 
 impl Service {
-    /// Whether the gateway may listen there.
-    pub(crate) fn require_password(&self, address: SocketAddr) -> Result<(), Failure> {
-        require_password_unless_loopback(address, self.password.as_ref())
-            .map_err(|error| Failure::usage(format!("{error} (--auth-file names the file)")))
-    }
-
     pub(crate) fn threads_text(&self) -> String {
         match self.threads {
             1 => "1 thread".to_owned(),
@@ -106,7 +99,7 @@ impl Service {
 
 /// Starts a gateway to these nodes.
 pub(crate) fn start(
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     nodes: &[NodeLocation],
     service: &Service,
     store: StoreConfig,
@@ -119,7 +112,7 @@ pub(crate) fn start(
         secret: service.secret.clone(),
         store,
     };
-    Gateway::start(listener, nodes, &options).map_err(|error| Failure::usage(chain(&error)))
+    Gateway::start(listeners, nodes, &options).map_err(|error| Failure::usage(chain(&error)))
 }
 
 /// A connection is a file; the usual soft limit allows a thousand.
@@ -138,17 +131,17 @@ fn raise_file_limit() {
 
 pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     let mut service = args.service.read()?;
-    service.require_password(args.listen)?;
     let (nodes, secret) = args.pool.locate()?;
     service.secret = secret;
     let stop = signal::Stop::listen()?;
-    let listener = listen::bind(args.listen)?;
+    let listeners = args.listen.open(service.password.as_ref())?;
+    let (places, hint) = (listeners.text(), listeners.hint());
     let config = StoreConfig {
         index: args.index,
         scheme: args.sync,
         ..StoreConfig::default()
     };
-    let gateway = start(listener, &nodes, &service, config)?;
+    let gateway = start(listeners.all, &nodes, &service, config)?;
     println!(
         "farside {} serves a pool of {} on {} ({}, {}, {})",
         env!("CARGO_PKG_VERSION"),
@@ -156,12 +149,13 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
             1 => "1 node".to_owned(),
             count => format!("{count} nodes"),
         },
-        gateway.address(),
+        places,
         service.threads_text(),
         gateway.index().name(),
         args.sync.name()
     );
-    println!("connect: redis-cli -p {}", gateway.address().port());
+    println!("{hint}");
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
+    drop(listeners.socket_file);
     Ok(ExitCode::SUCCESS)
 }

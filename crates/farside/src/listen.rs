@@ -7,19 +7,19 @@ use procfs::process::{FDTarget, all_processes};
 
 use crate::failure::Failure;
 
-/// Listens on an address.
-pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+/// Listens on an address that was given with this flag.
+pub(crate) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).map_err(|error| {
         Failure::usage(match error.kind() {
             ErrorKind::AddrInUse => match holder(address) {
-                Some(holder) => format!("{address} is in use by {holder}: stop it, or choose another with --listen"),
-                None => format!("{address} is in use by another process: choose another with --listen"),
+                Some(holder) => format!("{address} is in use by {holder}: stop it, or choose another with {flag}"),
+                None => format!("{address} is in use by another process: choose another with {flag}"),
             },
             ErrorKind::PermissionDenied => {
-                format!("{address}: ports below 1024 are reserved for the administrator: choose another with --listen")
+                format!("{address}: ports below 1024 are reserved for the administrator: choose another with {flag}")
             }
             ErrorKind::AddrNotAvailable => {
-                format!("{address} is no address of this machine: choose one with --listen, such as 127.0.0.1:6380")
+                format!("{address} is no address of this machine: choose one with {flag}, such as 127.0.0.1:6380")
             }
             _ => format!("cannot listen on {address}: {error}"),
         })

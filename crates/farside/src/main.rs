@@ -12,10 +12,12 @@ mod gateway;
 mod kv;
 mod list;
 mod listen;
+mod listeners;
 mod node;
 mod scalar;
 mod serve;
 mod signal;
+mod unix_socket;
 
 use std::process::ExitCode;
 

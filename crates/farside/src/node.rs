@@ -43,7 +43,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
     require_secret_unless_loopback(args.listen, &options)
         .map_err(|error| Failure::usage(format!("{error} (--secret-file names the file)")))?;
     let stop = signal::Stop::listen()?;
-    let listener = listen::bind(args.listen)?;
+    let listener = listen::bind(args.listen, "--listen")?;
     let node = Node::open(NodeOptions {
         memory: Memory::File(args.segment),
         bytes: args.memory,

@@ -1,6 +1,5 @@
 //! `farside serve`: memory node and gateway in one process.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,16 +12,16 @@ use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
 use crate::gateway::{ServiceArgs, start};
-use crate::{listen, scalar, signal};
+use crate::listeners::ListenArgs;
+use crate::{scalar, signal};
 
 /// Memory of a new segment if nobody says how much.
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where Redis clients connect
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
-    listen: SocketAddr,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Memory of the store, for a new segment [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
     memory: Option<u64>,
@@ -55,10 +54,10 @@ pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
 
 pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let service = args.service.read()?;
-    // Before anything is made.
-    service.require_password(args.listen)?;
     let stop = signal::Stop::listen()?;
-    let listener = listen::bind(args.listen)?;
+    // Before anything else is made.
+    let listeners = args.listen.open(service.password.as_ref())?;
+    let (places, hint) = (listeners.text(), listeners.hint());
     let memory = args.segment.map_or(Memory::Anonymous, Memory::File);
     let is_kept = memory != Memory::Anonymous;
     let node = Node::open(NodeOptions {
@@ -76,12 +75,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         ..StoreConfig::default()
     };
     let nodes = [NodeLocation::Mapped(node.segment().clone())];
-    let gateway = start(listener, &nodes, &service, config)?;
+    let gateway = start(listeners.all, &nodes, &service, config)?;
     let segment = node.segment();
     println!(
         "farside {} serves on {} ({}, {}, {})",
         env!("CARGO_PKG_VERSION"),
-        gateway.address(),
+        places,
         service.threads_text(),
         gateway.index().name(),
         args.sync.name()
@@ -100,8 +99,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if !is_kept {
         println!("data ends with this process; --segment PATH keeps it");
     }
-    println!("connect: redis-cli -p {}", gateway.address().port());
+    println!("{hint}");
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
+    drop(listeners.socket_file);
     Ok(ExitCode::SUCCESS)
 }
 

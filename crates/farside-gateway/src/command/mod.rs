@@ -25,12 +25,12 @@ use std::io;
 
 use farside_fabric::Endpoint;
 use farside_kv::{KvError, Session};
-use tokio::net::TcpStream;
 
 use crate::client::Client;
 use crate::context::{Closing, Context};
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::stream::Stream;
 
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(crate) const SYNTAX: &str = "ERR syntax error";
@@ -41,7 +41,7 @@ pub(crate) struct Call<'a, E> {
     pub(crate) client: &'a mut Client,
     pub(crate) reply: &'a mut Reply,
     pub(crate) session: &'a mut Session<E>,
-    pub(crate) stream: &'a mut TcpStream,
+    pub(crate) stream: &'a mut Stream,
     pub(crate) context: &'a Context<E>,
 }
 

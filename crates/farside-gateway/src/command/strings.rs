@@ -6,13 +6,13 @@ use std::io;
 
 use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
-use tokio::net::TcpStream;
 
 use super::{Call, Handled, NOT_AN_INTEGER, refuse, wrong_arity};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
 use crate::integer;
 use crate::reply::Reply;
+use crate::stream::Stream;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
@@ -179,7 +179,7 @@ pub(crate) async fn mget<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 /// If the connection broke.
 pub(crate) async fn get_all<E: Endpoint>(
     context: &Context<E>,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     reply: &mut Reply,
     session: &mut Session<E>,
     keys: &[&[u8]],

@@ -1,0 +1,142 @@
+//! The file of a Unix socket: made for one user, taken over from the dead, removed at the end.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+use crate::failure::Failure;
+
+/// A socket file that is ours. Dropping it removes the file, unless another has taken its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Listens there. Only the same user (and the administrator) can connect.
+    pub(crate) fn bind(path: &Path) -> Result<(UnixListener, Self), Failure> {
+        let bound = match bind_private(path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                require_stale(path)?;
+                // A server that starts at the same moment may have been faster; then the next line says so.
+                let _ = fs::remove_file(path);
+                bind_private(path)
+            }
+            bound => bound,
+        };
+        let listener = bound.map_err(|error| wrong(path, &error))?;
+        let file = Self {
+            path: path.to_owned(),
+            identity: identity(path),
+        };
+        Ok((listener, file))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // If it cannot be removed, the next server takes it over.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The mode is there from the first instant: with a change afterwards, somebody could slip in before.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let bound = UnixListener::bind(path);
+    umask(before);
+    bound
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Refuses to replace anything but a socket that nobody listens to.
+fn require_stale(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    if !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+        return Err(Failure::usage(format!(
+            "{shown} exists and is no socket: choose another path with --unix"
+        )));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(Failure::usage(format!(
+            "{shown} is in use by another process: stop it, or choose another path with --unix"
+        ))),
+        Err(error) => Err(Failure::usage(format!(
+            "{shown} belongs to somebody else ({error}): choose another path with --unix"
+        ))),
+    }
+}
+
+fn wrong(path: &Path, error: &io::Error) -> Failure {
+    let shown = path.display();
+    Failure::usage(match error.kind() {
+        ErrorKind::NotFound => format!("{shown}: there is no such folder: make it, or choose another path with --unix"),
+        ErrorKind::PermissionDenied => {
+            format!("{shown}: this folder belongs to somebody else: choose another with --unix")
+        }
+        ErrorKind::InvalidInput => {
+            format!("{shown} is too long for a socket, 107 bytes at most: choose another path with --unix")
+        }
+        ErrorKind::AddrInUse => {
+            format!("{shown} is in use by another process: stop it, or choose another path with --unix")
+        }
+        _ => format!("cannot listen on {shown}: {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_private_and_vanishes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let (listener, file) = SocketFile::bind(&path).expect("a new path");
+        let mode = fs::metadata(&path).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+        UnixStream::connect(&path).expect("somebody listens");
+        drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_dead_are_replaced_and_the_living_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        drop(UnixListener::bind(&path).expect("a new path"));
+        assert!(path.exists(), "it died without removing it");
+        let (listener, file) = SocketFile::bind(&path).expect("nobody listens");
+        SocketFile::bind(&path).expect_err("somebody listens");
+        UnixStream::connect(&path).expect("the first still listens");
+        drop(listener);
+        let (_successor, _successor_file) = SocketFile::bind(&path).expect("nobody listens");
+        drop(file);
+        UnixStream::connect(&path).expect("it was not the first one's to remove");
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        fs::write(&path, "precious").expect("a folder of ours");
+        SocketFile::bind(&path).expect_err("it is no socket");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
+        SocketFile::bind(&folder.path().join("no/socket")).expect_err("no folder");
+        SocketFile::bind(&folder.path().join("x".repeat(200))).expect_err("too long");
+    }
+}
