@@ -92,6 +92,12 @@ fn many_keys_take_as_many_round_trips_as_one() {
             }
         };
         assert_eq!(cost_of(&endpoint, look(&mut session)).await, [16, 0, 0, 1]);
+        let hint = session.approach(&keys[..16]);
+        assert_eq!(
+            cost_of(&endpoint, hint).await,
+            [0; 4],
+            "over a network there is no cache to ask"
+        );
     });
 }
 
@@ -170,6 +176,8 @@ mod race {
             let one_group = cost_of(&endpoint, read(&mut session, &keys[..KEYS_AT_ONCE])).await;
             assert_eq!(one_group, [48, 0, 0, 2]);
             assert_eq!(cost_of(&endpoint, read(&mut session, &keys)).await, [120, 0, 0, 6]);
+            let hint = session.approach(&keys[..KEYS_AT_ONCE]);
+            assert_eq!(cost_of(&endpoint, hint).await, [0; 4]);
         });
     }
 

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::OpContext;
 use farside_fabric::shm::{self, Segment};
-use farside_kv::{Condition, Expiry, IndexKind, RaceOptions, SetOptions, Store, StoreConfig};
+use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_kv::{Condition, Expiry, IndexKind, KEYS_AT_ONCE, RaceOptions, SetOptions, Store, StoreConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample;
@@ -106,6 +106,8 @@ proptest! {
                     }
                     Operation::GetMany(keys) => {
                         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                        // A hint: it changes nothing, whatever is there.
+                        session.approach(&keys[..keys.len().min(KEYS_AT_ONCE)]).await;
                         let mut values = session.get_many(&keys);
                         for key in &keys {
                             let found = values.next().await.expect("get").map(<[u8]>::to_vec);
@@ -174,6 +176,29 @@ proptest! {
             store.close().await.expect("close");
         });
     }
+}
+
+/// Of a pointer array only the words of the slots are read, with one doorbell; of the items, and of the
+/// buckets of a RACE table, the cache is told.
+#[test]
+fn approaching_keys_reads_their_slots_once() {
+    on_each(async |index| {
+        let mut session = open(index, 64 << 20, 1 << 10).await.session();
+        let keys: [&[u8]; 3] = [b"one", b"two", b"absent"];
+        for key in &keys[..2] {
+            session.put(key, b"value").await.expect("put");
+        }
+        let before = session.store().endpoint().counters().snapshot();
+        session.approach(&keys).await;
+        let counted = session.store().endpoint().counters().snapshot().since(&before);
+        let expected = match index {
+            IndexKind::PointerArray => (3, 1),
+            IndexKind::Race => (0, 0),
+        };
+        assert_eq!((counted.verbs.of(VerbKind::Read), counted.doorbells), expected);
+        assert_eq!((counted.verbs.of(VerbKind::Write), counted.verbs.atomics()), (0, 0));
+        assert_eq!(session.get(b"two").await, Ok(Some(&b"value"[..])));
+    });
 }
 
 #[test]

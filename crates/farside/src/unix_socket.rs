@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,9 @@ use rustix::process::umask;
 
 use crate::failure::Failure;
 
-/// A socket file that is ours. Dropping it removes the file, unless another has taken its place.
+/// A socket file that is ours. Dropping it after the listener removes the file, unless a successor listens there.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
-    path: PathBuf,
-    identity: Option<(u64, u64)>,
-}
+pub(crate) struct SocketFile(PathBuf);
 
 impl SocketFile {
     /// Listens there. Only the same user (and the administrator) can connect.
@@ -31,19 +28,16 @@ impl SocketFile {
             bound => bound,
         };
         let listener = bound.map_err(|error| wrong(path, &error))?;
-        let file = Self {
-            path: path.to_owned(),
-            identity: identity(path),
-        };
-        Ok((listener, file))
+        Ok((listener, Self(path.to_owned())))
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
+        // Not by its inode number, which a successor's file may have got.
+        if require_stale(&self.0).is_ok() {
             // If it cannot be removed, the next server takes it over.
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.0);
         }
     }
 }
@@ -54,11 +48,6 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let bound = UnixListener::bind(path);
     umask(before);
     bound
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 /// Refuses to replace anything but a socket that nobody listens to.
@@ -100,6 +89,8 @@ fn wrong(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]

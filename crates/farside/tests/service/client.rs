@@ -47,6 +47,13 @@ impl Client {
         self.receive()
     }
 
+    /// One line of a reply, or `None` if the server has hung up. A reset is a failure: it may have cost replies.
+    pub(crate) fn try_line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let read = self.reader.read_line(&mut line).expect("a reply or an orderly end");
+        (read > 0).then_some(line)
+    }
+
     /// One reply, with everything in it.
     pub(crate) fn receive(&mut self) -> Vec<u8> {
         let mut frame = Vec::new();

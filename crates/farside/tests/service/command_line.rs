@@ -2,7 +2,8 @@
 
 use crate::process::{Server, output};
 
-fn refusal(arguments: &[&str]) -> String {
+/// The one line with which a command refuses these arguments.
+pub(crate) fn refusal(arguments: &[&str]) -> String {
     let refused = output(arguments);
     let line = String::from_utf8(refused.stderr).expect("text");
     assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {line}");

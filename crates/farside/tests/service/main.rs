@@ -11,4 +11,7 @@ mod persistence;
 mod pools;
 mod process;
 mod scan;
+mod shutdown;
 mod substrings;
+mod tls;
+mod unix;

@@ -67,6 +67,19 @@ impl Server {
         Self { child, address }
     }
 
+    /// Starts a command that listens to no port; it listens when it has printed its first line.
+    pub(crate) fn start_silent(arguments: &[&str]) -> Self {
+        let mut child = farside(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary is built");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        lines.next().expect("it prints where it listens").expect("text");
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+        Self { child, address }
+    }
+
     /// `serve` on a free port with these further arguments.
     pub(crate) fn serve(arguments: &[&str]) -> Self {
         Self::start(&[&["serve", "--listen", "127.0.0.1:0", "--threads", "2"], arguments].concat())
