@@ -85,5 +85,5 @@ fn replies_that_were_not_read_yet_are_still_there_after_the_end() {
     let rest = client.receive_all();
     assert!(ended.join().expect("no panic"));
     // Whole replies; commands that were not begun are not answered.
-    assert!(rest.len() % reply_bytes == 0, "{} bytes", rest.len());
+    assert!(rest.len().is_multiple_of(reply_bytes), "{} bytes", rest.len());
 }
