@@ -1,5 +1,7 @@
 //! What a connection is to the commands: a client with a name and rights.
 
+use crate::latency::Tally;
+
 /// One client.
 #[derive(Default, Debug)]
 pub(crate) struct Client {
@@ -11,6 +13,8 @@ pub(crate) struct Client {
     pub(crate) is_stranger: bool,
     /// Whether its connection ends when its replies have been written.
     pub(crate) is_leaving: bool,
+    /// The commands of its present burst.
+    pub(crate) tally: Tally,
 }
 
 impl Client {

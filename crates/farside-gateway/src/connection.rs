@@ -23,9 +23,11 @@ use farside_kv::{KEYS_AT_ONCE, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::Client;
+use crate::command::group::Group;
 use crate::command::{self, Call};
 use crate::context::{Closing, Context};
 use crate::guard::{Framed, Guard};
+use crate::latency::Stopwatch;
 use crate::listener::Arrival;
 use crate::lookahead;
 use crate::reply::Reply;
@@ -122,7 +124,9 @@ impl Connection {
     pub(crate) async fn serve<E: Endpoint>(mut self, context: &Context<E>) -> io::Result<Ended> {
         loop {
             let mut session = context.take_session();
+            let stopwatch = Stopwatch::start(context, &session);
             let next = self.burst(context, &mut session).await?;
+            stopwatch.stop(context, &session, &mut self.state.client.tally);
             context.give_session(session);
             if !self.state.reply.is_empty() {
                 // A client that sleeps is woken by its first reply; it should find the others on their heels.
@@ -188,6 +192,7 @@ impl Connection {
                 let (keys, bytes) = collect_gets(guard, rest);
                 if !keys.is_empty() {
                     at += bytes;
+                    client.tally.add(Group::Read, keys.len());
                     command::strings::get_all(context, &mut self.stream, reply, session, &keys).await?;
                     continue;
                 }

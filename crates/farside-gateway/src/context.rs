@@ -10,6 +10,8 @@ use farside_fabric::Endpoint;
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
+use crate::hotkeys::SAMPLE_EVERY;
+use crate::observer::Survey;
 use crate::password::Password;
 use crate::statistics::Statistics;
 
@@ -25,6 +27,7 @@ pub(crate) struct Shared {
     /// The first port where clients connect; 0.0.0.0:0 if there is none.
     pub(crate) address: core::net::SocketAddr,
     pub(crate) started_ms: u64,
+    pub(crate) started_ns: u64,
     /// A random name of this run of the gateway.
     pub(crate) run: u64,
     pub(crate) clients_max: u64,
@@ -32,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) statistics: Vec<Statistics>,
     /// Memory of the store in bytes: in use, and in all, as last looked up. And the number of keys.
     pub(crate) census: std::sync::Mutex<Census>,
+    pub(crate) survey: Survey,
 }
 
 impl Shared {
@@ -66,6 +70,8 @@ pub(crate) struct Context<E> {
     sessions: RefCell<Vec<Session<E>>>,
     closing: Cell<Option<Closing>>,
     pub(crate) closed: Notify,
+    /// How many more uses of keys pass before one is looked at.
+    unnoticed: Cell<u64>,
 }
 
 impl<E: Endpoint> Context<E> {
@@ -77,6 +83,7 @@ impl<E: Endpoint> Context<E> {
             sessions: RefCell::default(),
             closing: Cell::new(None),
             closed: Notify::new(),
+            unnoticed: Cell::new(SAMPLE_EVERY),
         }
     }
 
@@ -110,6 +117,26 @@ impl<E: Endpoint> Context<E> {
             statistics.hits.add(1);
         } else {
             statistics.misses.add(1);
+        }
+    }
+
+    /// A key is used: one use in many is looked at.
+    #[inline]
+    pub(crate) fn notice(&self, key: &[u8]) {
+        match self.unnoticed.get() {
+            0 => self.sample(key),
+            left => self.unnoticed.set(left - 1),
+        }
+    }
+
+    #[cold]
+    fn sample(&self, key: &[u8]) {
+        // At random, so that no rhythm of a client hides a key.
+        let endpoint = self.store.endpoint();
+        self.unnoticed.set(endpoint.random_below(2 * SAMPLE_EVERY - 1));
+        // Whoever is reading them will not miss one more.
+        if let Ok(mut hot_keys) = self.statistics().hot_keys.try_lock() {
+            hot_keys.add(key);
         }
     }
 

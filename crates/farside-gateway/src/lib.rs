@@ -9,6 +9,8 @@
 //! - `command` is the table of what there is, and one function for each;
 //! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
+//! - `statistics`, `latency` and `hotkeys` count beside the commands; `observer` looks at the counts, `report` and
+//!   [`metrics`] tell them;
 //! - `worker` is a thread with its own store, `server` the threads and the acceptor.
 
 #![forbid(unsafe_code)]
@@ -20,11 +22,16 @@ mod context;
 mod decimal;
 mod glob;
 mod guard;
+mod hotkeys;
 mod integer;
+mod latency;
 mod listener;
 mod lookahead;
+pub mod metrics;
+mod observer;
 mod password;
 mod reply;
+pub mod report;
 mod request;
 mod server;
 mod statistics;
@@ -35,9 +42,14 @@ mod worker;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use connection::fuzzing;
+pub use hotkeys::HotKey;
+pub use latency::Latencies;
 pub use listener::Listener;
+pub use observer::Observer;
 pub use password::{Password, PasswordError};
+pub use report::{PoolReport, Report};
 pub use server::{Gateway, GatewayError, GatewayOptions, require_password_unless_loopback};
+pub use statistics::Counts;
 pub use tls::{Tls, TlsError, TlsFiles};
 
 /// The Redis version whose replies and error texts the gateway gives.

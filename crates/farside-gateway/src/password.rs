@@ -45,6 +45,12 @@ impl Password {
         }
     }
 
+    /// The password itself, for whoever has to give it.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Whether `offered` is the password. Takes the same time wherever they differ.
     pub(crate) fn matches(&self, offered: &[u8]) -> bool {
         let pairs = self.0.iter().zip(offered);

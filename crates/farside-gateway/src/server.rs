@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::context::Shared;
 use crate::listener::{Arrival, Listener, OpenListener};
+use crate::observer::{Observer, Survey};
 use crate::password::Password;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -109,11 +110,13 @@ impl Gateway {
             password: options.password.clone(),
             address,
             started_ms: HostClock.unix_ms(),
+            started_ns: HostClock.now_ns(),
             run: HostRandom::new().random(),
             clients_max: options.clients_max,
             client_next: 1.into(),
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
+            survey: Survey::default(),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {
@@ -179,6 +182,14 @@ impl Gateway {
         self.index.expect("every worker has opened the store")
     }
 
+    /// Looks at the gateway while it serves, from any thread.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer {
+            shared: self.shared.clone(),
+        }
+    }
+
     /// Serves on this thread until `stop` is done; then lets every connection finish its command,
     /// leaves the pool and returns.
     ///
@@ -210,7 +221,7 @@ impl Gateway {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!("cannot accept a connection: {error}");
+                        tracing::warn!(listen = %self.shared.address, "cannot accept a connection: {error}");
                         HostClock.sleep(ACCEPT_PAUSE_NS).await;
                     }
                 }

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::connection::{Connection, Ended};
 use crate::context::{Closing, Context, Shared};
 use crate::listener::Arrival;
+use crate::observer;
 
 /// How long to wait before the store is opened again after that failed.
 const REOPEN_PAUSE: core::time::Duration = core::time::Duration::from_millis(200);
@@ -67,7 +68,8 @@ impl Worker {
             let error = match stack::run(nodes, secret, task) {
                 Ok(Ok(outcome)) if outcome.closing == Closing::Stop => return,
                 Ok(Ok(outcome)) => {
-                    tracing::warn!("this gateway was cut off from the pool; joining again");
+                    tracing::warn!(worker = self.number, "cut off from the pool; joining again");
+                    self.shared.statistics[self.number].rejoins.add(1);
                     parked = outcome.parked;
                     is_failing = false;
                     continue;
@@ -81,7 +83,7 @@ impl Worker {
                 return;
             }
             if !is_failing {
-                tracing::warn!("cannot join the pool, trying again: {error}");
+                tracing::warn!(worker = self.number, "cannot join the pool, trying again: {error}");
             }
             is_failing = true;
             #[expect(clippy::disallowed_methods, reason = "there is no runtime between two stores")]
@@ -135,6 +137,7 @@ impl EndpointTask for Serve<'_> {
             let _ = ready.send(Ok(store.index().kind()));
         }
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
+        endpoint.spawn(observer::watch(Rc::clone(&context)));
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {
             start(&endpoint, &context, &guests, Guise::Parked(parked));

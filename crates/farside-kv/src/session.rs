@@ -75,6 +75,13 @@ impl<E: Endpoint> Session<E> {
         &self.cx
     }
 
+    /// How many retries its operations have made so far: another client was quicker.
+    #[inline]
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.cx.retries() + self.apart.as_ref().map_or(0, OpContext::retries)
+    }
+
     /// Bytes of its buffers: they stay as large as the largest value that was read lately.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {

@@ -3,6 +3,7 @@
 //! This is the one file that names the backends. Everything else is generic over the fabric; whoever
 //! wants to run on the nodes that a user named writes an [`EndpointTask`] and hands it to [`run`].
 
+use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -61,6 +62,19 @@ impl FromStr for PoolSpec {
         Ok(Self {
             nodes: nodes.collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl fmt::Display for PoolSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            match node {
+                NodeSpec::Shm(path) => write!(f, "{comma}shm:{}", path.display())?,
+                NodeSpec::Tcp(place) => write!(f, "{comma}tcp:{place}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -132,6 +146,7 @@ mod tests {
     #[test]
     fn pools_are_lists_of_nodes() {
         let spec: PoolSpec = "shm:/tmp/a,tcp:localhost:7380".parse().expect("two nodes");
+        assert_eq!(spec.to_string(), "shm:/tmp/a,tcp:localhost:7380");
         assert_eq!(
             spec.nodes,
             [

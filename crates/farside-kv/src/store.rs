@@ -5,7 +5,7 @@
 
 use farside_fabric::{Endpoint, OpContext, Pipeline};
 use farside_index::{Found, Index, IndexError};
-use farside_pool::{Pool, open_or_format};
+use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::config::StoreConfig;
 use crate::error::KvError;
@@ -73,6 +73,18 @@ impl<E: Endpoint> Store<E> {
     #[must_use]
     pub fn index(&self) -> &Index<E> {
         &self.index
+    }
+
+    /// What the pool's memory is used for, and who is in it. Reads a word per chunk.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub async fn usage(&self) -> Result<Usage, KvError> {
+        let mut cx = OpContext::new(self.endpoint.clone());
+        if let Some(timeout_ns) = self.timeout_ns {
+            cx.set_deadline(self.endpoint.deadline_in(timeout_ns));
+        }
+        Ok(usage(&mut cx, self.pool().geometry()).await?)
     }
 
     /// The endpoint underneath, with its clock and counters.

@@ -23,6 +23,7 @@ pub mod recovery;
 pub mod refill;
 pub mod size_class;
 pub mod superblock;
+pub mod usage;
 
 pub use account::{Account, account};
 pub use bulk::BulkLoader;
@@ -32,3 +33,4 @@ pub use layout::Geometry;
 pub use pool::{Pool, PoolOptions, Purpose};
 pub use recovery::Recovered;
 pub use superblock::{FormatOptions, Root, make_root, open, open_or_format, root};
+pub use usage::{Members, Usage, node_usage, usage};

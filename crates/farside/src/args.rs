@@ -6,7 +6,8 @@ use clap::builder::styling::Styles;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::{fsck, gateway, kv, node, serve};
+use crate::logging::LogFormat;
+use crate::{fsck, gateway, kv, node, serve, top};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]
@@ -14,6 +15,9 @@ use crate::{fsck, gateway, kv, node, serve};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// How events are printed on standard error; RUST_LOG chooses them
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
 }
 
 /// One per file.
@@ -25,6 +29,8 @@ pub(crate) enum Command {
     Node(node::NodeArgs),
     /// Start a stateless gateway for Redis clients to a pool of memory nodes
     Gateway(gateway::GatewayArgs),
+    /// Watch a gateway: throughput, latencies, hot keys, memory
+    Top(top::TopArgs),
     /// Read and change single keys straight in the memory, without a gateway
     Kv(kv::KvArgs),
     /// Walk every structure of a pool and say what is wrong
@@ -107,6 +113,11 @@ mod tests {
             (&["node"], "--segment"),
             (&["gateway"], "--pool"),
             (&["gateway", "--pool", "/tmp/x"], "shm:PATH"),
+            (&["serve", "--metrics", "9121"], "HOST:PORT"),
+            (&["serve", "--metrics-public"], "--metrics"),
+            (&["serve", "--log-format", "xml"], "text, json"),
+            (&["top", "--connect", "here"], "HOST:PORT"),
+            (&["top", "--json"], "--once"),
             (&["kv", "--pool", "shm:/x"], "get"),
             (&["fsck", "--pool", "rdma:x"], "tcp:HOST:PORT"),
         ] {

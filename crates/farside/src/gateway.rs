@@ -12,6 +12,7 @@ use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
+use crate::metrics::{Metrics, MetricsArgs};
 use crate::{serve, signal};
 
 /// Connections at once.
@@ -67,13 +68,16 @@ pub(crate) struct ServiceArgs {
     /// Threads that serve clients [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// The same after a look at files and machine.
 pub(crate) struct Service {
     pub(crate) password: Option<Password>,
     pub(crate) secret: Option<Secret>,
-    threads: usize,
+    pub(crate) threads: usize,
+    pub(crate) metrics: Metrics,
 }
 
 impl ServiceArgs {
@@ -84,6 +88,7 @@ impl ServiceArgs {
             password: password.map_err(Failure::usage)?,
             secret: None,
             threads: self.threads.map_or(cores, usize::from),
+            metrics: self.metrics.bind()?,
         })
     }
 }
@@ -155,6 +160,15 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
         args.sync.name()
     );
     println!("{hint}");
+    tracing::info!(
+        listeners = %places,
+        pool = %args.pool.pool,
+        threads = service.threads,
+        index = gateway.index().name(),
+        sync = args.sync.name(),
+        "serving a pool"
+    );
+    service.metrics.serve(gateway.observer())?;
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
     drop(listeners.socket_file);
     Ok(ExitCode::SUCCESS)

@@ -13,10 +13,13 @@ mod kv;
 mod list;
 mod listen;
 mod listeners;
+mod logging;
+mod metrics;
 mod node;
 mod scalar;
 mod serve;
 mod signal;
+mod top;
 mod unix_socket;
 
 use std::process::ExitCode;
@@ -31,7 +34,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return args::explain(&error),
     };
-    start_logging();
+    if let Err(failure) = logging::start(cli.log_format) {
+        return failure.report();
+    }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Node(args) => node::run(args),
@@ -40,19 +45,8 @@ fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(&args),
         Command::Bench(args) => Ok(args.run()),
         Command::Figure(args) => Ok(args.run()),
+        Command::Top(args) => top::run(args),
         Command::List => list::run(),
     };
     result.unwrap_or_else(Failure::report)
-}
-
-/// Events go to standard error; RUST_LOG chooses them.
-fn start_logging() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .compact()
-        .init();
 }

@@ -9,6 +9,7 @@ use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback}
 use farside_node::{Memory, Node, NodeOptions};
 
 use crate::failure::{Failure, chain};
+use crate::metrics::{MetricsArgs, NodeSource};
 use crate::{listen, scalar, signal};
 
 #[derive(Debug, Args)]
@@ -25,6 +26,8 @@ pub(crate) struct NodeArgs {
     /// A file with the secret that remote clients have to give
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
@@ -44,6 +47,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::usage(format!("{error} (--secret-file names the file)")))?;
     let stop = signal::Stop::listen()?;
     let listener = listen::bind(args.listen, "--listen")?;
+    let metrics = args.metrics.bind()?;
     let node = Node::open(NodeOptions {
         memory: Memory::File(args.segment),
         bytes: args.memory,
@@ -65,6 +69,14 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         "connect: farside gateway --pool tcp:{address}   or, on this machine, --pool shm:{}",
         path.display()
     );
+    tracing::info!(
+        %address,
+        segment = %path.display(),
+        bytes = segment.memory_bytes(),
+        is_new = node.is_new(),
+        "serving a memory node"
+    );
+    metrics.serve(NodeSource::new(segment.clone()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served = runtime.map_err(Failure::runtime)?.block_on(async {
         tokio::select! {

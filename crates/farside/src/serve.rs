@@ -100,6 +100,17 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         println!("data ends with this process; --segment PATH keeps it");
     }
     println!("{hint}");
+    tracing::info!(
+        listeners = %places,
+        segment = %segment.path().display(),
+        bytes = segment.memory_bytes(),
+        is_new = node.is_new(),
+        threads = service.threads,
+        index = gateway.index().name(),
+        sync = args.sync.name(),
+        "serving"
+    );
+    service.metrics.serve(gateway.observer())?;
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
     drop(listeners.socket_file);
     Ok(ExitCode::SUCCESS)

@@ -11,6 +11,8 @@ mod config;
 mod connection;
 mod counters;
 mod expiry;
+mod farside;
+pub(crate) mod group;
 mod info;
 mod introspection;
 mod keys;
@@ -26,6 +28,7 @@ use std::io;
 use farside_fabric::Endpoint;
 use farside_kv::{KvError, Session};
 
+use self::group::Group;
 use crate::client::Client;
 use crate::context::{Closing, Context};
 use crate::reply::Reply;
@@ -91,7 +94,7 @@ pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<(
     let statistics = call.context.statistics();
     let mark = call.reply.mark();
     let refusal = match check(call) {
-        Ok(id) => match table::run(id, call).await {
+        Ok(id) => match run(id, call).await {
             Ok(()) => {
                 statistics.commands.add(1);
                 return Ok(());
@@ -110,6 +113,26 @@ pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<(
     }
     refuse(call.context, call.reply, refusal);
     Ok(())
+}
+
+/// Counts and executes a command.
+#[inline]
+async fn run<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
+    let command = &table::TABLE[id as usize];
+    call.context.statistics().calls[id as usize].add(1);
+    call.client.tally.add(command.latency, 1);
+    match command.keys {
+        [0, ..] => {}
+        [first, last, _] if first == last => call.context.notice(call.request.arg(first as usize)),
+        [first, last, step] => {
+            // A last key that is negative is counted from the end.
+            let end = call.request.len() as i64 + last + 1;
+            for index in (first..end).step_by(step as usize) {
+                call.context.notice(call.request.arg(index as usize));
+            }
+        }
+    }
+    table::run(id, call).await
 }
 
 /// Appends the error line for a refusal.

@@ -7,6 +7,7 @@ use std::io;
 use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
+use super::table::Id;
 use super::{Call, Handled, NOT_AN_INTEGER, refuse, wrong_arity};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
@@ -198,6 +199,8 @@ pub(crate) async fn get_all<E: Endpoint>(
         }
     }
     context.statistics().commands.add(keys.len() as u64);
+    context.statistics().calls[Id::get as usize].add(keys.len() as u64);
+    keys.iter().for_each(|key| context.notice(key));
     Ok(())
 }
 

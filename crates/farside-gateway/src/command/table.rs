@@ -7,7 +7,8 @@
 use farside_fabric::Endpoint;
 
 use super::{
-    Call, Handled, config, connection, counters, expiry, info, introspection, keys, scan, server, set, strings,
+    Call, Group, Handled, config, connection, counters, expiry, farside, info, introspection, keys, scan, server, set,
+    strings,
 };
 
 /// A command as the table has it.
@@ -23,6 +24,8 @@ pub(crate) struct Command {
     pub(crate) keys: [i64; 3],
     /// Group in the documentation.
     pub(crate) group: &'static str,
+    /// With which commands its latency is counted.
+    pub(crate) latency: Group,
     /// One line for people.
     pub(crate) summary: &'static str,
 }
@@ -49,6 +52,7 @@ macro_rules! commands {
             flags: &[$($flag),*],
             keys: $keys,
             group: $group,
+            latency: Group::of(&[$($flag),*], $keys),
             summary: $summary,
         }),*];
 
@@ -112,6 +116,8 @@ commands! {
         "Sets the expiration time of a key to a Unix timestamp.";
     expiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix timestamp.";
+    farside in farside, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+        "Tells what this gateway counts, and which keys are used most.";
     flushall in keys, -1, ["write"], NO_KEYS, "server",
         "Removes all keys from all databases.";
     flushdb in keys, -1, ["write"], NO_KEYS, "server",

@@ -1,0 +1,109 @@
+//! Looking at a gateway while it works: what the workers publish, and what is asked of them.
+//!
+//! On the path: beside it. Each worker runs [`watch`], which publishes what only its thread can read
+//! (the verbs of its endpoint), lets hot keys cool down, and looks at the pool when somebody wants to
+//! know. Whoever asks, on whatever thread, gets a [`Report`].
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farside_fabric::host::HostClock;
+use farside_fabric::{CounterSnapshot, Deadline, Endpoint};
+use farside_kv::Usage;
+use tokio::sync::Notify;
+
+use crate::context::{Context, Shared};
+use crate::hotkeys::DECAY_NS;
+use crate::report::Report;
+
+/// How often a worker publishes its verbs.
+const PUBLISH_NS: u64 = 100_000_000;
+/// A look at the pool is good for so long: it reads a word per chunk.
+const USAGE_FRESH_NS: u64 = 1_000_000_000;
+/// What was seen longer ago than this is not told: the pool cannot be reached.
+const USAGE_STALE_NS: u64 = 5_000_000_000;
+/// How long to wait for a worker's look at the pool.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// The last look at the pool, and how to ask for another.
+#[derive(Default, Debug)]
+pub(crate) struct Survey {
+    latest: Mutex<Option<(u64, Usage)>>,
+    /// Wakes one worker, whichever is there first.
+    wanted: Notify,
+    /// Wakes those who wait for it.
+    done: Notify,
+}
+
+impl Survey {
+    /// What was seen at most `age_ns` ago.
+    fn latest(&self, now_ns: u64, age_ns: u64) -> Option<Usage> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken_ns, usage) = latest.as_ref()?;
+        (now_ns.saturating_sub(*taken_ns) <= age_ns).then(|| usage.clone())
+    }
+
+    /// What is known about the pool, if it is not too old to be told.
+    pub(crate) fn known(&self, now_ns: u64) -> Option<Usage> {
+        self.latest(now_ns, USAGE_STALE_NS)
+    }
+}
+
+/// Looks at a running gateway from any thread.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Observer {
+    /// What is to be said now. Waits at most a second for a look at the pool; if no worker reaches it,
+    /// the report is without. Needs a tokio runtime with timers.
+    pub async fn report(&self) -> Report {
+        let survey = &self.shared.survey;
+        if survey.latest(HostClock.now_ns(), USAGE_FRESH_NS).is_none() {
+            let done = survey.done.notified();
+            survey.wanted.notify_one();
+            let _ = HostClock.until(Deadline(HostClock.now_ns() + PATIENCE_NS), done).await;
+        }
+        Report::take(&self.shared, HostClock.now_ns())
+    }
+}
+
+/// What a worker does beside its connections, until they are to stop.
+pub(crate) async fn watch<E: Endpoint>(context: Rc<Context<E>>) {
+    let endpoint = context.store.endpoint();
+    let mut published = CounterSnapshot::default();
+    let mut decayed_ns = endpoint.now_ns();
+    while context.closing().is_none() {
+        tokio::select! {
+            biased;
+            () = context.until_closing() => {}
+            () = context.shared.survey.wanted.notified() => look(&context).await,
+            () = endpoint.sleep(PUBLISH_NS) => {}
+        }
+        let statistics = context.statistics();
+        let posted = endpoint.counters().snapshot();
+        statistics.add_verbs(&posted.since(&published));
+        published = posted;
+        statistics.limbo.set(context.store.pool().limbo_count() as u64);
+        if endpoint.now_ns().saturating_sub(decayed_ns) >= DECAY_NS {
+            decayed_ns = endpoint.now_ns();
+            let mut hot_keys = statistics.hot_keys.lock().unwrap_or_else(PoisonError::into_inner);
+            hot_keys.decay();
+        }
+    }
+}
+
+/// Looks at the pool, unless somebody just has.
+pub(crate) async fn look<E: Endpoint>(context: &Context<E>) {
+    let survey = &context.shared.survey;
+    let now_ns = HostClock.now_ns();
+    if survey.latest(now_ns, USAGE_FRESH_NS).is_none() {
+        match context.store.usage().await {
+            Ok(usage) => *survey.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((now_ns, usage)),
+            // Commands report it to their clients, the metrics say that the pool is not there.
+            Err(error) => tracing::debug!("cannot look at the pool: {error}"),
+        }
+    }
+    survey.done.notify_waiters();
+}

@@ -1,0 +1,150 @@
+//! A report: everything there is to say about a gateway at one moment.
+//!
+//! On the path: `FARSIDE STATS` sends it as one JSON object, `farside top` reads that, and the metrics
+//! are made of it. Names of fields are a contract: more may be added.
+
+use std::collections::BTreeMap;
+
+use farside_fabric::VerbKind;
+use farside_kv::Usage;
+use serde::{Deserialize, Serialize};
+
+use crate::command::group::Group;
+use crate::command::table::TABLE;
+use crate::context::Shared;
+use crate::hotkeys::{HotKey, hottest};
+use crate::latency::Latencies;
+use crate::statistics::Counts;
+
+/// How many hot keys a report names.
+const HOT_KEYS: usize = 32;
+
+/// Everything about a gateway at one moment.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// The version of the gateway.
+    pub version: String,
+    /// Its process.
+    pub process_id: u32,
+    /// Where it listens.
+    pub address: String,
+    /// When this was, in nanoseconds of the gateway's own clock: only differences mean something.
+    pub clock_ns: u64,
+    /// How long the gateway has been running.
+    pub uptime_ms: u64,
+    /// A random number of this run of the gateway: counts start anew with another one.
+    pub run: u64,
+    /// Threads that serve clients.
+    pub threads: u64,
+    /// How many connections there can be at once.
+    pub connections_max: u64,
+    /// Counts over all workers.
+    pub counts: Counts,
+    /// Executed commands by name; those that never were are left out.
+    pub commands: BTreeMap<String, u64>,
+    /// Latencies by group of commands: `read`, `write`, `whole`, `other`.
+    pub latencies: BTreeMap<String, Latencies>,
+    /// Verbs by kind.
+    pub verbs: BTreeMap<String, u64>,
+    /// Keys that are used often, hottest first.
+    pub hot_keys: Vec<HotKey>,
+    /// The pool; absent if it could not be reached lately.
+    pub pool: Option<PoolReport>,
+}
+
+/// What a pool's memory is used for, and who is in it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolReport {
+    /// Bytes of memory.
+    pub bytes: u64,
+    /// Bytes of tables.
+    pub bytes_tables: u64,
+    /// Bytes of chunks that nobody uses.
+    pub bytes_free: u64,
+    /// Bytes of fixed memory of the index.
+    pub bytes_index: u64,
+    /// Bytes of blocks that take whole chunks.
+    pub bytes_large: u64,
+    /// Bytes of chunks that are cut into blocks, by the size of a block.
+    pub bytes_by_block: BTreeMap<u64, u64>,
+    /// The global epoch; absent, like the rest, where node 0 is not known.
+    pub epoch: Option<u64>,
+    /// Clients that have been declared dead.
+    pub deaths: Option<u64>,
+    /// Clients that hold a lease.
+    pub clients_live: Option<u64>,
+    /// Clients that were cut off, and whose blocks have not all been found.
+    pub clients_dead: Option<u64>,
+    /// How many clients there can be.
+    pub clients_max: Option<u64>,
+}
+
+impl From<&Usage> for PoolReport {
+    fn from(usage: &Usage) -> Self {
+        let members = usage.members;
+        Self {
+            bytes: usage.bytes,
+            bytes_tables: usage.bytes_tables,
+            bytes_free: usage.bytes_free,
+            bytes_index: usage.bytes_root,
+            bytes_large: usage.bytes_run,
+            bytes_by_block: usage.bytes_by_block.clone(),
+            epoch: members.map(|members| members.epoch),
+            deaths: members.map(|members| members.deaths),
+            clients_live: members.map(|members| members.clients_live),
+            clients_dead: members.map(|members| members.clients_dead),
+            clients_max: members.map(|members| members.clients_max),
+        }
+    }
+}
+
+impl PoolReport {
+    /// Bytes that are not free.
+    #[must_use]
+    pub fn bytes_used(&self) -> u64 {
+        self.bytes.saturating_sub(self.bytes_free)
+    }
+}
+
+impl Report {
+    /// What is to be said of a gateway now, at `now_ns` of the machine's clock.
+    pub(crate) fn take(shared: &Shared, now_ns: u64) -> Self {
+        let workers = &shared.statistics;
+        let mut counts = Counts::default();
+        workers.iter().for_each(|worker| counts.add(worker));
+        let total = |index: usize| workers.iter().map(|worker| worker.calls[index].get()).sum::<u64>();
+        let commands = TABLE
+            .iter()
+            .enumerate()
+            .map(|(index, command)| (command.name, total(index)));
+        let latencies = Group::ALL.iter().map(|&group| {
+            let histograms = workers.iter().map(|worker| &worker.latencies[group as usize]);
+            (group.name().to_owned(), Latencies::of(histograms))
+        });
+        let verbs = VerbKind::ALL.iter().map(|&kind| {
+            let posted = workers.iter().map(|worker| worker.verbs[kind as usize].get());
+            (kind.name().to_owned(), posted.sum())
+        });
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process_id: std::process::id(),
+            address: shared.address.to_string(),
+            clock_ns: now_ns,
+            uptime_ms: now_ns.saturating_sub(shared.started_ns) / 1_000_000,
+            run: shared.run,
+            threads: workers.len() as u64,
+            connections_max: shared.clients_max,
+            counts,
+            commands: commands
+                .filter(|&(_, count)| count > 0)
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            latencies: latencies.collect(),
+            verbs: verbs.collect(),
+            hot_keys: hottest(workers.iter().map(|worker| &worker.hot_keys), HOT_KEYS),
+            pool: shared.survey.known(now_ns).as_ref().map(PoolReport::from),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `--metrics`: where Prometheus may ask, and who answers.
+//!
+//! A thread of its own answers, so that a scrape never waits for a command, nor a command for a scrape.
+
+mod http;
+mod node;
+
+use std::net::{SocketAddr, TcpListener};
+
+use clap::Args;
+use farside_gateway::{Observer, metrics};
+
+pub(crate) use self::node::NodeSource;
+use crate::failure::Failure;
+use crate::{listen, scalar};
+
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// Where Prometheus may scrape, such as 127.0.0.1:9121
+    #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address)]
+    metrics: Option<SocketAddr>,
+    /// Let --metrics be an address that other machines reach; there is no password
+    #[arg(long, requires = "metrics")]
+    metrics_public: bool,
+}
+
+/// What is to be told at each scrape.
+pub(crate) trait Source: Send + 'static {
+    /// The families of metrics as they are now.
+    async fn families(&self) -> Vec<metrics::Family>;
+}
+
+impl Source for Observer {
+    async fn families(&self) -> Vec<metrics::Family> {
+        metrics::gateway(&self.report().await)
+    }
+}
+
+/// The port for metrics, if there shall be one.
+pub(crate) struct Metrics(Option<TcpListener>);
+
+impl MetricsArgs {
+    /// Takes the port.
+    pub(crate) fn bind(&self) -> Result<Metrics, Failure> {
+        let Some(address) = self.metrics else {
+            return Ok(Metrics(None));
+        };
+        if !address.ip().to_canonical().is_loopback() && !self.metrics_public {
+            return Err(Failure::usage(format!(
+                "{address} can be reached from other machines, and metrics have no password: choose 127.0.0.1 for \
+                 --metrics, or add --metrics-public"
+            )));
+        }
+        Ok(Metrics(Some(listen::bind(address, "--metrics")?)))
+    }
+}
+
+impl Metrics {
+    /// Answers from now on as long as the process lives, and says where.
+    pub(crate) fn serve(self, source: impl Source) -> Result<(), Failure> {
+        let Some(listener) = self.0 else { return Ok(()) };
+        let address = listener.local_addr().map_err(Failure::runtime)?;
+        http::start(listener, source).map_err(|error| Failure::runtime(format!("no thread for metrics: {error}")))?;
+        println!("metrics: http://{address}/metrics");
+        tracing::info!(%address, "metrics can be scraped");
+        Ok(())
+    }
+}

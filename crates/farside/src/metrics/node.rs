@@ -1,0 +1,62 @@
+//! The metrics of a memory node: what its memory is used for.
+
+use std::cell::RefCell;
+
+use farside_fabric::OpContext;
+use farside_fabric::host::HostClock;
+use farside_fabric::shm::{self, Segment};
+use farside_gateway::PoolReport;
+use farside_gateway::metrics::{self, Family};
+use farside_kv::Usage;
+use farside_pool::node_usage;
+
+use super::Source;
+
+/// A look is good for so long.
+const FRESH_NS: u64 = 1_000_000_000;
+
+/// A segment that is served.
+pub(crate) struct NodeSource {
+    segment: Segment,
+    started_ns: u64,
+    latest: RefCell<Option<(u64, Usage)>>,
+}
+
+impl NodeSource {
+    pub(crate) fn new(segment: Segment) -> Self {
+        Self {
+            segment,
+            started_ns: HostClock.now_ns(),
+            latest: RefCell::default(),
+        }
+    }
+
+    async fn usage(&self) -> Option<Usage> {
+        let now_ns = HostClock.now_ns();
+        let latest = self.latest.borrow().clone();
+        if let Some((taken_ns, usage)) = latest
+            && now_ns - taken_ns < FRESH_NS
+        {
+            return Some(usage);
+        }
+        // An endpoint for each look: while nobody asks, the table of endpoints has room for a client.
+        let endpoint = shm::Fabric::new(vec![self.segment.clone()]).endpoint();
+        let endpoint = endpoint.inspect_err(|error| tracing::debug!("cannot look at the memory: {error}"));
+        let usage = node_usage(&mut OpContext::new(endpoint.ok()?)).await;
+        let usage = usage.inspect_err(|error| tracing::debug!("cannot look at the memory: {error}"));
+        let usage = usage.ok()??;
+        *self.latest.borrow_mut() = Some((now_ns, usage.clone()));
+        Some(usage)
+    }
+}
+
+impl Source for NodeSource {
+    async fn families(&self) -> Vec<Family> {
+        let usage = self.usage().await;
+        let report = usage.as_ref().map(PoolReport::from);
+        let uptime_s = HostClock.now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
+        let mut families = vec![metrics::build(), metrics::uptime(uptime_s)];
+        families.extend(metrics::pool(report.as_ref()));
+        families
+    }
+}

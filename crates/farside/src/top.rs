@@ -1,0 +1,99 @@
+//! `farside top`: a live view of a gateway.
+//!
+//! It speaks to the gateway as any client does, so it works from another machine too: once a second it
+//! asks for `FARSIDE STATS` and shows what has changed. [`frame`] turns the [`history`] into cells and knows
+//! of no terminal; [`screen`], [`svg`] and `--once` show the cells.
+
+mod frame;
+mod history;
+mod link;
+mod plain;
+mod screen;
+mod svg;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use farside_gateway::Password;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use self::history::History;
+use self::link::{Link, Target};
+use crate::failure::Failure;
+use crate::scalar;
+
+/// How often the view is renewed.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The size of a frame that no terminal decides.
+const AREA: Rect = Rect::new(0, 0, 104, 32);
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The gateway to watch
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
+    connect: SocketAddr,
+    /// A file with the gateway's password
+    #[arg(long, value_name = "PATH")]
+    auth_file: Option<PathBuf>,
+    /// Print one frame as text, of what happens within a second, and end
+    #[arg(long)]
+    once: bool,
+    /// With --once: print one JSON object, everything since the gateway started
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Watch for a minute, then draw the last frame into this file
+    #[arg(long, value_name = "PATH", hide = true, conflicts_with = "once")]
+    svg: Option<PathBuf>,
+}
+
+/// How many seconds an image shows.
+const SVG_INTERVALS: usize = 60;
+
+pub(crate) fn run(args: TopArgs) -> Result<ExitCode, Failure> {
+    let password = args.auth_file.as_deref().map(Password::from_file).transpose();
+    let target = Target {
+        address: args.connect,
+        password: password.map_err(Failure::usage)?,
+    };
+    if args.json {
+        let mut link = Link::open(&target).map_err(Failure::usage)?;
+        print(&(link.stats().map_err(Failure::usage)? + "\n"));
+    } else if args.once {
+        print(&plain::text(&watch(&target, 1)?));
+    } else if let Some(path) = args.svg {
+        let image = svg::draw(&watch(&target, SVG_INTERVALS)?);
+        std::fs::write(&path, image).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    } else {
+        screen::run(target)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(text: &str) {
+    // A closed pipe is the reader's choice.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The frame after so many intervals.
+fn watch(target: &Target, intervals: usize) -> Result<Buffer, Failure> {
+    let mut link = Link::open(target).map_err(Failure::usage)?;
+    let mut history = History::new(target.address);
+    history.take(Ok(link.report().map_err(Failure::usage)?));
+    for _ in 0..intervals {
+        pause();
+        history.take(Ok(link.report().map_err(Failure::runtime)?));
+    }
+    let mut cells = Buffer::empty(AREA);
+    frame::draw(&history, AREA, &mut cells);
+    Ok(cells)
+}
+
+fn pause() {
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own, without a runtime")]
+    std::thread::sleep(INTERVAL);
+}
