@@ -21,6 +21,8 @@ const COUNTERS: usize = 128;
 const KEY_BYTES_MAX: usize = 256;
 /// A key that was certainly sampled less often than this is no hot key: chance alone brings it up.
 const SAMPLES_MIN: u32 = 4;
+/// A key with a smaller part of all uses is no hot key.
+const SHARE_MIN: f64 = 0.001;
 
 /// What one worker has sampled.
 #[derive(Default, Debug)]
@@ -116,10 +118,11 @@ pub(crate) fn hottest<'h>(workers: impl Iterator<Item = &'h std::sync::Mutex<Hot
         .filter(|&(certain, _)| certain >= SAMPLES_MIN)
         .collect();
     keys.sort_unstable_by(|one, next| next.0.cmp(&one.0).then_with(|| one.1.cmp(&next.1)));
-    let hot = keys.into_iter().take(most).map(|(certain, key)| HotKey {
+    let hot = keys.into_iter().map(|(certain, key)| HotKey {
         key: String::from_utf8_lossy(&key).into_owned(),
         share: f64::from(certain) / samples.max(1) as f64,
     });
+    let hot = hot.take_while(|hot| hot.share >= SHARE_MIN).take(most);
     hot.collect()
 }
 

@@ -33,8 +33,8 @@ pub struct Report {
     pub clock_ns: u64,
     /// How long the gateway has been running.
     pub uptime_ms: u64,
-    /// A random number of this run of the gateway: counts start anew with another one.
-    pub run: u64,
+    /// A random name of this run of the gateway: counts start anew with another one.
+    pub run: String,
     /// Threads that serve clients.
     pub threads: u64,
     /// How many connections there can be at once.
@@ -133,7 +133,7 @@ impl Report {
             address: shared.address.to_string(),
             clock_ns: now_ns,
             uptime_ms: now_ns.saturating_sub(shared.started_ns) / 1_000_000,
-            run: shared.run,
+            run: format!("{:016x}", shared.run),
             threads: workers.len() as u64,
             connections_max: shared.clients_max,
             counts,

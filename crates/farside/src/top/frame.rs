@@ -30,9 +30,9 @@ pub(super) fn draw(history: &History, area: Rect, cells: &mut Buffer) {
     }
     let [top, graph, middle, bottom, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Min(4),
+        Constraint::Fill(1),
         Constraint::Length(7),
-        Constraint::Fill(2),
+        Constraint::Fill(1),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -153,11 +153,17 @@ fn latencies(change: Option<&Change>) -> Vec<Line<'static>> {
 
 fn costs(change: Option<&Change>) -> Vec<Line<'static>> {
     let Some(change) = change else { return Vec::new() };
-    let mut verbs: Vec<Span<'static>> = vec![Span::styled("verbs   ", QUIET)];
-    for (kind, count) in &change.verbs_per_command {
-        if *count >= 0.005 {
-            verbs.push(Span::from(format!("{count:.2}")).fg(Color::Green));
-            verbs.push(Span::from(format!(" {kind}  ")));
+    let mut verbs = vec![Span::styled("verbs   ", QUIET)];
+    let mut fabric = "-".to_owned();
+    match &change.per_command {
+        None => verbs.push(Span::from("-")),
+        Some(cost) => {
+            for (kind, count) in cost.verbs.iter().filter(|&&(_, count)| count >= 0.005) {
+                verbs.push(Span::from(format!("{count:.2}")).fg(Color::Green));
+                verbs.push(Span::from(format!(" {}  ", short_verb(kind))));
+            }
+            let size = |bytes: f64| show_size(bytes.round() as u64);
+            fabric = format!("{} read, {} written", size(cost.bytes_read), size(cost.bytes_written));
         }
     }
     let hits = change
@@ -168,14 +174,7 @@ fn costs(change: Option<&Change>) -> Vec<Line<'static>> {
     };
     vec![
         Line::from(verbs),
-        line(
-            "fabric",
-            format!(
-                "{} read, {} written",
-                show_size(change.bytes_read_per_command.round() as u64),
-                show_size(change.bytes_written_per_command.round() as u64)
-            ),
-        ),
+        line("fabric", fabric),
         line(
             "network",
             format!(
@@ -208,7 +207,7 @@ fn memory(pool: Option<&PoolReport>, area: Rect) -> Vec<Line<'static>> {
     uses.push(("large".to_owned(), pool.bytes_large, Color::Green));
     uses.push(("tables".to_owned(), pool.bytes_tables, Color::Blue));
     uses.retain(|&(_, bytes, _)| bytes > 0);
-    uses.sort_by(|one, next| next.1.cmp(&one.1));
+    uses.sort_by_key(|&(_, bytes, _)| core::cmp::Reverse(bytes));
     uses.insert(0, ("used".to_owned(), pool.bytes_used(), Color::Yellow));
     let room = usize::from(area.height.saturating_sub(2));
     uses.truncate(room);
@@ -271,6 +270,15 @@ fn duration(ns: u64) -> String {
         ns if ns >= 1_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
         ns if ns >= 100_000 => format!("{:.0} us", ns as f64 / 1e3),
         ns => format!("{:.1} us", ns as f64 / 1e3),
+    }
+}
+
+/// The field's own short names, where there are any.
+fn short_verb(kind: &str) -> &str {
+    match kind {
+        "compare-swap" => "cas",
+        "fetch-add" => "faa",
+        other => other,
     }
 }
 

@@ -34,15 +34,25 @@ pub(super) struct Change {
     pub(super) bytes_out: f64,
     /// Of all lookups, the part that found a key; `None` without lookups.
     pub(super) hit_rate: Option<f64>,
-    /// Verbs per command by kind; none without commands.
-    pub(super) verbs_per_command: BTreeMap<String, f64>,
-    pub(super) bytes_read_per_command: f64,
-    pub(super) bytes_written_per_command: f64,
+    /// What a command costs; `None` if there are so few that housekeeping is most of it.
+    pub(super) per_command: Option<Cost>,
     pub(super) epochs: f64,
     pub(super) latencies: BTreeMap<String, Latencies>,
     /// Commands per second by name, most first.
     pub(super) by_name: Vec<(String, f64)>,
 }
+
+/// What a command costs on average, housekeeping included.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Cost {
+    /// Verbs by kind, most first.
+    pub(super) verbs: Vec<(String, f64)>,
+    pub(super) bytes_read: f64,
+    pub(super) bytes_written: f64,
+}
+
+/// With fewer commands per second the verbs of the housekeeping, thousands per second, tell nothing about them.
+const BUSY_MIN: f64 = 5_000.0;
 
 impl Change {
     /// What happened from one report to a later one; `None` if they are of different runs.
@@ -58,9 +68,18 @@ impl Change {
         let commands = more(before.commands, after.commands);
         let (hits, misses) = (more(before.hits, after.hits), more(before.misses, after.misses));
         let of = |counts: &BTreeMap<String, u64>, name| counts.get(name).copied().unwrap_or(0);
-        let verbs = later.verbs.iter().map(|(kind, &count)| {
-            let posted = more(of(&earlier.verbs, kind), count);
-            (kind.clone(), posted / commands)
+        let per_command = (commands / seconds >= BUSY_MIN).then(|| {
+            let verbs = later.verbs.iter().map(|(kind, &count)| {
+                let posted = more(of(&earlier.verbs, kind), count);
+                (kind.clone(), posted / commands)
+            });
+            let mut verbs: Vec<(String, f64)> = verbs.collect();
+            verbs.sort_by(|one, next| next.1.total_cmp(&one.1).then_with(|| one.0.cmp(&next.0)));
+            Cost {
+                verbs,
+                bytes_read: more(before.bytes_read, after.bytes_read) / commands,
+                bytes_written: more(before.bytes_written, after.bytes_written) / commands,
+            }
         });
         let by_name = later.commands.iter().map(|(name, &count)| {
             let executed = rate(of(&earlier.commands, name), count);
@@ -82,9 +101,7 @@ impl Change {
             bytes_in: rate(before.bytes_in, after.bytes_in),
             bytes_out: rate(before.bytes_out, after.bytes_out),
             hit_rate: (hits + misses > 0.0).then(|| hits / (hits + misses)),
-            verbs_per_command: verbs.filter(|_| commands > 0.0).collect(),
-            bytes_read_per_command: more(before.bytes_read, after.bytes_read) / commands.max(1.0),
-            bytes_written_per_command: more(before.bytes_written, after.bytes_written) / commands.max(1.0),
+            per_command,
             epochs: epoch(earlier)
                 .zip(epoch(later))
                 .map_or(0.0, |(before, after)| rate(before, after)),
@@ -170,7 +187,7 @@ pub(super) mod tests {
             address: "127.0.0.1:6380".to_owned(),
             clock_ns: 5_000_000_000 + seconds * 1_000_000_000,
             uptime_ms: seconds * 1000,
-            run: 7,
+            run: "7".to_owned(),
             threads: 2,
             connections_max: 10_000,
             counts,
@@ -217,7 +234,9 @@ pub(super) mod tests {
             (change.commands, change.errors, change.hit_rate, change.epochs),
             (1e6, 2.0, Some(0.875), 400.0)
         );
-        assert_eq!(change.verbs_per_command["read"], 1.8);
+        let cost = change.per_command.as_ref().expect("it is busy");
+        assert_eq!((cost.verbs[0].0.as_str(), cost.verbs[0].1), ("read", 1.8));
+        assert_eq!((cost.bytes_read, cost.bytes_written), (90.0, 20.0));
         assert_eq!(change.by_name[0], ("get".to_owned(), 800_000.0));
         assert_eq!(change.rate_of(&change.latencies["write"]), 200_000.0);
     }
@@ -226,7 +245,10 @@ pub(super) mod tests {
     fn nothing_is_concluded_from_two_runs_or_one_moment() {
         assert_eq!(Change::between(&report(10), &report(10)), None);
         assert_eq!(Change::between(&report(11), &report(10)), None);
-        let other = Report { run: 8, ..report(12) };
+        let other = Report {
+            run: "8".to_owned(),
+            ..report(12)
+        };
         assert_eq!(Change::between(&report(10), &other), None);
     }
 
@@ -238,7 +260,7 @@ pub(super) mod tests {
         };
         let change = Change::between(&report(10), &later).expect("one run");
         assert_eq!((change.commands, change.hit_rate), (0.0, None));
-        assert!(change.verbs_per_command.is_empty() && change.by_name.is_empty());
+        assert!(change.per_command.is_none() && change.by_name.is_empty());
     }
 
     #[test]

@@ -45,7 +45,20 @@ fn mistakes_are_explained_in_one_line() {
             &["serve", "--listen", some, "--segment", "/no/such/folder/x"],
             "/no/such/folder/x",
         ),
-        (&["serve", "--metrics", "127.0.0.1:9121"], "--metrics"),
+        (&["serve", "--listen", some, "--metrics", "9121"], "HOST:PORT"),
+        (
+            &["serve", "--listen", some, "--metrics", "0.0.0.0:0"],
+            "--metrics-public",
+        ),
+        (
+            &["serve", "--listen", some, "--metrics", "192.0.2.1:1"],
+            "--metrics-public",
+        ),
+        (&["serve", "--listen", some, "--metrics-public"], "--metrics"),
+        (&["serve", "--log-format", "xml"], "json"),
+        (&["top", "--connect", "here"], "HOST:PORT"),
+        (&["top", "--once", "--connect", "127.0.0.1:1"], "127.0.0.1:1"),
+        (&["top", "--auth-file", absent], absent),
         (&["serve", "--index", "race"], "pointer-array"),
         (&["serve", "--sync", "cider"], "optimistic"),
         (&["node", "--memory", "64MiB"], "--segment"),
@@ -102,6 +115,8 @@ fn second_server_is_told_who_has_the_port_or_the_segment() {
     let port = server.address.to_string();
     let line = refusal(&["serve", "--listen", &port, "--memory", "64MiB"]);
     assert!(line.contains(&holder) && line.contains("in use"), "{line}");
+    let line = refusal(&["serve", "--listen", "127.0.0.1:0", "--metrics", &port]);
+    assert!(line.contains(&holder) && line.contains("--metrics"), "{line}");
     let line = refusal(&["serve", "--listen", "127.0.0.1:0", "--segment", path]);
     assert!(line.contains(&holder) && line.contains(path), "{line}");
     let line = refusal(&["node", "--listen", "127.0.0.1:0", "--segment", path]);

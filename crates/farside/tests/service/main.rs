@@ -7,6 +7,7 @@ mod command_line;
 mod commands;
 mod expiry;
 mod floods;
+mod observability;
 mod persistence;
 mod pools;
 mod process;

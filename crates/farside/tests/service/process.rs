@@ -1,9 +1,9 @@
 //! A `farside` process under test. It dies with the test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,6 +14,8 @@ use crate::client::Client;
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// What it prints after its first line.
+    later: Mutex<mpsc::Receiver<String>>,
 }
 
 /// The binary with these arguments.
@@ -48,6 +50,13 @@ pub(crate) fn output(arguments: &[&str]) -> Output {
     output
 }
 
+/// Reads on in a thread of its own, so that the command never waits for us.
+fn read_on(lines: Lines<BufReader<ChildStdout>>) -> Mutex<mpsc::Receiver<String>> {
+    let (sender, later) = mpsc::channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    Mutex::new(later)
+}
+
 impl Server {
     /// Starts a command that listens; its first line names the address.
     pub(crate) fn start(arguments: &[&str]) -> Self {
@@ -62,9 +71,8 @@ impl Server {
             .filter_map(|word| word.parse().ok())
             .next()
             .expect("an address in the line");
-        // Read on, so that it never waits for us.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
+        let later = read_on(lines);
+        Self { child, address, later }
     }
 
     /// Starts a command that listens to no port; it listens when it has printed its first line.
@@ -75,14 +83,23 @@ impl Server {
             .expect("the binary is built");
         let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
         lines.next().expect("it prints where it listens").expect("text");
-        std::thread::spawn(move || lines.for_each(drop));
+        let later = read_on(lines);
         let address = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-        Self { child, address }
+        Self { child, address, later }
     }
 
     /// `serve` on a free port with these further arguments.
     pub(crate) fn serve(arguments: &[&str]) -> Self {
         Self::start(&[&["serve", "--listen", "127.0.0.1:0", "--threads", "2"], arguments].concat())
+    }
+
+    /// The next line that it prints and that begins like this.
+    pub(crate) fn line_with(&self, start: &str) -> String {
+        let later = self.later.lock().expect("no test goes on after a panic");
+        let mut lines = core::iter::from_fn(|| later.recv_timeout(PATIENCE).ok());
+        lines
+            .find(|line| line.starts_with(start))
+            .expect("it prints such a line")
     }
 
     pub(crate) fn client(&self) -> Client {
