@@ -140,7 +140,10 @@ impl<E: Endpoint> Store<E> {
                     self.index.walk(cx, visit).await.map_err(IndexError::into_pool)
                 };
                 if let Err(error) = self.pool().recover(&mut cx, walk).await {
-                    tracing::warn!("could not take over what a dead client held, trying again: {error}");
+                    let client = self.pool().owner().client;
+                    tracing::warn!(
+                        "client {client} could not take over what a dead client held, trying again: {error}"
+                    );
                 }
             }
         }

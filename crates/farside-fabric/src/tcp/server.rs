@@ -150,7 +150,8 @@ impl Server {
                         accepted = listener.accept() => match accepted {
                             Ok((stream, peer)) => spawn_local(attend(service.clone(), options.clone(), stream, peer)),
                             Err(error) => {
-                                tracing::warn!("cannot accept a connection: {error}");
+                                let listen = listener.local_addr().ok();
+                                tracing::warn!(?listen, "cannot accept a connection: {error}");
                                 HostClock.sleep(ACCEPT_PAUSE_NS).await;
                             }
                         },

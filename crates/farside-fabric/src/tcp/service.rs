@@ -183,7 +183,8 @@ impl Service {
                 Err(SegmentError::CutOff { .. }) => return Err(Verdict::Fenced),
                 Err(error) => {
                     if self.departed.borrow_mut().pop_front().is_none() {
-                        tracing::warn!("cannot register another client: {error}");
+                        let path = self.segment.path().display();
+                        tracing::warn!("cannot register another client in {path}: {error}");
                         return Err(Verdict::Full);
                     }
                 }
