@@ -99,7 +99,9 @@ pub(crate) async fn look<E: Endpoint>(context: &Context<E>) {
     let survey = &context.shared.survey;
     let now_ns = HostClock.now_ns();
     if survey.latest(now_ns, USAGE_FRESH_NS).is_none() {
-        match context.store.usage().await {
+        // Whoever asks has no more patience, and a node that is gone may take long to say so.
+        let deadline = Deadline(now_ns.saturating_add(PATIENCE_NS));
+        match context.store.usage(deadline).await {
             Ok(usage) => *survey.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((now_ns, usage)),
             // Commands report it to their clients, the metrics say that the pool is not there.
             Err(error) => tracing::debug!("cannot look at the pool: {error}"),

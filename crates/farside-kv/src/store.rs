@@ -3,7 +3,7 @@
 //! A store belongs to one thread. Its sessions share the membership of the pool, its lists of free
 //! blocks and its endpoint.
 
-use farside_fabric::{Endpoint, OpContext, Pipeline};
+use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
 use farside_index::{Found, Index, IndexError};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
@@ -78,12 +78,10 @@ impl<E: Endpoint> Store<E> {
     /// What the pool's memory is used for, and who is in it. Reads a word per chunk.
     ///
     /// # Errors
-    /// What the fabric reports.
-    pub async fn usage(&self) -> Result<Usage, KvError> {
+    /// What the fabric reports, that the deadline has passed among it.
+    pub async fn usage(&self, deadline: Deadline) -> Result<Usage, KvError> {
         let mut cx = OpContext::new(self.endpoint.clone());
-        if let Some(timeout_ns) = self.timeout_ns {
-            cx.set_deadline(self.endpoint.deadline_in(timeout_ns));
-        }
+        cx.set_deadline(deadline);
         Ok(usage(&mut cx, self.pool().geometry()).await?)
     }
 
