@@ -3,7 +3,7 @@
 //! On the path: beside every command. One thread writes a count and others read it, so counting is a
 //! plain addition; nothing is locked and nothing is concluded from a count.
 //!
-//! A new count is one line of [`counts!`]: it appears in `FARSIDE STATS` and in the metrics, and a test
+//! A new count is one line of `counts!`: it appears in `FARSIDE STATS` and in the metrics, and a test
 //! asks for its row in `docs/metrics.md`.
 
 use std::sync::Mutex;
