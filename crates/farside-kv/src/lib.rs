@@ -16,6 +16,7 @@ pub mod expiry;
 pub mod session;
 pub mod stack;
 pub mod store;
+pub mod sweep;
 
 pub use config::StoreConfig;
 pub use error::KvError;
@@ -26,3 +27,4 @@ pub use farside_pool::{Members, Usage};
 pub use session::{Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
+pub use sweep::{ExpiryMark, SweepPace};

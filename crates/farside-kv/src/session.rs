@@ -146,6 +146,14 @@ impl<E: Endpoint> Session<E> {
         Ok(self.store.unless_expired(found).map(|found| found.expiry_ms))
     }
 
+    /// The value of a key and when it expires (0: never), both of one instant.
+    pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
+        self.start();
+        let found = self.store.index.search(&mut self.cx, key).await?;
+        let found = self.store.unless_expired(found);
+        Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
+    }
+
     /// Stores a value for good.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.set(key, value, SetOptions::default()).await.map(drop)
@@ -178,6 +186,30 @@ impl<E: Endpoint> Session<E> {
         Ok(outcome)
     }
 
+    /// Stores a value if `decide` says so, given the value that is there; returns what it said. It may be
+    /// asked several times.
+    pub async fn set_if(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        mut decide: impl FnMut(Option<&[u8]>) -> bool,
+    ) -> Result<bool, KvError> {
+        let mut is_stored = false;
+        self.change(key, |stored| {
+            is_stored = decide(stored.map(|item| item.value));
+            if !is_stored {
+                return Decision::Keep;
+            }
+            Decision::Put {
+                value: Cow::Borrowed(value),
+                expiry_ms: expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
+            }
+        })
+        .await?;
+        Ok(is_stored)
+    }
+
     /// Removes a key; returns whether it was there.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut was_there = false;
@@ -190,6 +222,71 @@ impl<E: Endpoint> Session<E> {
         })
         .await?;
         Ok(was_there)
+    }
+
+    /// Removes a key if `decide` says so, given its value and its expiry (0: never); returns what it said,
+    /// or `None` if the key is not there. It may be asked several times.
+    pub async fn delete_if(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(&[u8], u64) -> bool,
+    ) -> Result<Option<bool>, KvError> {
+        let mut answer = None;
+        self.change(key, |stored| {
+            answer = stored.map(|item| decide(item.value, item.expiry_ms));
+            match answer {
+                Some(true) => Decision::Delete,
+                _ => Decision::Keep,
+            }
+        })
+        .await?;
+        Ok(answer)
+    }
+
+    /// Removes a key if it has this value, as the holder of a lock gives it back; returns whether it had,
+    /// or `None` if the key is not there.
+    pub async fn delete_if_equal(&mut self, key: &[u8], value: &[u8]) -> Result<Option<bool>, KvError> {
+        self.delete_if(key, |stored, _| stored == value).await
+    }
+
+    /// Changes when a key expires if it has this value, as the holder of a lock keeps it; returns whether
+    /// it had, or `None` if the key is not there. At a time in the past, the key is removed.
+    pub async fn expire_if_equal(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Option<bool>, KvError> {
+        self.expire(key, |stored, _| match stored == value {
+            true => (expiry, true),
+            false => (Expiry::Keep, false),
+        })
+        .await
+    }
+
+    /// Removes a key for good if it has expired; returns whether that was so. To everybody else it was
+    /// gone before.
+    pub(crate) async fn delete_expired(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        self.start();
+        let endpoint = self.store.endpoint.clone();
+        let mut has_expired = false;
+        let decide = |stored: Option<Item<'_>>| {
+            has_expired = stored.is_some_and(|item| !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()));
+            if has_expired { Decision::Delete } else { Decision::Keep }
+        };
+        self.store.index.change(&mut self.cx, key, None, decide).await?;
+        Ok(has_expired)
+    }
+
+    /// The expiring keys from `cursor` on that are past their time, how many items were seen that expire at
+    /// some time, and the next cursor, as [`Session::scan`] has it.
+    pub(crate) async fn scan_expired(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64, u64), KvError> {
+        self.start();
+        let endpoint = self.store.endpoint.clone();
+        let (mut expired, mut expiring) = (Vec::new(), 0);
+        let mut visit = |item: Item<'_>| {
+            expiring += u64::from(item.expiry_ms != 0);
+            if !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
+                expired.push(item.key.to_vec());
+            }
+        };
+        let next = self.store.index.scan(&mut self.cx, cursor, &mut visit).await?;
+        Ok((expired, expiring, next))
     }
 
     /// Removes a key; returns the value it had.
@@ -283,11 +380,19 @@ impl<E: Endpoint> Session<E> {
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, KvError> {
         self.start();
-        let endpoint = self.store.endpoint.clone();
+        let Self { store, cx, .. } = self;
+        let mut expires = false;
         let decide = |stored: Option<Item<'_>>| {
-            decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || endpoint.unix_ms())))
+            let decision = decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || store.endpoint.unix_ms())));
+            expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
+            decision
         };
-        Ok(self.store.index.change(&mut self.cx, key, likely, decide).await?)
+        let change = store.index.change(cx, key, likely, decide).await?;
+        if expires {
+            // After the item was linked, so that a sweeper that clears the mark later finds it.
+            store.expiry_mark.set();
+        }
+        Ok(change)
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.

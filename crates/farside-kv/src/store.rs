@@ -11,6 +11,7 @@ use crate::config::StoreConfig;
 use crate::error::KvError;
 use crate::expiry;
 use crate::session::Session;
+use crate::sweep::ExpiryMark;
 
 /// How often a client that leaves looks whether its index is in order.
 const RESTRUCTURING_POLL_NS: u64 = 100_000;
@@ -21,6 +22,7 @@ pub struct Store<E> {
     pub(crate) index: Index<E>,
     pub(crate) endpoint: E,
     pub(crate) timeout_ns: Option<u64>,
+    pub(crate) expiry_mark: ExpiryMark,
 }
 
 impl<E: Endpoint> Store<E> {
@@ -42,10 +44,19 @@ impl<E: Endpoint> Store<E> {
             index,
             endpoint: endpoint.clone(),
             timeout_ns: config.timeout_ns,
+            expiry_mark: ExpiryMark::default(),
         };
         let keeper = store.clone();
         endpoint.spawn(async move { keeper.take_over_from_the_dead(config.pool.tick_ns).await });
         Ok(store)
+    }
+
+    /// The same store with a mark that other stores of this process have too, so that one sweeper serves
+    /// them all.
+    #[must_use]
+    pub fn with_expiry_mark(mut self, mark: ExpiryMark) -> Self {
+        self.expiry_mark = mark;
+        self
     }
 
     /// A session; it has one operation in flight at a time.

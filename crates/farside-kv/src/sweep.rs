@@ -1,0 +1,145 @@
+//! The sweeper: removes keys that have expired and that nobody asks for any more.
+//!
+//! On the path: nowhere. To every reader an expired key is gone; only its memory is still held, until
+//! somebody changes the key. The sweeper is that somebody. A gateway runs one beside its clients.
+//!
+//! A *pass* walks the whole index with the cursors of a scan, a *step* of [`SweepPace::step_pages`]
+//! pages at a time with a pause after each:
+//!  1. read a page and note the keys whose time is over;
+//!  2. remove each by a change of its own, which looks at the item again: a key that was stored anew
+//!     in between stays;
+//!  3. let the other tasks run; after the last page of the step, pause.
+//!
+//! It is off while nothing expires: when a pass has seen no item that ever expires, and none was stored
+//! through this process since ([`ExpiryMark`]), the next pass waits for the mark, or for
+//! [`SweepPace::rest_ns`], as a gateway that ended may have left such items. Several sweepers on one
+//! pool are harmless: each key is removed by one of them, the others find it gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farside_fabric::Endpoint;
+
+use crate::error::KvError;
+use crate::session::Session;
+use crate::store::Store;
+
+/// How often a resting sweeper looks at its mark.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// How fast a sweeper goes.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepPace {
+    /// Pages of a scan that are read between two pauses.
+    pub step_pages: u32,
+    /// How long it pauses after a step, in nanoseconds.
+    pub pause_ns: u64,
+    /// The same after a step in which a quarter of the expiring items had expired: memory waits to be freed.
+    pub busy_pause_ns: u64,
+    /// How long it rests at most when nothing expires.
+    pub rest_ns: u64,
+}
+
+impl Default for SweepPace {
+    /// Some 640 pages a second, a few thousand when much has expired.
+    fn default() -> Self {
+        Self {
+            step_pages: 64,
+            pause_ns: 100_000_000,
+            busy_pause_ns: 10_000_000,
+            rest_ns: 600_000_000_000,
+        }
+    }
+}
+
+/// Notes that an item was stored that expires some day. The stores of one process share it.
+#[derive(Clone, Default, Debug)]
+pub struct ExpiryMark(Arc<AtomicBool>);
+
+impl ExpiryMark {
+    #[inline]
+    pub(crate) fn set(&self) {
+        // Relaxed: it says when to look, not what is there. The load keeps the line shared between cores.
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What a step did.
+struct Step {
+    cursor: u64,
+    expiring: u64,
+    removed: u64,
+}
+
+impl<E: Endpoint> Store<E> {
+    /// Sweeps until the store is closed or abandoned. `removed` is told how many keys were removed, after
+    /// every step that removed any.
+    pub async fn sweep(self, pace: SweepPace, mut removed: impl FnMut(u64)) {
+        let mut session = self.session();
+        let (mut cursor, mut expiring) = (0, 0);
+        while !self.pool().has_ended() {
+            if cursor == 0 {
+                // What is stored from now on may be behind the cursor.
+                self.expiry_mark.clear();
+            }
+            let mut pause_ns = pace.pause_ns;
+            match self.sweep_step(&mut session, cursor, pace.step_pages).await {
+                Ok(step) => {
+                    cursor = step.cursor;
+                    expiring += step.expiring;
+                    if step.removed > 0 {
+                        removed(step.removed);
+                    }
+                    if step.removed * 4 > step.expiring {
+                        pause_ns = pace.busy_pause_ns;
+                    }
+                }
+                Err(error) => tracing::debug!("the sweeper tries again: {error}"),
+            }
+            if cursor == 0 && core::mem::take(&mut expiring) == 0 {
+                self.rest(pace.rest_ns).await;
+            } else {
+                self.endpoint().sleep(pause_ns).await;
+            }
+        }
+    }
+
+    async fn sweep_step(&self, session: &mut Session<E>, cursor: u64, pages: u32) -> Result<Step, KvError> {
+        let mut step = Step {
+            cursor,
+            expiring: 0,
+            removed: 0,
+        };
+        for _ in 0..pages {
+            let (expired, expiring, next) = session.scan_expired(step.cursor).await?;
+            step.expiring += expiring;
+            for key in expired {
+                step.removed += u64::from(session.delete_expired(&key).await?);
+            }
+            step.cursor = next;
+            if next == 0 || self.pool().has_ended() {
+                break;
+            }
+            self.endpoint().sleep(0).await;
+        }
+        Ok(step)
+    }
+
+    /// Waits until something that expires is stored, or the time is over.
+    async fn rest(&self, rest_ns: u64) {
+        let until_ns = self.endpoint().now_ns().saturating_add(rest_ns);
+        while !self.expiry_mark.is_set() && !self.pool().has_ended() && self.endpoint().now_ns() < until_ns {
+            self.endpoint().sleep(LOOK_NS.min(rest_ns)).await;
+        }
+    }
+}
