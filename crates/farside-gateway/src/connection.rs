@@ -15,7 +15,6 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::Poll;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BytesMut};
 use farside_fabric::Endpoint;
@@ -30,7 +29,7 @@ use crate::guard::{Framed, Guard};
 use crate::latency::Stopwatch;
 use crate::listener::Arrival;
 use crate::lookahead;
-use crate::reply::Reply;
+use crate::reply::{Protocol, Reply};
 use crate::request::Request;
 use crate::stream::{Socket, Stream};
 
@@ -55,7 +54,6 @@ pub(crate) struct Connection {
 }
 
 /// What a connection is apart from its socket.
-#[derive(Default)]
 struct State {
     input: BytesMut,
     guard: Guard,
@@ -83,6 +81,7 @@ impl Connection {
     /// Starts to serve a client, after a handshake if there must be one. `None` if the worker closed
     /// before it was done.
     pub(crate) async fn open<E: Endpoint>(arrival: Arrival, context: &Context<E>) -> io::Result<Option<Self>> {
+        let ends = arrival.socket.ends();
         let socket = Socket::open(arrival.socket)?;
         let stream = match arrival.tls {
             None => Stream::Plain(socket),
@@ -96,15 +95,12 @@ impl Connection {
                 }
             }
         };
-        let client = Client {
-            // Relaxed: only that it is unique matters.
-            id: context.shared.client_next.fetch_add(1, Ordering::Relaxed),
-            is_stranger: context.shared.password.is_some(),
-            ..Client::default()
-        };
         let state = State {
-            client,
-            ..State::default()
+            input: BytesMut::new(),
+            guard: Guard::default(),
+            reply: Reply::default(),
+            client: Client::enter(&context.shared, ends, context.store.endpoint().unix_ms()),
+            scratch: Vec::new(),
         };
         Ok(Some(Self { stream, state }))
     }
@@ -128,12 +124,14 @@ impl Connection {
             let next = self.burst(context, &mut session).await?;
             stopwatch.stop(context, &session, &mut self.state.client.tally);
             context.give_session(session);
-            if !self.state.reply.is_empty() {
+            let State { reply, client, .. } = &mut self.state;
+            let may_go_on = client.attend(reply);
+            if !reply.is_empty() {
                 // A client that sleeps is woken by its first reply; it should find the others on their heels.
                 last_in_line().await;
             }
-            let is_written = flush(&mut self.stream, &mut self.state.reply, context).await?;
-            if next == Next::Close {
+            let is_written = flush(&mut self.stream, reply, client, context).await?;
+            if next == Next::Close || !may_go_on || client.card.is_killed() {
                 return self.leave(context).await;
             }
             match context.closing() {
@@ -152,8 +150,15 @@ impl Connection {
     /// and the client might never see the last replies.
     async fn leave<E: Endpoint>(self, context: &Context<E>) -> io::Result<Ended> {
         let Self { mut stream, state } = self;
+        let State { reply, client, .. } = state;
+        if client.card.is_killed() && !reply.is_empty() {
+            // It does not read what it was sent already.
+            return Ok(Ended::Closed);
+        }
         let farewell = async {
-            stream.write_all(state.reply.bytes()).await?;
+            stream.write_all(reply.bytes()).await?;
+            // Whoever sees that the connection has ended does not find it among the others any more.
+            drop(client);
             stream.shutdown().await
         };
         match within(context, FAREWELL_NS, farewell).await {
@@ -187,13 +192,17 @@ impl Connection {
             if context.closing().is_some() {
                 break Next::Read;
             }
+            if client.card.is_killed() {
+                break Next::Close;
+            }
             let rest = &input[at..];
-            if !client.is_stranger && starts_gets(rest) {
+            if client.may_get_together() && starts_gets(rest) {
                 let (keys, bytes) = collect_gets(guard, rest);
                 if !keys.is_empty() {
                     at += bytes;
                     client.tally.add(Group::Read, keys.len());
-                    command::strings::get_all(context, &mut self.stream, reply, session, &keys).await?;
+                    client.command = command::table::Id::get as usize;
+                    command::strings::get_all(context, &mut self.stream, reply, client, session, &keys).await?;
                     continue;
                 }
             }
@@ -242,14 +251,21 @@ impl Connection {
                 break Next::Close;
             }
             if reply.len() > REPLY_BYTES_MAX {
-                flush(&mut self.stream, reply, context).await?;
+                flush(&mut self.stream, reply, client, context).await?;
             }
         };
         input.advance(at);
+        if at > 0 {
+            let speaks_resp3 = reply.protocol() == Protocol::Resp3;
+            client
+                .card
+                .note(client.command, context.store.endpoint().unix_ms(), speaks_resp3);
+        }
         Ok(next)
     }
 
-    /// Waits for more input; returns whether there is any. Also returns when the worker closes.
+    /// Waits for more input; returns whether there is any. Also returns when the worker closes, or somebody
+    /// calls the connection.
     async fn read<E: Endpoint>(&mut self, context: &Context<E>) -> io::Result<bool> {
         let input = &mut self.state.input;
         if input.is_empty() && input.capacity() > KEEP_BYTES_MAX {
@@ -257,8 +273,15 @@ impl Connection {
         }
         // No more than as much again as has arrived: what a peer announces costs us nothing yet.
         input.reserve(input.len().clamp(READ_BYTES_MIN, READ_BYTES_MAX));
-        let read = unless_closing(context, self.stream.read_buf(input)).await;
-        match read {
+        let card = &self.state.client.card;
+        let read = async {
+            tokio::select! {
+                biased;
+                read = self.stream.read_buf(input) => Some(read),
+                () = card.until_called() => None,
+            }
+        };
+        match unless_closing(context, read).await.flatten() {
             Some(Ok(0)) => Ok(false),
             Some(Ok(bytes)) => {
                 context.statistics().bytes_in.add(bytes as u64);
@@ -304,14 +327,16 @@ fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize
     (keys, at)
 }
 
-/// Writes all replies out; returns whether that was possible before the worker closed.
+/// Writes all replies out; returns whether that was possible before the worker closed or the client was ended.
 pub(crate) async fn flush<E: Endpoint>(
     stream: &mut Stream,
     reply: &mut Reply,
+    client: &Client,
     context: &Context<E>,
 ) -> io::Result<bool> {
     while !reply.is_empty() {
-        let Some(written) = unless_closing(context, stream.write(reply.bytes())).await else {
+        let write = unless_killed(client, stream.write(reply.bytes()));
+        let Some(written) = unless_closing(context, write).await.flatten() else {
             return Ok(false);
         };
         let written = written?;
@@ -322,12 +347,24 @@ pub(crate) async fn flush<E: Endpoint>(
         reply.consume(written);
     }
     if stream.needs_flush() {
-        return match unless_closing(context, stream.flush()).await {
+        let flush = unless_killed(client, stream.flush());
+        return match unless_closing(context, flush).await.flatten() {
             Some(flushed) => flushed.map(|()| true),
             None => Ok(false),
         };
     }
     Ok(true)
+}
+
+/// The result of `action`, or `None` if the client was ended before it was done. What can be done at
+/// once is done, even then.
+#[inline]
+async fn unless_killed<T>(client: &Client, action: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        result = action => Some(result),
+        () = client.card.until_killed() => None,
+    }
 }
 
 /// Returns when every other task that can go on has had its turn.

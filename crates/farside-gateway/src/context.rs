@@ -11,6 +11,7 @@ use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
 use crate::hotkeys::SAMPLE_EVERY;
+use crate::live::{Live, Totals};
 use crate::observer::Survey;
 use crate::password::Password;
 use crate::statistics::Statistics;
@@ -36,12 +37,28 @@ pub(crate) struct Shared {
     /// Memory of the store in bytes: in use, and in all, as last looked up. And the number of keys.
     pub(crate) census: std::sync::Mutex<Census>,
     pub(crate) survey: Survey,
+    pub(crate) live: Live,
 }
 
 impl Shared {
     /// A count over all workers.
     pub(crate) fn total(&self, count: impl Fn(&Statistics) -> u64) -> u64 {
         self.statistics.iter().map(count).fold(0, u64::wrapping_add)
+    }
+
+    /// What was counted since the gateway was started.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            connections: self.total(|worker| worker.connections.get()),
+            commands: self.total(|worker| worker.commands.get()),
+            errors: self.total(|worker| worker.errors.get()),
+            bytes_in: self.total(|worker| worker.bytes_in.get()),
+            bytes_out: self.total(|worker| worker.bytes_out.get()),
+            hits: self.total(|worker| worker.hits.get()),
+            misses: self.total(|worker| worker.misses.get()),
+            // Relaxed: nothing is concluded from a count.
+            expired: self.live.swept.load(std::sync::atomic::Ordering::Relaxed),
+        }
     }
 }
 
@@ -77,7 +94,7 @@ pub(crate) struct Context<E> {
 impl<E: Endpoint> Context<E> {
     pub(crate) fn new(store: Store<E>, shared: Arc<Shared>, worker: usize) -> Self {
         Self {
-            store,
+            store: store.with_expiry_mark(shared.live.expiry_mark.clone()),
             shared,
             worker,
             sessions: RefCell::default(),

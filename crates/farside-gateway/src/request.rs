@@ -65,6 +65,20 @@ impl<'a> Request<'a> {
     pub(crate) fn arg_is(&self, index: usize, word: &str) -> bool {
         self.arg(index).eq_ignore_ascii_case(word.as_bytes())
     }
+
+    /// An argument as others may see it: of a password, only that there is one.
+    pub(crate) fn visible_arg(&self, index: usize) -> &'a [u8] {
+        const REDACTED: &[u8] = b"(redacted)";
+        let is_password = if self.arg_is(0, "auth") {
+            index >= 1
+        } else if self.arg_is(0, "hello") {
+            // HELLO version AUTH user password: nobody is harmed if more than the password is hidden.
+            index >= 3 && (2..index).any(|before| index - before <= 2 && self.arg_is(before, "auth"))
+        } else {
+            false
+        };
+        if is_password { REDACTED } else { self.arg(index) }
+    }
 }
 
 /// Copies the first argument of a line to `target`, without its quotes; returns what follows.

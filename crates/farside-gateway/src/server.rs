@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::context::Shared;
 use crate::listener::{Arrival, Listener, OpenListener};
+use crate::live::Live;
 use crate::observer::{Observer, Survey};
 use crate::password::Password;
 use crate::statistics::Statistics;
@@ -117,6 +118,7 @@ impl Gateway {
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
+            live: Live::default(),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {
@@ -232,7 +234,8 @@ impl Gateway {
 
     /// Lets a connection in, unless there are too many.
     fn admit(&self, arrival: Arrival) -> Option<Arrival> {
-        if self.shared.total(|worker| worker.clients.get()) < self.shared.clients_max {
+        let clients_max = self.shared.live.settings.clients_max(self.shared.clients_max);
+        if self.shared.total(|worker| worker.clients.get()) < clients_max {
             return Some(arrival);
         }
         arrival.refuse(b"-ERR max number of clients reached\r\n");

@@ -3,6 +3,7 @@
 //! On the path: below the connection. A socket belongs to the runtime of a worker; while the worker
 //! opens its store anew it is parked, that is, held without a runtime.
 
+use core::net::SocketAddr;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io;
@@ -10,6 +11,8 @@ use std::os::fd::AsFd;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
+
+use crate::roster::Ends;
 
 /// What a connection reads from and writes to.
 pub(crate) enum Stream {
@@ -73,6 +76,32 @@ impl Stream {
             })?;
         }
         Ok(())
+    }
+}
+
+impl Raw {
+    /// Where it goes from and to, as lists of clients show it: a Unix socket has a path, and port 0.
+    pub(crate) fn ends(&self) -> Ends {
+        let unknown = || "?:0".to_owned();
+        match self {
+            Self::Tcp(stream) => {
+                let show = |address: io::Result<SocketAddr>| address.map_or_else(|_| unknown(), |at| at.to_string());
+                Ends {
+                    address: show(stream.peer_addr()),
+                    local_address: show(stream.local_addr()),
+                }
+            }
+            // The peer of such a socket has no name of its own.
+            Self::Unix(stream) => {
+                let address = stream.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                let place = path.map_or_else(unknown, |path| format!("{}:0", path.display()));
+                Ends {
+                    address: place.clone(),
+                    local_address: place,
+                }
+            }
+        }
     }
 }
 

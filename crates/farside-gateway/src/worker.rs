@@ -9,11 +9,12 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{IndexKind, KvError, StackError, Store, StoreConfig};
+use farside_kv::{IndexKind, KvError, StackError, Store, StoreConfig, SweepPace};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::connection::{Connection, Ended};
@@ -138,6 +139,14 @@ impl EndpointTask for Serve<'_> {
         }
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
         endpoint.spawn(observer::watch(Rc::clone(&context)));
+        if worker.number == 0 {
+            let shared = worker.shared.clone();
+            let count = move |removed| {
+                // Relaxed: nothing is concluded from a count.
+                shared.live.swept.fetch_add(removed, Ordering::Relaxed);
+            };
+            endpoint.spawn(context.store.clone().sweep(SweepPace::default(), count));
+        }
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {
             start(&endpoint, &context, &guests, Guise::Parked(parked));

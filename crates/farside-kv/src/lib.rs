@@ -24,7 +24,7 @@ pub use expiry::Expiry;
 pub use farside_index::{IndexKind, KEYS_AT_ONCE, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
-pub use session::{Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
+pub use session::{Alteration, Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};

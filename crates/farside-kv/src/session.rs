@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_index::item::HEADER_BYTES;
 use farside_index::{Change, Decision, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched};
 
 use crate::error::KvError;
@@ -44,6 +45,24 @@ pub struct SetOutcome {
     pub is_stored: bool,
     /// The value before, if it was wanted and there was one.
     pub old: Option<Vec<u8>>,
+}
+
+/// What becomes of a key; see [`Session::alter`]. At a time in the past, it is removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Alteration<'v> {
+    /// It stays as it is.
+    Keep,
+    /// It is removed.
+    Delete,
+    /// Its value stays, if there is one.
+    Expire(Expiry),
+    /// It gets this value.
+    Put {
+        /// The value.
+        value: &'v [u8],
+        /// And until when.
+        expiry: Expiry,
+    },
 }
 
 /// A key and its value.
@@ -154,6 +173,14 @@ impl<E: Endpoint> Session<E> {
         Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
     }
 
+    /// Bytes of memory that a key takes: the header, key and value of its item, and the pointer to it. The block
+    /// that they stand in may be a little larger. `None` if it is not there.
+    pub async fn stored_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        let value_bytes = self.get(key).await?.map(<[u8]>::len);
+        let fixed = HEADER_BYTES + size_of::<u64>();
+        Ok(value_bytes.map(|value_bytes| (fixed + key.len() + value_bytes) as u64))
+    }
+
     /// Stores a value for good.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.set(key, value, SetOptions::default()).await.map(drop)
@@ -186,28 +213,34 @@ impl<E: Endpoint> Session<E> {
         Ok(outcome)
     }
 
-    /// Stores a value if `decide` says so, given the value that is there; returns what it said. It may be
-    /// asked several times.
-    pub async fn set_if(
+    /// Changes a key as `decide` says, atomically, given its value and its expiry (0: never), or `None` if it
+    /// is not there. It may be asked several times; the last answer counts.
+    pub async fn alter<'v>(
         &mut self,
         key: &[u8],
-        value: &[u8],
-        expiry: Expiry,
-        mut decide: impl FnMut(Option<&[u8]>) -> bool,
-    ) -> Result<bool, KvError> {
-        let mut is_stored = false;
+        mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
+    ) -> Result<(), KvError> {
+        let endpoint = self.store.endpoint.clone();
         self.change(key, |stored| {
-            is_stored = decide(stored.map(|item| item.value));
-            if !is_stored {
-                return Decision::Keep;
-            }
-            Decision::Put {
-                value: Cow::Borrowed(value),
-                expiry_ms: expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
+            let before_ms = stored.map_or(0, |item| item.expiry_ms);
+            let (value, expiry) = match decide(stored.map(|item| (item.value, item.expiry_ms))) {
+                Alteration::Keep => return Decision::Keep,
+                Alteration::Delete => return Decision::Delete,
+                Alteration::Expire(expiry) => match stored {
+                    Some(item) => (Cow::Owned(item.value.to_vec()), expiry),
+                    None => return Decision::Keep,
+                },
+                Alteration::Put { value, expiry } => (Cow::Borrowed(value), expiry),
+            };
+            let expiry_ms = expiry.resolve(before_ms);
+            if expiry::is_there(expiry_ms, || endpoint.unix_ms()) {
+                Decision::Put { value, expiry_ms }
+            } else {
+                Decision::Delete
             }
         })
-        .await?;
-        Ok(is_stored)
+        .await
+        .map(drop)
     }
 
     /// Removes a key; returns whether it was there.

@@ -1,36 +1,90 @@
-//! CONFIG GET: what clients and tools ask for before they start.
+//! CONFIG: the settings, of which some can be changed while the gateway runs.
 //!
-//! Settings are flags of the command line and cannot be changed from a connection.
+//! The others are flags of the command line. What is changed here holds for this gateway until it ends.
+
+use core::sync::atomic::Ordering;
 
 use farside_fabric::Endpoint;
 
-use super::{Call, Handled, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
 use crate::glob::{self, Case};
 use crate::guard::BULK_BYTES_MAX;
+use crate::integer;
+use crate::live::lock;
+
+/// The most connections that CONFIG SET allows, as in Redis.
+const CLIENTS_MAX: i64 = u32::MAX as i64;
 
 pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let request = call.request;
-    if request.arg_is(1, "set") {
-        return Err("ERR CONFIG SET is not supported: settings are flags of `farside serve`".into());
-    }
-    if !request.arg_is(1, "get") {
+    let require = |name: &str, is_right: bool| match is_right {
+        true => Ok(()),
+        false => Err(Refusal::from(wrong_arity(&format!("config|{name}")))),
+    };
+    if request.arg_is(1, "get") {
+        require("get", request.len() >= 3)?;
+        get(call);
+    } else if request.arg_is(1, "set") {
+        require("set", request.len() >= 4)?;
+        set(call)?;
+    } else if request.arg_is(1, "resetstat") {
+        require("resetstat", request.len() == 2)?;
+        let shared = &call.context.shared;
+        shared.live.reset_counts(shared.totals());
+        call.reply.ok();
+    } else if request.arg_is(1, "rewrite") {
+        require("rewrite", request.len() == 2)?;
+        return Err("ERR The server is running without a config file".into());
+    } else if request.arg_is(1, "help") {
+        help(
+            call.reply,
+            "CONFIG",
+            &[
+                "GET <pattern> [<pattern> ...]",
+                "    Return parameters matching the glob-like <pattern> and their values.",
+                "SET <directive> <value> [<directive> <value> ...]",
+                "    Set the configuration <directive> to <value>.",
+                "RESETSTAT",
+                "    Reset statistics reported by the INFO command.",
+            ],
+        );
+    } else {
         return Err(unknown_subcommand(request).into());
     }
-    if request.len() < 3 {
-        return Err(wrong_arity("config|get").into());
-    }
-    let settings = [
+    Ok(())
+}
+
+/// Every setting with its value, in the order of their names.
+fn settings<E: Endpoint>(call: &Call<'_, E>) -> Vec<(&'static str, String)> {
+    let shared = &call.context.shared;
+    let settings = &shared.live.settings;
+    let yes_or_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    vec![
         ("appendonly", "no".to_owned()),
         ("databases", "1".to_owned()),
-        ("io-threads", call.context.shared.statistics.len().to_string()),
-        ("maxclients", call.context.shared.clients_max.to_string()),
+        ("enable-debug-command", "yes".to_owned()),
+        (
+            "enable-monitor-command",
+            yes_or_no(settings.allows_monitor.load(Ordering::Relaxed)),
+        ),
+        ("io-threads", shared.statistics.len().to_string()),
+        ("maxclients", settings.clients_max(shared.clients_max).to_string()),
         ("maxmemory", super::info::memory_bytes(&call.context.store).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
-        ("port", call.context.shared.address.port().to_string()),
+        ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),
         ("save", String::new()),
+        (
+            "slowlog-log-slower-than",
+            settings.slow_us.load(Ordering::Relaxed).to_string(),
+        ),
+        ("slowlog-max-len", lock(&shared.live.slow_log).entries_max().to_string()),
         ("timeout", "0".to_owned()),
-    ];
+    ]
+}
+
+fn get<E: Endpoint>(call: &mut Call<'_, E>) {
+    let request = call.request;
     // Like Redis: a name that is asked for without a pattern comes back as it was spelled.
     let spelling = |name: &'static str| {
         let pattern = request
@@ -42,7 +96,7 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             name.as_bytes()
         })
     };
-    let wanted: Vec<_> = (settings.iter())
+    let wanted: Vec<_> = (settings(call).into_iter())
         .filter_map(|(name, value)| Some((spelling(name)?, value)))
         .collect();
     call.reply.map(wanted.len());
@@ -50,5 +104,100 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         call.reply.bulk(name);
         call.reply.bulk(value.as_bytes());
     }
+}
+
+/// A change that was read and found good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    ClientsMax(u64),
+    SlowUs(i64),
+    SlowEntriesMax(usize),
+    AllowsMonitor(bool),
+}
+
+fn number(value: &[u8], low: i64, high: i64) -> Result<i64, String> {
+    let number = integer::parse(value).ok_or("argument couldn't be parsed into an integer")?;
+    match (low..=high).contains(&number) {
+        true => Ok(number),
+        false => Err(format!("argument must be between {low} and {high} inclusive")),
+    }
+}
+
+/// Reads a change. `Ok(None)`: the setting cannot be changed.
+fn change(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
+    Ok(Some(match name {
+        "maxclients" => Change::ClientsMax(number(value, 1, CLIENTS_MAX)?.unsigned_abs()),
+        "slowlog-log-slower-than" => Change::SlowUs(number(value, -1, i64::MAX)?),
+        "slowlog-max-len" => {
+            let count = number(value, 0, i64::MAX)?;
+            Change::SlowEntriesMax(usize::try_from(count).unwrap_or(usize::MAX))
+        }
+        "enable-monitor-command" if value.eq_ignore_ascii_case(b"yes") => Change::AllowsMonitor(true),
+        "enable-monitor-command" if value.eq_ignore_ascii_case(b"no") => Change::AllowsMonitor(false),
+        "enable-monitor-command" => return Err("argument must be 'yes' or 'no'".to_owned()),
+        _ => return Ok(None),
+    }))
+}
+
+/// All of the changes, or none.
+fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    if !request.len().is_multiple_of(2) {
+        return Err(SYNTAX.into());
+    }
+    let known = settings(call);
+    let mut changes: Vec<(String, Change)> = Vec::new();
+    for index in (2..request.len()).step_by(2) {
+        let name = String::from_utf8_lossy(request.arg(index)).to_ascii_lowercase();
+        let failed = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
+        // Redis has it, and answers to it with the password's owner in mind; here it is a file.
+        if !known.iter().any(|(known, _)| *known == name) && name != "requirepass" {
+            let name = super::excerpt(request.arg(index));
+            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'").into());
+        }
+        if changes.iter().any(|(before, _)| *before == name) {
+            return Err(failed("duplicate parameter").into());
+        }
+        let change = change(&name, request.arg(index + 1)).map_err(|why| failed(&why))?;
+        let change = change.ok_or_else(|| failed("can't set immutable config"))?;
+        changes.push((name, change));
+    }
+    let live = &call.context.shared.live;
+    for (_, change) in changes {
+        // Relaxed: whoever reads a setting a moment later may see the one before.
+        match change {
+            Change::ClientsMax(count) => live.settings.set_clients_max(count),
+            Change::SlowUs(us) => live.settings.slow_us.store(us, Ordering::Relaxed),
+            Change::SlowEntriesMax(count) => lock(&live.slow_log).set_entries_max(count),
+            Change::AllowsMonitor(is_allowed) => live.settings.allows_monitor.store(is_allowed, Ordering::Relaxed),
+        }
+    }
+    call.reply.ok();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        assert_eq!(change("maxclients", b"7"), Ok(Some(Change::ClientsMax(7))));
+        assert_eq!(change("slowlog-log-slower-than", b"-1"), Ok(Some(Change::SlowUs(-1))));
+        assert_eq!(
+            change("enable-monitor-command", b"YES"),
+            Ok(Some(Change::AllowsMonitor(true)))
+        );
+        assert_eq!(change("port", b"7"), Ok(None));
+        for (name, value) in [
+            ("maxclients", "0"),
+            ("maxclients", "x"),
+            ("maxclients", "4294967296"),
+            ("slowlog-max-len", "-1"),
+            ("slowlog-log-slower-than", "-2"),
+            ("enable-monitor-command", "maybe"),
+        ] {
+            assert!(change(name, value.as_bytes()).is_err(), "{name} {value}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
-//! The connection itself: PING, HELLO, AUTH, CLIENT, QUIT.
+//! The connection itself: PING, HELLO, AUTH, QUIT.
 
 use farside_fabric::Endpoint;
 
-use super::{Call, Handled, Refusal, SYNTAX, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, Refusal, SYNTAX, wrong_arity};
 use crate::REDIS_VERSION;
 use crate::integer;
 use crate::reply::Protocol;
@@ -108,42 +108,11 @@ fn greet<E: Endpoint>(call: &mut Call<'_, E>) {
     reply.bulk(b"proto");
     reply.integer(version);
     reply.bulk(b"id");
-    reply.count(call.client.id);
+    reply.count(call.client.card.id);
     for (key, value) in [("mode", "standalone"), ("role", "master")] {
         reply.bulk(key.as_bytes());
         reply.bulk(value.as_bytes());
     }
     reply.bulk(b"modules");
     reply.array(0);
-}
-
-pub(crate) async fn client<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    let request = call.request;
-    let require = |name: &str, arity: usize| match request.len() == arity {
-        true => Ok(()),
-        false => Err(Refusal::from(wrong_arity(&format!("client|{name}")))),
-    };
-    if request.arg_is(1, "id") {
-        require("id", 2)?;
-        call.reply.count(call.client.id);
-    } else if request.arg_is(1, "getname") {
-        require("getname", 2)?;
-        let name = Some(call.client.name.as_slice()).filter(|name| !name.is_empty());
-        call.reply.bulk_or_null(name);
-    } else if request.arg_is(1, "setname") {
-        require("setname", 3)?;
-        call.client.set_name(request.arg(2))?;
-        call.reply.ok();
-    } else if request.arg_is(1, "setinfo") {
-        require("setinfo", 4)?;
-        if !request.arg_is(2, "lib-name") && !request.arg_is(2, "lib-ver") {
-            let option = super::excerpt(request.arg(2));
-            return Err(format!("ERR Unrecognized option '{option}'").into());
-        }
-        // Nobody asks for it; what a list of clients would show.
-        call.reply.ok();
-    } else {
-        return Err(unknown_subcommand(request).into());
-    }
-    Ok(())
 }

@@ -55,6 +55,12 @@ impl Unit {
         Ok(at_ms.ok_or_else(|| invalid(command))?.unsigned_abs())
     }
 
+    /// The same for commands that want any number.
+    pub(crate) fn any_at_ms(self, command: &str, number: &[u8], now_ms: u64) -> Result<i64, Refusal> {
+        let number = integer::parse(number).ok_or(NOT_AN_INTEGER)?;
+        Ok(self.resolve(number, || now_ms).ok_or_else(|| invalid(command))?)
+    }
+
     /// The time in milliseconds since the Unix epoch; `None` if it does not fit.
     fn resolve(self, number: i64, now_ms: impl FnOnce() -> u64) -> Option<i64> {
         let since = if self.is_absolute { 0 } else { now_ms() as i64 };

@@ -8,11 +8,22 @@ use farside_kv::Store;
 use super::{Call, Handled, Refusal};
 use crate::REDIS_VERSION;
 use crate::context::Census;
+use crate::live::lock;
 
 /// How long the number of keys is believed: counting them walks the index.
 const CENSUS_MS_MAX: u64 = 1000;
 
-const SECTIONS: [&str; 5] = ["server", "clients", "memory", "stats", "keyspace"];
+const SECTIONS: [&str; 9] = [
+    "server",
+    "clients",
+    "memory",
+    "persistence",
+    "stats",
+    "replication",
+    "cpu",
+    "errorstats",
+    "keyspace",
+];
 
 pub(crate) async fn info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let mut text = String::new();
@@ -32,7 +43,11 @@ pub(crate) async fn info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             "server" => server(call, &mut text),
             "clients" => clients(call, &mut text),
             "memory" => memory(call, &mut text).await?,
+            "persistence" => persistence(&mut text),
             "stats" => stats(call, &mut text),
+            "replication" => replication(call, &mut text),
+            "cpu" => cpu(&mut text),
+            "errorstats" => errors(call, &mut text),
             _ => keyspace(call, &mut text).await?,
         }
     }
@@ -87,7 +102,9 @@ fn clients<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
         "Clients",
         &[
             ("connected_clients", &shared.total(|worker| worker.clients.get())),
-            ("maxclients", &shared.clients_max),
+            ("maxclients", &shared.live.settings.clients_max(shared.clients_max)),
+            // What waits: no command does.
+            ("blocked_clients", &0),
         ],
     );
 }
@@ -97,8 +114,8 @@ pub(crate) fn memory_bytes<E: Endpoint>(store: &Store<E>) -> u64 {
     store.pool().geometry().iter().map(|geometry| geometry.node_bytes).sum()
 }
 
-async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
-    let store = &call.context.store;
+/// Bytes that are in use by the pool or taken by a client of it.
+pub(crate) async fn used_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Refusal> {
     let mut cx = OpContext::new(store.endpoint().clone());
     let mut used = 0;
     for geometry in store.pool().geometry() {
@@ -110,6 +127,12 @@ async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<()
             used += if word == 0 { 0 } else { geometry.chunk_bytes };
         }
     }
+    Ok(used)
+}
+
+async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
+    let store = &call.context.store;
+    let used = used_bytes(store).await?;
     let most = memory_bytes(store);
     section(
         text,
@@ -131,51 +154,97 @@ async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<()
     Ok(())
 }
 
+/// Nothing is loaded or saved: the memory of the nodes is the store.
+fn persistence(text: &mut String) {
+    let numbers: &[(&str, &dyn core::fmt::Display)] = &[
+        ("loading", &0),
+        ("rdb_bgsave_in_progress", &0),
+        ("aof_enabled", &0),
+        ("aof_rewrite_in_progress", &0),
+    ];
+    section(text, "Persistence", numbers);
+}
+
 fn stats<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
     let shared = &call.context.shared;
+    let before = *lock(&shared.live.before_reset);
+    let totals = shared.totals().since(before);
     section(
         text,
         "Stats",
         &[
-            (
-                "total_connections_received",
-                &shared.total(|worker| worker.connections.get()),
-            ),
-            (
-                "total_commands_processed",
-                &shared.total(|worker| worker.commands.get()),
-            ),
-            ("total_error_replies", &shared.total(|worker| worker.errors.get())),
-            ("total_net_input_bytes", &shared.total(|worker| worker.bytes_in.get())),
-            ("total_net_output_bytes", &shared.total(|worker| worker.bytes_out.get())),
-            ("keyspace_hits", &shared.total(|worker| worker.hits.get())),
-            ("keyspace_misses", &shared.total(|worker| worker.misses.get())),
+            ("total_connections_received", &totals.connections),
+            ("total_commands_processed", &totals.commands),
+            ("total_error_replies", &totals.errors),
+            ("total_net_input_bytes", &totals.bytes_in),
+            ("total_net_output_bytes", &totals.bytes_out),
+            ("expired_keys", &totals.expired),
+            ("evicted_keys", &0),
+            ("keyspace_hits", &totals.hits),
+            ("keyspace_misses", &totals.misses),
         ],
     );
 }
 
-async fn keyspace<E: Endpoint>(call: &mut Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
+fn replication<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+    let run = call.context.shared.run;
+    section(
+        text,
+        "Replication",
+        &[
+            ("role", &"master"),
+            ("connected_slaves", &0),
+            ("master_replid", &format_args!("{run:016x}{run:016x}{:08x}", run as u32)),
+            ("master_repl_offset", &0),
+        ],
+    );
+}
+
+/// Seconds that this process has computed; nothing if the system does not say.
+fn cpu(text: &mut String) {
+    let ticks_per_second = procfs::ticks_per_second() as f64;
+    let times = procfs::process::Process::myself().and_then(|process| process.stat());
+    let times = times.map(|stat| {
+        (
+            stat.stime as f64 / ticks_per_second,
+            stat.utime as f64 / ticks_per_second,
+        )
+    });
+    match times {
+        Ok((system_s, user_s)) => section(
+            text,
+            "CPU",
+            &[
+                ("used_cpu_sys", &format_args!("{system_s:.6}")),
+                ("used_cpu_user", &format_args!("{user_s:.6}")),
+            ],
+        ),
+        Err(_) => section(text, "CPU", &[]),
+    }
+}
+
+fn errors<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+    section(text, "Errorstats", &[]);
+    for (kind, count) in call.context.shared.live.errors() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "errorstat_{kind}:count={count}\r\n");
+    }
+}
+
+/// The number of keys, as counted within the last second.
+pub(crate) async fn key_count<E: Endpoint>(call: &mut Call<'_, E>) -> Result<u64, Refusal> {
     let now_ms = call.context.store.endpoint().unix_ms();
-    let known = *call
-        .context
-        .shared
-        .census
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let keys = if now_ms.saturating_sub(known.taken_ms) < CENSUS_MS_MAX {
-        known.keys
-    } else {
-        let keys = call.session.count().await?;
-        let mut census = call
-            .context
-            .shared
-            .census
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *census = Census { taken_ms: now_ms, keys };
-        keys
-    };
-    match keys {
+    let known = *lock(&call.context.shared.census);
+    if now_ms.saturating_sub(known.taken_ms) < CENSUS_MS_MAX {
+        return Ok(known.keys);
+    }
+    let keys = call.session.count().await?;
+    *lock(&call.context.shared.census) = Census { taken_ms: now_ms, keys };
+    Ok(keys)
+}
+
+async fn keyspace<E: Endpoint>(call: &mut Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
+    match key_count(call).await? {
         0 => section(text, "Keyspace", &[]),
         keys => section(
             text,

@@ -3,8 +3,11 @@
 use farside_fabric::Endpoint;
 
 use super::table::{Command, TABLE, find};
-use super::{Call, Handled, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
+use crate::glob::{self, Case};
+use crate::integer;
 use crate::reply::Reply;
+use crate::request::Request;
 
 pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let request = call.request;
@@ -18,8 +21,35 @@ pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         }
         reply.count(TABLE.len() as u64);
     } else if request.arg_is(1, "list") {
-        reply.array(TABLE.len());
-        TABLE.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        let named = listed(request)?;
+        reply.array(named.len());
+        named.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+    } else if request.arg_is(1, "getkeys") {
+        if request.len() < 3 {
+            return Err(wrong_arity("command|getkeys").into());
+        }
+        let keys = keys_of(request)?;
+        reply.array(keys.len());
+        keys.iter().for_each(|key| reply.bulk(key));
+    } else if request.arg_is(1, "help") {
+        help(
+            reply,
+            "COMMAND",
+            &[
+                "(no subcommand)",
+                "    Return details about all commands.",
+                "COUNT",
+                "    Return the total number of commands.",
+                "LIST [FILTERBY ACLCAT <category>|PATTERN <pattern>|MODULE <name>]",
+                "    Return a list of all commands.",
+                "INFO [<command-name> ...]",
+                "    Return details about multiple commands.",
+                "DOCS [<command-name> ...]",
+                "    Return documentation details about multiple commands.",
+                "GETKEYS <full-command>",
+                "    Return the keys from a full command.",
+            ],
+        );
     } else if request.arg_is(1, "info") {
         let named = request.args(2).map(|name| find(name).map(|(_, command)| command));
         if request.len() == 2 {
@@ -45,6 +75,46 @@ pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         return Err(unknown_subcommand(request).into());
     }
     Ok(())
+}
+
+/// The commands that COMMAND LIST is asked for.
+fn listed(request: &Request<'_>) -> Result<Vec<&'static Command>, Refusal> {
+    let value = request.arg(4);
+    let wants: &dyn Fn(&Command) -> bool = match request.len() {
+        2 => &|_| true,
+        5 if request.arg_is(2, "filterby") && request.arg_is(3, "pattern") => {
+            &|command| glob::matches(value, command.name.as_bytes(), Case::Ignored)
+        }
+        5 if request.arg_is(2, "filterby") && request.arg_is(3, "aclcat") => {
+            &|command| command.group.as_bytes().eq_ignore_ascii_case(value)
+        }
+        5 if request.arg_is(2, "filterby") && request.arg_is(3, "module") => &|_| false,
+        _ => return Err(SYNTAX.into()),
+    };
+    Ok(TABLE.iter().filter(|command| wants(command)).collect())
+}
+
+/// The keys of the command that stands from argument 2 on.
+fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
+    let (_, command) = find(request.arg(2)).ok_or("ERR Invalid command specified")?;
+    let count = request.len() - 2;
+    if !command.takes(count) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    if command.flags.contains(&"movablekeys") {
+        // EVAL and EVALSHA: the third argument says how many keys follow it.
+        let keys = integer::parse(request.arg(4)).and_then(|keys| usize::try_from(keys).ok());
+        let keys = keys.filter(|&keys| keys > 0 && keys <= count - 3);
+        let keys = keys.ok_or("ERR Invalid arguments specified for command")?;
+        return Ok(request.args(5).take(keys).collect());
+    }
+    let [first, last, step] = command.keys;
+    if first == 0 {
+        return Err("ERR The command has no key arguments".into());
+    }
+    let last = if last < 0 { count as i64 + last } else { last };
+    let indexes = (first..=last).step_by(step.unsigned_abs() as usize);
+    Ok(indexes.map(|index| request.arg(2 + index as usize)).collect())
 }
 
 fn describe(reply: &mut Reply, command: &Command) {

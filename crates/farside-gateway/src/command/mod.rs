@@ -7,6 +7,7 @@
 //! has given the password. What a function refuses comes back as a [`Refusal`] and becomes an error
 //! line.
 
+mod clients;
 mod config;
 mod connection;
 mod counters;
@@ -16,11 +17,15 @@ pub(crate) mod group;
 mod info;
 mod introspection;
 mod keys;
+mod object;
+mod observe;
 mod scan;
+pub(crate) mod scripts;
 mod server;
 mod set;
 pub(crate) mod strings;
 pub(crate) mod table;
+mod transfer;
 
 use std::borrow::Cow;
 use std::io;
@@ -29,8 +34,9 @@ use farside_fabric::Endpoint;
 use farside_kv::{KvError, Session};
 
 use self::group::Group;
-use crate::client::Client;
+use crate::client::{Client, Replies};
 use crate::context::{Closing, Context};
+use crate::monitor;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::stream::Stream;
@@ -93,17 +99,68 @@ pub(crate) type Handled = Result<(), Refusal>;
 pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<()> {
     let statistics = call.context.statistics();
     let mark = call.reply.mark();
-    let refusal = match check(call) {
-        Ok(id) => match run(id, call).await {
-            Ok(()) => {
-                statistics.commands.add(1);
-                return Ok(());
+    let replies = call.client.replies;
+    let outcome = match check(call) {
+        Ok(id) => {
+            call.client.command = id as usize;
+            if call.context.shared.live.monitors.are_there() {
+                show(call);
             }
-            Err(refusal) => refusal,
-        },
-        Err(refusal) => refusal,
+            if table::TABLE[id as usize].is_timed {
+                run_timed(id, call).await
+            } else {
+                run(id, call).await
+            }
+        }
+        Err(refusal) => Err(refusal),
     };
     statistics.commands.add(1);
+    let handled = match outcome {
+        Ok(()) => Ok(()),
+        Err(refusal) => answer(call, mark, refusal),
+    };
+    if replies != Replies::On || call.client.replies != Replies::On {
+        hush(call, mark, replies);
+    }
+    handled
+}
+
+/// Executes a command that may take long, and notes it if it did.
+async fn run_timed<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
+    let start_ns = call.context.store.endpoint().now_ns();
+    let handled = run(id, call).await;
+    observe::note(call, call.context.store.endpoint().now_ns().saturating_sub(start_ns));
+    handled
+}
+
+/// Shows the command to whoever watches. What an administrator does is not shown, as in Redis.
+#[cold]
+fn show<E: Endpoint>(call: &Call<'_, E>) {
+    let command = &table::TABLE[call.client.command];
+    if !command.flags.contains(&"admin") {
+        let now_ms = call.context.store.endpoint().unix_ms();
+        let line = monitor::line(call.request, &call.client.card.address, now_ms);
+        call.context.shared.live.monitors.show(&line);
+    }
+}
+
+/// Takes the reply back if the client wanted none: `before` is what it wanted when the command came.
+#[cold]
+fn hush<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, before: Replies) {
+    let asked_for_replies = call.client.replies == Replies::On && before != Replies::On;
+    if !asked_for_replies {
+        call.reply.take_back(mark);
+    }
+    call.client.replies = match (before, call.client.replies) {
+        // The command after CLIENT REPLY SKIP has come and gone.
+        (Replies::Skip, Replies::Skip) => Replies::On,
+        (_, Replies::SkipNext) => Replies::Skip,
+        (_, now) => now,
+    };
+}
+
+/// Appends the error line for a command that was refused, in place of what it has replied.
+fn answer<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, refusal: Refusal) -> io::Result<()> {
     if !call.reply.take_back(mark) {
         // Half of a reply has been written out; an error line in its middle would be read as data.
         return Err(io::Error::other("a reply could not be finished"));
@@ -138,19 +195,21 @@ async fn run<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
 /// Appends the error line for a refusal.
 fn refuse<E: Endpoint>(context: &Context<E>, reply: &mut Reply, refusal: Refusal) {
     context.statistics().errors.add(1);
-    match refusal {
-        Refusal::Text(text) => reply.error(&text),
+    let line = match refusal {
+        Refusal::Text(text) => text,
         Refusal::Store(error) if error.is_out_of_memory() => {
-            reply.error("OOM command not allowed when used memory > 'maxmemory'.");
+            Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'.")
         }
         Refusal::Store(error) => {
             if error.is_cut_off() {
                 context.close(Closing::CutOff);
             }
-            reply.error(&format!("ERR {error}"));
+            Cow::Owned(format!("ERR {error}"))
         }
-        Refusal::Connection(error) => reply.error(&format!("ERR {error}")),
-    }
+        Refusal::Connection(error) => Cow::Owned(format!("ERR {error}")),
+    };
+    context.shared.live.count_error(&line);
+    reply.error(&line);
 }
 
 #[inline]
@@ -179,6 +238,17 @@ pub(crate) fn unknown_subcommand(request: &Request<'_>) -> String {
         "ERR unknown subcommand '{}'. Try {command} HELP.",
         excerpt(request.arg(1))
     )
+}
+
+/// The answer to HELP: a headline, lines for people, and the line about HELP itself.
+pub(crate) fn help(reply: &mut Reply, command: &str, lines: &[&str]) {
+    reply.array(lines.len() + 3);
+    reply.simple(&format!(
+        "{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    ));
+    lines.iter().for_each(|line| reply.simple(line));
+    reply.simple("HELP");
+    reply.simple("    Prints this help.");
 }
 
 /// How much of what a client sent is repeated in an error line.

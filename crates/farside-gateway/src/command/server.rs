@@ -1,4 +1,4 @@
-//! SELECT: there is one database. TIME.
+//! SELECT: there is one database. TIME. WAIT: there are no replicas.
 
 use farside_fabric::Endpoint;
 
@@ -25,5 +25,16 @@ pub(crate) async fn time<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     call.reply.array(2);
     call.reply.bulk((now_ms / 1000).to_string().as_bytes());
     call.reply.bulk((now_ms % 1000 * 1000).to_string().as_bytes());
+    Ok(())
+}
+
+/// At once, however many are asked for: none can come while it would wait.
+pub(crate) async fn wait<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    integer::parse(call.request.arg(1)).ok_or(NOT_AN_INTEGER)?;
+    let timeout = integer::parse(call.request.arg(2)).ok_or("ERR timeout is not an integer or out of range")?;
+    if timeout < 0 {
+        return Err("ERR timeout is negative".into());
+    }
+    call.reply.integer(0);
     Ok(())
 }

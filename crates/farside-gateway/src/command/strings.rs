@@ -9,6 +9,7 @@ use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
 use super::table::Id;
 use super::{Call, Handled, NOT_AN_INTEGER, refuse, wrong_arity};
+use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
 use crate::integer;
@@ -167,8 +168,9 @@ pub(crate) async fn mget<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         let value = values.next().await?;
         call.context.count_lookup(value.is_some());
         call.reply.bulk_or_null(value);
-        if call.reply.len() > REPLY_BYTES_MAX {
-            flush(call.stream, call.reply, call.context).await?;
+        // Replies that the client does not want are taken back in the end.
+        if call.reply.len() > REPLY_BYTES_MAX && call.client.replies == Replies::On {
+            flush(call.stream, call.reply, call.client, call.context).await?;
         }
     }
     Ok(())
@@ -182,6 +184,7 @@ pub(crate) async fn get_all<E: Endpoint>(
     context: &Context<E>,
     stream: &mut Stream,
     reply: &mut Reply,
+    client: &Client,
     session: &mut Session<E>,
     keys: &[&[u8]],
 ) -> io::Result<()> {
@@ -195,7 +198,7 @@ pub(crate) async fn get_all<E: Endpoint>(
             Err(error) => refuse(context, reply, error.into()),
         }
         if reply.len() > REPLY_BYTES_MAX {
-            flush(stream, reply, context).await?;
+            flush(stream, reply, client, context).await?;
         }
     }
     context.statistics().commands.add(keys.len() as u64);

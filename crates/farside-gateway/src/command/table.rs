@@ -7,8 +7,8 @@
 use farside_fabric::Endpoint;
 
 use super::{
-    Call, Group, Handled, config, connection, counters, expiry, farside, info, introspection, keys, scan, server, set,
-    strings,
+    Call, Group, Handled, clients, config, connection, counters, expiry, farside, info, introspection, keys, object,
+    observe, scan, scripts, server, set, strings, transfer,
 };
 
 /// A command as the table has it.
@@ -28,6 +28,8 @@ pub(crate) struct Command {
     pub(crate) latency: Group,
     /// One line for people.
     pub(crate) summary: &'static str,
+    /// Whether it may take long enough to be noted as slow; two looks at the clock would slow others down.
+    pub(crate) is_timed: bool,
 }
 
 impl Command {
@@ -54,6 +56,7 @@ macro_rules! commands {
             group: $group,
             latency: Group::of(&[$($flag),*], $keys),
             summary: $summary,
+            is_timed: may_take_long(plain(stringify!($name)), &[$($flag),*]),
         }),*];
 
         /// Which command.
@@ -83,6 +86,20 @@ const fn plain(name: &'static str) -> &'static str {
     }
 }
 
+/// Whether a command's duration depends on more than the length of one value: what Redis does not call fast, but
+/// for SET and its like.
+const fn may_take_long(name: &str, flags: &[&str]) -> bool {
+    let is_set = matches!(name.as_bytes(), [b's', b'e', b't', ..] | [b'p', b's', b'e', b't', ..]);
+    let mut index = 0;
+    while index < flags.len() {
+        if matches!(flags[index].as_bytes(), b"fast") {
+            return false;
+        }
+        index += 1;
+    }
+    !is_set
+}
+
 const NO_KEYS: [i64; 3] = [0, 0, 0];
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const ALL_KEYS: [i64; 3] = [1, -1, 1];
@@ -92,14 +109,18 @@ commands! {
         "Appends a string to the value of a key. Creates the key if it does not exist.";
     auth in connection, -2, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Authenticates the connection.";
-    client in connection, -2, ["noscript" "loading" "stale"], NO_KEYS, "connection",
-        "Names the connection, and tells its name and number.";
+    client in clients, -2, ["noscript" "loading" "stale"], NO_KEYS, "connection",
+        "Names, describes and ends connections.";
     command in introspection, -1, ["loading" "stale"], NO_KEYS, "server",
         "Returns information about all commands.";
     config in config, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
-        "Returns configuration parameters.";
+        "Returns configuration parameters, and changes some.";
+    copy in transfer, -3, ["write" "denyoom"], [1, 2, 1], "generic",
+        "Copies the value of a key to a new key, in two steps.";
     dbsize in keys, 1, ["readonly" "fast"], NO_KEYS, "server",
         "Returns the number of keys in the database.";
+    debug in object, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+        "Waits, or describes a value.";
     decr in counters, 2, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
     decrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
@@ -108,6 +129,10 @@ commands! {
         "Deletes one or more keys.";
     echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Returns the given string.";
+    eval in scripts, -3, ["noscript" "stale" "movablekeys"], NO_KEYS, "scripting",
+        "Executes one of the known scripts of lock libraries.";
+    evalsha in scripts, -3, ["noscript" "stale" "movablekeys"], NO_KEYS, "scripting",
+        "Executes one of the known scripts, given its SHA1 digest.";
     exists in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
         "Determines whether one or more keys exist.";
     expire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
@@ -144,12 +169,20 @@ commands! {
         "Returns information and statistics about the server.";
     keys in scan, 2, ["readonly"], NO_KEYS, "generic",
         "Returns all key names that match a pattern.";
+    latency in observe, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+        "Returns no latency events: none are sampled.";
+    memory in object, -2, ["readonly"], NO_KEYS, "server",
+        "Tells how much memory a key and the store take.";
     mget in strings, -2, ["readonly" "fast"], ALL_KEYS, "string",
         "Returns the string values of one or more keys; each is read for itself.";
+    monitor in clients, 1, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+        "Shows every command of every client, if CONFIG SET enable-monitor-command allows it.";
     mset in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
         "Sets the string values of one or more keys; each is set for itself.";
     msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
         "Not supported: it would have to be atomic over all its keys.";
+    object in object, -2, ["readonly"], NO_KEYS, "generic",
+        "Describes how a value is stored.";
     persist in expiry, 2, ["write" "fast"], ONE_KEY, "generic",
         "Removes the expiration time of a key.";
     pexpire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
@@ -168,8 +201,16 @@ commands! {
         "Closes the connection.";
     randomkey in scan, 1, ["readonly"], NO_KEYS, "generic",
         "Returns a random key name from the database.";
+    rename in transfer, 3, ["write"], [1, 2, 1], "generic",
+        "Renames a key and overwrites the destination, in two steps.";
+    renamenx in transfer, 3, ["write" "fast"], [1, 2, 1], "generic",
+        "Not supported: it would have to be atomic over both keys.";
+    reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
+        "Resets the connection.";
     scan in scan, -2, ["readonly"], NO_KEYS, "generic",
         "Iterates over the key names in the database.";
+    script in scripts, -2, ["noscript"], NO_KEYS, "scripting",
+        "Loads, looks for and forgets scripts.";
     select in server, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Changes the selected database; there is one.";
     set in set, -3, ["write" "denyoom"], ONE_KEY, "string",
@@ -180,6 +221,8 @@ commands! {
         "Sets the string value of a key only when the key doesn't exist.";
     setrange in strings, 4, ["write" "denyoom"], ONE_KEY, "string",
         "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.";
+    slowlog in observe, -2, ["admin" "loading" "stale"], NO_KEYS, "server",
+        "Returns the commands that took long.";
     strlen in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the length of a string value.";
     substr in strings, 4, ["readonly"], ONE_KEY, "string",
@@ -194,6 +237,8 @@ commands! {
         "Determines the type of value stored at a key.";
     unlink in keys, -2, ["write" "fast"], ALL_KEYS, "generic",
         "Deletes one or more keys.";
+    wait in server, 3, ["noscript"], NO_KEYS, "generic",
+        "Returns 0: there are no replicas.";
 }
 
 /// The longest name of a command.

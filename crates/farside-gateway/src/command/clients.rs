@@ -1,0 +1,303 @@
+//! CLIENT: who is connected, what a connection is called, and ending one. RESET.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use farside_fabric::Endpoint;
+
+use super::table::TABLE;
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
+use crate::client::{Replies, is_plain};
+use crate::integer;
+use crate::reply::Protocol;
+use crate::request::Request;
+use crate::roster::Card;
+
+const HELP: &[&str] = &[
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "GETREDIR",
+    "    Return -1: there is no tracking.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "KILL <ip:port>",
+    "    Kill connection made from <ip:port>.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Kill connections. Options are:",
+    "    * ADDR <ip:port>, LADDR <ip:port>, ID <client-id>, TYPE <type>, USER <username>, SKIPME (YES|NO)",
+    "LIST [TYPE <type>] [ID <client-id> [<client-id> ...]]",
+    "    Return information about client connections.",
+    "NO-EVICT (ON|OFF)",
+    "    Accepted: no client is ever evicted.",
+    "NO-TOUCH (ON|OFF)",
+    "    Accepted: no command changes the time of the last access, which is not kept.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Control the replies sent to the current connection.",
+    "SETINFO <option> <value>",
+    "    Set client meta attr. Options are LIB-NAME and LIB-VER.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Return 0: no command blocks.",
+];
+
+pub(crate) async fn client<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    let require = |name: &str, arity: usize| match request.len() == arity {
+        true => Ok(()),
+        false => Err(Refusal::from(wrong_arity(&format!("client|{name}")))),
+    };
+    if request.arg_is(1, "id") {
+        require("id", 2)?;
+        call.reply.count(call.client.card.id);
+    } else if request.arg_is(1, "getname") {
+        require("getname", 2)?;
+        let name = call.client.card.labels().name;
+        call.reply
+            .bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
+    } else if request.arg_is(1, "setname") {
+        require("setname", 3)?;
+        call.client.set_name(request.arg(2))?;
+        call.reply.ok();
+    } else if request.arg_is(1, "setinfo") {
+        require("setinfo", 4)?;
+        set_info(call)?;
+    } else if request.arg_is(1, "info") {
+        require("info", 2)?;
+        let line = describe(call, &call.client.card);
+        call.reply.text(&line);
+    } else if request.arg_is(1, "list") {
+        list(call)?;
+    } else if request.arg_is(1, "kill") {
+        if request.len() < 3 {
+            return Err(wrong_arity("client|kill").into());
+        }
+        kill(call)?;
+    } else if request.arg_is(1, "reply") {
+        require("reply", 3)?;
+        set_replies(call)?;
+    } else if request.arg_is(1, "no-evict") || request.arg_is(1, "no-touch") {
+        require(
+            if request.arg_is(1, "no-evict") {
+                "no-evict"
+            } else {
+                "no-touch"
+            },
+            3,
+        )?;
+        if !request.arg_is(2, "on") && !request.arg_is(2, "off") {
+            return Err(SYNTAX.into());
+        }
+        call.reply.ok();
+    } else if request.arg_is(1, "getredir") {
+        require("getredir", 2)?;
+        call.reply.integer(-1);
+    } else if request.arg_is(1, "unblock") {
+        if request.len() < 3 {
+            return Err(wrong_arity("client|unblock").into());
+        }
+        integer::parse(request.arg(2)).ok_or(NOT_AN_INTEGER)?;
+        call.reply.integer(0);
+    } else if request.arg_is(1, "help") {
+        help(call.reply, "CLIENT", HELP);
+    } else {
+        return Err(unknown_subcommand(request).into());
+    }
+    Ok(())
+}
+
+fn set_info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let (option, value) = (call.request.arg(2), call.request.arg(3));
+    let is_name = option.eq_ignore_ascii_case(b"lib-name");
+    if !is_name && !option.eq_ignore_ascii_case(b"lib-ver") {
+        return Err(format!("ERR Unrecognized option '{}'", super::excerpt(option)).into());
+    }
+    if !is_plain(value) {
+        let option = if is_name { "lib-name" } else { "lib-ver" };
+        return Err(format!("ERR {option} cannot contain spaces, newlines or special characters.").into());
+    }
+    call.client.card.label(|labels| match is_name {
+        true => labels.library = value.to_vec(),
+        false => labels.library_version = value.to_vec(),
+    });
+    call.reply.ok();
+    Ok(())
+}
+
+fn set_replies<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    if call.request.arg_is(2, "on") {
+        call.client.replies = Replies::On;
+        call.reply.ok();
+    } else if call.request.arg_is(2, "off") {
+        call.client.replies = Replies::Off;
+    } else if call.request.arg_is(2, "skip") {
+        if call.client.replies != Replies::Off {
+            call.client.replies = Replies::SkipNext;
+        }
+    } else {
+        return Err(SYNTAX.into());
+    }
+    Ok(())
+}
+
+/// A line for one connection, with its end.
+fn describe<E: Endpoint>(call: &Call<'_, E>, card: &Arc<Card>) -> String {
+    if card.id == call.client.card.id {
+        // What it does now, not what it did in the burst before.
+        let speaks_resp3 = call.reply.protocol() == Protocol::Resp3;
+        card.note(
+            call.client.command,
+            call.context.store.endpoint().unix_ms(),
+            speaks_resp3,
+        );
+    }
+    let now_ms = call.context.store.endpoint().unix_ms();
+    let mut line = card.describe(now_ms, |index| TABLE.get(index).map(|command| command.name));
+    line.push('\n');
+    line
+}
+
+/// Which of the types of Redis are there: only normal clients connect.
+fn is_type_of_clients(name: &[u8]) -> Result<bool, Refusal> {
+    let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+    if is("normal") {
+        Ok(true)
+    } else if is("master") || is("replica") || is("slave") || is("pubsub") {
+        Ok(false)
+    } else {
+        Err(format!("ERR Unknown client type '{}'", super::excerpt(name)).into())
+    }
+}
+
+fn list<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    let mut ids = None;
+    let mut has_type = true;
+    match request.len() {
+        2 => {}
+        4 if request.arg_is(2, "type") => has_type = is_type_of_clients(request.arg(3))?,
+        4.. if request.arg_is(2, "id") => {
+            let id = |text| integer::parse(text).filter(|id| *id > 0).ok_or("ERR Invalid client ID");
+            ids = Some(request.args(3).map(id).collect::<Result<Vec<i64>, _>>()?);
+        }
+        _ => return Err(SYNTAX.into()),
+    }
+    let mut text = String::new();
+    for card in call.context.shared.live.roster.cards() {
+        let is_named = ids.as_ref().is_none_or(|ids| ids.contains(&(card.id as i64)));
+        if is_named && has_type {
+            text.push_str(&describe(call, &card));
+        }
+    }
+    call.reply.text(&text);
+    Ok(())
+}
+
+/// Whom CLIENT KILL ends: who meets all that is given.
+#[derive(Default)]
+struct Victims<'a> {
+    id: Option<i64>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    is_no_type: bool,
+    spares_me: bool,
+}
+
+impl Victims<'_> {
+    fn contain(&self, card: &Card, own_id: u64) -> bool {
+        self.id.is_none_or(|id| id == card.id as i64)
+            && self.address.is_none_or(|address| address == card.address.as_bytes())
+            && self
+                .local_address
+                .is_none_or(|address| address == card.local_address.as_bytes())
+            && !self.is_no_type
+            && !(self.spares_me && card.id == own_id)
+    }
+}
+
+fn victims<'a>(request: &Request<'a>) -> Result<Victims<'a>, Refusal> {
+    let mut victims = Victims {
+        spares_me: true,
+        ..Victims::default()
+    };
+    if request.len().is_multiple_of(2) {
+        for index in (2..request.len()).step_by(2) {
+            let value = request.arg(index + 1);
+            if request.arg_is(index, "id") {
+                let id = integer::parse(value).filter(|id| *id > 0);
+                victims.id = Some(id.ok_or("ERR client-id should be greater than 0")?);
+            } else if request.arg_is(index, "addr") {
+                victims.address = Some(value);
+            } else if request.arg_is(index, "laddr") {
+                victims.local_address = Some(value);
+            } else if request.arg_is(index, "type") {
+                victims.is_no_type = !is_type_of_clients(value)?;
+            } else if request.arg_is(index, "user") {
+                if value != b"default" {
+                    return Err(format!("ERR No such user '{}'", super::excerpt(value)).into());
+                }
+            } else if request.arg_is(index, "skipme") && (value.eq_ignore_ascii_case(b"yes")) {
+                victims.spares_me = true;
+            } else if request.arg_is(index, "skipme") && (value.eq_ignore_ascii_case(b"no")) {
+                victims.spares_me = false;
+            } else {
+                return Err(SYNTAX.into());
+            }
+        }
+        return Ok(victims);
+    }
+    Err(SYNTAX.into())
+}
+
+fn kill<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    // The old form: an address alone, of oneself too.
+    let is_old_form = request.len() == 3;
+    let victims = match is_old_form {
+        true => Victims {
+            address: Some(request.arg(2)),
+            ..Victims::default()
+        },
+        false => victims(request)?,
+    };
+    let own_id = call.client.card.id;
+    let mut count = 0;
+    for card in call.context.shared.live.roster.cards() {
+        if !card.is_killed() && victims.contain(&card, own_id) {
+            count += 1;
+            if card.id == own_id {
+                // It gets its reply first.
+                call.client.is_leaving = true;
+            } else {
+                card.kill();
+            }
+        }
+    }
+    match (is_old_form, count) {
+        (true, 0) => return Err("ERR No such client".into()),
+        (true, _) => call.reply.ok(),
+        (false, count) => call.reply.integer(count),
+    }
+    Ok(())
+}
+
+pub(crate) async fn reset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    call.client.reset();
+    call.reply.set_protocol(Protocol::Resp2);
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+/// From now on the connection is shown every command of every client, if that is allowed.
+pub(crate) async fn monitor<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let live = &call.context.shared.live;
+    // Relaxed: who switches it on tells the others in another way.
+    if !live.settings.allows_monitor.load(Ordering::Relaxed) {
+        return Err("ERR MONITOR command not allowed. CONFIG SET enable-monitor-command yes allows it.".into());
+    }
+    live.monitors.join(&call.client.card);
+    call.reply.ok();
+    Ok(())
+}

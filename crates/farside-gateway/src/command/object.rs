@@ -1,0 +1,183 @@
+//! What tools ask about one key, or about the process: OBJECT, MEMORY, DEBUG.
+//!
+//! Answers say what is so here. What is not kept (when a key was last read, how often) is refused.
+
+use farside_fabric::Endpoint;
+
+use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help, unknown_subcommand, wrong_arity};
+use crate::integer;
+
+/// How the value is stored: as its bytes, whatever they are.
+const ENCODING: &str = "raw";
+/// The longest DEBUG SLEEP.
+const SLEEP_S_MAX: f64 = 3600.0;
+
+pub(crate) async fn object<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    let subcommands = ["encoding", "freq", "idletime", "refcount"];
+    if request.arg_is(1, "help") {
+        help(
+            call.reply,
+            "OBJECT",
+            &[
+                "ENCODING <key>",
+                "    Return \"raw\": a value is stored as its bytes.",
+                "REFCOUNT <key>",
+                "    Return 1: no two keys share a value.",
+            ],
+        );
+        return Ok(());
+    }
+    let Some(name) = subcommands.into_iter().find(|name| request.arg_is(1, name)) else {
+        return Err(unknown_subcommand(request).into());
+    };
+    if request.len() != 3 {
+        return Err(wrong_arity(&format!("object|{name}")).into());
+    }
+    if call.session.expiry_ms(request.arg(2)).await?.is_none() {
+        call.reply.null();
+        return Ok(());
+    }
+    match name {
+        "encoding" => call.reply.bulk(ENCODING.as_bytes()),
+        "refcount" => call.reply.integer(1),
+        "idletime" => return Err("ERR the time of the last access is not kept".into()),
+        _ => {
+            return Err(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+                        when switching between policies at runtime LRU and LFU data will take some time to adjust."
+                    .into(),
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn memory<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    if request.arg_is(1, "usage") {
+        if request.len() < 3 {
+            return Err(wrong_arity("memory|usage").into());
+        }
+        usage(call).await?;
+    } else if request.arg_is(1, "stats") && request.len() == 2 {
+        let store = &call.context.store;
+        let (used, most) = (super::info::used_bytes(store).await?, super::info::memory_bytes(store));
+        let keys = super::info::key_count(call).await?;
+        let numbers = [
+            ("total.allocated", used),
+            ("total.memory", most),
+            ("keys.count", keys),
+            ("keys.bytes-per-key", used.checked_div(keys).unwrap_or(0)),
+        ];
+        call.reply.map(numbers.len());
+        for (name, number) in numbers {
+            call.reply.bulk(name.as_bytes());
+            call.reply.count(number);
+        }
+    } else if request.arg_is(1, "doctor") && request.len() == 2 {
+        let store = &call.context.store;
+        let (used, most) = (super::info::used_bytes(store).await?, super::info::memory_bytes(store));
+        let text = match used >= most / 10 * 9 {
+            true => "More than nine tenths of the memory are in use: soon writes will be answered with OOM.",
+            false => "There is memory left, and nothing else is looked at.",
+        };
+        call.reply.text(text);
+    } else if request.arg_is(1, "malloc-stats") && request.len() == 2 {
+        call.reply
+            .text("Keys and values are not in this process: INFO memory counts the memory nodes.");
+    } else if request.arg_is(1, "purge") && request.len() == 2 {
+        call.reply.ok();
+    } else if request.arg_is(1, "help") {
+        help(
+            call.reply,
+            "MEMORY",
+            &[
+                "DOCTOR",
+                "    Return memory problems reports.",
+                "MALLOC-STATS",
+                "    Return where the memory is counted.",
+                "PURGE",
+                "    Nothing: free memory is reused.",
+                "STATS",
+                "    Return information about the memory usage of the store.",
+                "USAGE <key> [SAMPLES <count>]",
+                "    Return memory in bytes used by <key> and its value.",
+            ],
+        );
+    } else {
+        return Err(unknown_subcommand(request).into());
+    }
+    Ok(())
+}
+
+/// The bytes of the item and of the word that points to it.
+async fn usage<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    for index in (3..request.len()).step_by(2) {
+        if !request.arg_is(index, "samples") || index + 1 == request.len() {
+            return Err(SYNTAX.into());
+        }
+        let count = integer::parse(request.arg(index + 1)).ok_or(NOT_AN_INTEGER)?;
+        if count < 0 {
+            return Err(SYNTAX.into());
+        }
+    }
+    let key = request.arg(2);
+    match call.session.stored_bytes(key).await? {
+        Some(bytes) => call.reply.count(bytes),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+pub(crate) async fn debug<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let request = call.request;
+    if request.arg_is(1, "sleep") && request.len() == 3 {
+        sleep(call).await?;
+    } else if request.arg_is(1, "object") && request.len() == 3 {
+        let value = call.session.get(request.arg(2)).await?.ok_or("ERR no such key")?;
+        let text = format!(
+            "Value at:0x0 refcount:1 encoding:{ENCODING} serializedlength:{} lru:0 lru_seconds_idle:0",
+            value.len()
+        );
+        call.reply.simple(&text);
+    } else if request.arg_is(1, "help") {
+        help(
+            call.reply,
+            "DEBUG",
+            &[
+                "OBJECT <key>",
+                "    Show low level info about `key` and associated value.",
+                "SLEEP <seconds>",
+                "    Let this connection wait for <seconds>. Decimals allowed. Others are served meanwhile.",
+            ],
+        );
+    } else {
+        let name = super::excerpt(request.arg(1));
+        return Err(
+            format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.").into(),
+        );
+    }
+    Ok(())
+}
+
+/// Like Redis, what is no number is no time at all.
+async fn sleep<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let text = str::from_utf8(call.request.arg(2)).unwrap_or_default();
+    let seconds = text.parse::<f64>().unwrap_or(0.0);
+    let seconds = if seconds.is_nan() {
+        0.0
+    } else {
+        seconds.clamp(0.0, SLEEP_S_MAX)
+    };
+    let sleep = call.context.store.endpoint().sleep((seconds * 1e9) as u64);
+    tokio::select! {
+        biased;
+        () = sleep => {}
+        () = call.context.until_closing() => {}
+        () = call.client.card.until_killed() => {}
+    }
+    call.reply.ok();
+    Ok(())
+}

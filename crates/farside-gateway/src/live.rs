@@ -1,0 +1,155 @@
+//! What the connections of a gateway share and change while it runs: who is there, what was slow, who
+//! watches, which scripts were loaded, and the settings that CONFIG SET changes.
+//!
+//! On the path: commands look here; the way of a GET reads two relaxed words of it at most.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use farside_kv::ExpiryMark;
+
+use crate::command::scripts::Loaded;
+use crate::monitor::Monitors;
+use crate::roster::Roster;
+use crate::slow_log::SlowLog;
+
+/// How many kinds of errors are counted apart.
+const ERROR_KINDS_MAX: usize = 64;
+
+/// State of a running gateway. Nothing in it outlives the process.
+#[derive(Default, Debug)]
+pub(crate) struct Live {
+    pub(crate) roster: Roster,
+    pub(crate) monitors: Monitors,
+    pub(crate) settings: Settings,
+    pub(crate) slow_log: Mutex<SlowLog>,
+    pub(crate) scripts: Mutex<Loaded>,
+    /// Keys that the sweeper removed.
+    pub(crate) swept: AtomicU64,
+    pub(crate) expiry_mark: ExpiryMark,
+    /// How often each first word of an error line was sent.
+    errors: Mutex<BTreeMap<String, u64>>,
+    /// What was counted before CONFIG RESETSTAT.
+    pub(crate) before_reset: Mutex<Totals>,
+}
+
+/// Counts over all workers.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Totals {
+    pub(crate) connections: u64,
+    pub(crate) commands: u64,
+    pub(crate) errors: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) expired: u64,
+}
+
+impl Totals {
+    /// What was counted since an earlier count.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            connections: self.connections.saturating_sub(before.connections),
+            commands: self.commands.saturating_sub(before.commands),
+            errors: self.errors.saturating_sub(before.errors),
+            bytes_in: self.bytes_in.saturating_sub(before.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(before.bytes_out),
+            hits: self.hits.saturating_sub(before.hits),
+            misses: self.misses.saturating_sub(before.misses),
+            expired: self.expired.saturating_sub(before.expired),
+        }
+    }
+}
+
+/// Settings that can be changed while the gateway runs.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Connections at once; 0 until CONFIG SET, when the limit of the start holds.
+    clients_max: AtomicU64,
+    /// Commands that took longer, in microseconds, are noted; negative: none.
+    pub(crate) slow_us: AtomicI64,
+    /// Whether MONITOR is allowed.
+    pub(crate) allows_monitor: AtomicBool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            clients_max: AtomicU64::new(0),
+            slow_us: AtomicI64::new(10_000),
+            allows_monitor: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Settings {
+    /// How many connections may be open, given the limit of the start.
+    pub(crate) fn clients_max(&self, at_start: u64) -> u64 {
+        match self.clients_max.load(Ordering::Relaxed) {
+            0 => at_start,
+            count => count,
+        }
+    }
+
+    pub(crate) fn set_clients_max(&self, count: u64) {
+        self.clients_max.store(count, Ordering::Relaxed);
+    }
+}
+
+/// The contents of a lock; a panic of another holder leaves nothing half done in what is kept here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    /// Counts an error line by its first word, as long as there are not too many of them.
+    pub(crate) fn count_error(&self, line: &str) {
+        let kind = line.split(' ').next().unwrap_or_default();
+        let mut errors = lock(&self.errors);
+        if let Some(count) = errors.get_mut(kind) {
+            *count += 1;
+        } else if errors.len() < ERROR_KINDS_MAX {
+            errors.insert(kind.to_owned(), 1);
+        }
+    }
+
+    /// Each kind of error with its count.
+    pub(crate) fn errors(&self) -> Vec<(String, u64)> {
+        lock(&self.errors).clone().into_iter().collect()
+    }
+
+    /// Begins to count anew: `now` is what was counted until now.
+    pub(crate) fn reset_counts(&self, now: Totals) {
+        *lock(&self.before_reset) = now;
+        lock(&self.errors).clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_their_first_word_within_bounds() {
+        let live = Live::default();
+        for line in ["ERR a", "ERR b", "OOM full", "WRONGPASS"] {
+            live.count_error(line);
+        }
+        let expected = [("ERR", 2), ("OOM", 1), ("WRONGPASS", 1)];
+        assert_eq!(live.errors(), expected.map(|(kind, count)| (kind.to_owned(), count)));
+        (0..1000).for_each(|number| live.count_error(&format!("E{number}")));
+        assert_eq!(live.errors().len(), ERROR_KINDS_MAX);
+        live.reset_counts(Totals::default());
+        assert_eq!(live.errors(), []);
+    }
+
+    #[test]
+    fn the_limit_of_the_start_holds_until_it_is_changed() {
+        let settings = Settings::default();
+        assert_eq!(settings.clients_max(7), 7);
+        settings.set_clients_max(9);
+        assert_eq!(settings.clients_max(7), 9);
+    }
+}

@@ -1,0 +1,211 @@
+//! The connections of a gateway, over all its workers: what CLIENT LIST shows and CLIENT KILL ends.
+//!
+//! On the path: a connection has a [`Card`] here as long as it is open, and notes on it once per burst
+//! what it did last. Another thread reads the card, or *calls* its owner: to hang up, or to fetch what
+//! a monitor shall see.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use crate::live::lock;
+
+/// All open connections by their numbers.
+#[derive(Default, Debug)]
+pub(crate) struct Roster(Mutex<BTreeMap<u64, Arc<Card>>>);
+
+/// What others may know about one connection.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) id: u64,
+    /// Of the peer; `?:0` if the system does not know it any more.
+    pub(crate) address: String,
+    /// Of this side.
+    pub(crate) local_address: String,
+    started_ms: u64,
+    active_ms: AtomicU64,
+    /// Index of the command in the table; that and more for none yet.
+    command: AtomicUsize,
+    is_killed: AtomicBool,
+    pub(crate) is_monitor: AtomicBool,
+    speaks_resp3: AtomicBool,
+    labels: Mutex<Labels>,
+    called: Notify,
+    killed: Notify,
+}
+
+/// What the client says about itself.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Labels {
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: Vec<u8>,
+    pub(crate) library_version: Vec<u8>,
+}
+
+/// Where a connection goes from and to.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    pub(crate) address: String,
+    pub(crate) local_address: String,
+}
+
+impl Roster {
+    /// Adds a connection that has just been opened.
+    pub(crate) fn enter(&self, id: u64, ends: Ends, now_ms: u64) -> Arc<Card> {
+        let card = Arc::new(Card {
+            id,
+            address: ends.address,
+            local_address: ends.local_address,
+            started_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            command: AtomicUsize::new(usize::MAX),
+            is_killed: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
+            speaks_resp3: AtomicBool::new(false),
+            labels: Mutex::default(),
+            called: Notify::new(),
+            killed: Notify::new(),
+        });
+        lock(&self.0).insert(id, Arc::clone(&card));
+        card
+    }
+
+    /// Forgets a connection that has ended.
+    pub(crate) fn leave(&self, id: u64) {
+        lock(&self.0).remove(&id);
+    }
+
+    /// Those that are open now, in the order of their numbers.
+    pub(crate) fn cards(&self) -> Vec<Arc<Card>> {
+        lock(&self.0).values().cloned().collect()
+    }
+}
+
+impl Card {
+    /// Notes what the client did last. Relaxed, like all here: nothing is concluded from it.
+    #[inline]
+    pub(crate) fn note(&self, command: usize, now_ms: u64, speaks_resp3: bool) {
+        self.command.store(command, Ordering::Relaxed);
+        self.active_ms.store(now_ms, Ordering::Relaxed);
+        self.speaks_resp3.store(speaks_resp3, Ordering::Relaxed);
+    }
+
+    pub(crate) fn labels(&self) -> Labels {
+        lock(&self.labels).clone()
+    }
+
+    pub(crate) fn label(&self, change: impl FnOnce(&mut Labels)) {
+        change(&mut lock(&self.labels));
+    }
+
+    /// Ends the connection as soon as its worker comes to it.
+    pub(crate) fn kill(&self) {
+        // Release, with the acquire of `is_killed`: none is needed for the flag alone, but what led to it is done.
+        self.is_killed.store(true, Ordering::Release);
+        self.call();
+        self.killed.notify_one();
+    }
+
+    #[inline]
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Acquire)
+    }
+
+    /// Wakes the connection where it waits; if it does not wait, the next time it wants to.
+    pub(crate) fn call(&self) {
+        self.called.notify_one();
+    }
+
+    /// Returns when the connection is called.
+    #[inline]
+    pub(crate) async fn until_called(&self) {
+        self.called.notified().await;
+    }
+
+    /// Returns when the connection shall end.
+    pub(crate) async fn until_killed(&self) {
+        // Not `called`: a call that is taken here would be missed where it is waited for.
+        self.killed.notified().await;
+    }
+
+    /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions, transactions) is said to be so;
+    /// sizes of buffers, which only the connection's own thread knows, are left out.
+    pub(crate) fn describe(&self, now_ms: u64, command_name: impl Fn(usize) -> Option<&'static str>) -> String {
+        let labels = self.labels();
+        let seconds_since = |then_ms: u64| now_ms.saturating_sub(then_ms) / 1000;
+        let mut line = String::new();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            line,
+            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi=-1 cmd={} user=default \
+             redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            String::from_utf8_lossy(&labels.name),
+            seconds_since(self.started_ms),
+            seconds_since(self.active_ms.load(Ordering::Relaxed)),
+            if self.is_monitor.load(Ordering::Relaxed) {
+                "O"
+            } else {
+                "N"
+            },
+            command_name(self.command.load(Ordering::Relaxed)).unwrap_or("NULL"),
+            if self.speaks_resp3.load(Ordering::Relaxed) {
+                3
+            } else {
+                2
+            },
+            String::from_utf8_lossy(&labels.library),
+            String::from_utf8_lossy(&labels.library_version),
+        );
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends() -> Ends {
+        Ends {
+            address: "127.0.0.1:5".to_owned(),
+            local_address: "127.0.0.1:6".to_owned(),
+        }
+    }
+
+    #[test]
+    fn who_is_there_is_listed_in_order() {
+        let roster = Roster::default();
+        for id in [3, 1, 2] {
+            roster.enter(id, ends(), 1000);
+        }
+        roster.leave(1);
+        let ids: Vec<u64> = roster.cards().iter().map(|card| card.id).collect();
+        assert_eq!(ids, [2, 3]);
+        let card = &roster.cards()[0];
+        card.label(|labels| labels.name = b"me".to_vec());
+        card.note(0, 3500, true);
+        assert_eq!(
+            card.describe(9000, |index| (index == 0).then_some("get")),
+            "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 multi=-1 cmd=get \
+             user=default redir=-1 resp=3 lib-name= lib-ver="
+        );
+    }
+
+    #[test]
+    fn a_call_is_not_lost_when_nobody_waits_yet() {
+        let roster = Roster::default();
+        let card = roster.enter(1, ends(), 0);
+        card.kill();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(card.until_called());
+        runtime.block_on(card.until_killed());
+        assert!(card.is_killed());
+    }
+}
