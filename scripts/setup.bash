@@ -2,7 +2,8 @@
 # is missing it only looks, needs no network and takes a moment. It never asks a question.
 #
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
-#   need_test_tools     redis-cli and redis-benchmark, with which the tests talk to the gateway
+#   need_test_tools     redis-cli and redis-benchmark, redis-py, node-redis, ioredis and redlock: the tests talk to the
+#                       gateway with them
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #
@@ -24,6 +25,37 @@ need_build_tools() {
 need_test_tools() {
   if ! command -v redis-cli >/dev/null || ! command -v redis-benchmark >/dev/null; then
     install_packages redis-tools
+  fi
+  need_client_libraries
+}
+
+# The libraries go to target/clients, in the versions of scripts/clients; a folder that is there is whole and fits them.
+need_client_libraries() {
+  local clients=$project/target/clients wanted=$project/scripts/clients
+  mkdir -p "$clients"
+  # Says to backup programs and to `cargo xtask tidy` that nothing here is ours to keep.
+  printf 'Signature: 8a477f597d28d172789f06886806bc55\n' >"$clients/CACHEDIR.TAG"
+  if ! cmp -s "$wanted/requirements.txt" "$clients/python/requirements.txt"; then
+    if ! command -v python3 >/dev/null || ! python3 -m pip --version >/dev/null 2>&1; then
+      install_packages python3 python3-pip ca-certificates
+    fi
+    say "installing redis-py into target/clients"
+    rm -rf "$clients/python"
+    python3 -m pip install --quiet --quiet --no-deps --require-hashes --target "$clients/python" \
+      --requirement "$wanted/requirements.txt" || fail "pip could not install redis-py"
+    cp "$wanted/requirements.txt" "$clients/python/"
+  fi
+  if ! cmp -s "$wanted/package-lock.json" "$clients/node/package-lock.json"; then
+    if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+      install_packages nodejs npm
+    fi
+    say "installing node-redis, ioredis and redlock into target/clients"
+    rm -rf "$clients/node" "$clients/node.part"
+    mkdir -p "$clients/node.part"
+    cp "$wanted/package.json" "$wanted/package-lock.json" "$clients/node.part/"
+    npm ci --prefix "$clients/node.part" --no-audit --no-fund --ignore-scripts --loglevel=error >&2 \
+      || fail "npm could not install node-redis, ioredis and redlock"
+    mv "$clients/node.part" "$clients/node"
   fi
 }
 

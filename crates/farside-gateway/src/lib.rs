@@ -11,6 +11,8 @@
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `statistics`, `latency` and `hotkeys` count beside the commands; `observer` looks at the counts, `report` and
 //!   [`metrics`] tell them;
+//! - `live` is what changes while it runs: who is connected (`roster`), who watches (`monitor`), what was
+//!   slow (`slow_log`), which scripts were loaded, and the settings that CONFIG SET changes;
 //! - `worker` is a thread with its own store, `server` the threads and the acceptor.
 
 #![forbid(unsafe_code)]

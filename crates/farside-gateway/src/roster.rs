@@ -131,8 +131,8 @@ impl Card {
         self.killed.notified().await;
     }
 
-    /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions, transactions) is said to be so;
-    /// sizes of buffers, which only the connection's own thread knows, are left out.
+    /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions, transactions) is said to be so.
+    /// Sizes of buffers, which only the connection's own thread knows, are 0: client libraries want to see them.
     pub(crate) fn describe(&self, now_ms: u64, command_name: impl Fn(usize) -> Option<&'static str>) -> String {
         let labels = self.labels();
         let seconds_since = |then_ms: u64| now_ms.saturating_sub(then_ms) / 1000;
@@ -140,8 +140,8 @@ impl Card {
         // Writing to a string cannot fail.
         let _ = write!(
             line,
-            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi=-1 cmd={} user=default \
-             redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi=-1 qbuf=0 qbuf-free=0 \
+             argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
@@ -191,8 +191,9 @@ mod tests {
         card.note(0, 3500, true);
         assert_eq!(
             card.describe(9000, |index| (index == 0).then_some("get")),
-            "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 multi=-1 cmd=get \
-             user=default redir=-1 resp=3 lib-name= lib-ver="
+            "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 multi=-1 \
+             qbuf=0 qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd=get user=default redir=-1 resp=3 lib-name= \
+             lib-ver="
         );
     }
 

@@ -179,7 +179,7 @@ fn list<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         2 => {}
         4 if request.arg_is(2, "type") => has_type = is_type_of_clients(request.arg(3))?,
         4.. if request.arg_is(2, "id") => {
-            let id = |text| integer::parse(text).filter(|id| *id > 0).ok_or("ERR Invalid client ID");
+            let id = |text| integer::parse(text).ok_or("ERR Invalid client ID");
             ids = Some(request.args(3).map(id).collect::<Result<Vec<i64>, _>>()?);
         }
         _ => return Err(SYNTAX.into()),

@@ -25,7 +25,7 @@ pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         reply.array(named.len());
         named.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
     } else if request.arg_is(1, "getkeys") {
-        if request.len() < 3 {
+        if request.len() < 4 {
             return Err(wrong_arity("command|getkeys").into());
         }
         let keys = keys_of(request)?;
@@ -104,8 +104,8 @@ fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
     if command.flags.contains(&"movablekeys") {
         // EVAL and EVALSHA: the third argument says how many keys follow it.
         let keys = integer::parse(request.arg(4)).and_then(|keys| usize::try_from(keys).ok());
-        let keys = keys.filter(|&keys| keys > 0 && keys <= count - 3);
-        let keys = keys.ok_or("ERR Invalid arguments specified for command")?;
+        // As in Redis, a number that cannot be right is none.
+        let keys = keys.filter(|&keys| keys <= count - 3).unwrap_or(0);
         return Ok(request.args(5).take(keys).collect());
     }
     let [first, last, step] = command.keys;

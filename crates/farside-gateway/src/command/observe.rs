@@ -5,7 +5,7 @@
 
 use farside_fabric::Endpoint;
 
-use super::{Call, Handled, help, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, excerpt, help, unknown_subcommand, wrong_arity};
 use crate::integer;
 use crate::live::lock;
 use crate::slow_log::{self, Entry};
@@ -74,8 +74,10 @@ pub(crate) async fn slowlog<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             ],
         );
     } else if ["get", "len", "reset"].iter().any(|name| request.arg_is(1, name)) {
-        let name = String::from_utf8_lossy(request.arg(1)).to_ascii_lowercase();
-        return Err(wrong_arity(&format!("slowlog|{name}")).into());
+        let name = excerpt(request.arg(1));
+        return Err(
+            format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.").into(),
+        );
     } else {
         return Err(unknown_subcommand(request).into());
     }
@@ -88,6 +90,8 @@ pub(crate) async fn latency<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let is_of = |name: &str, count: usize| request.arg_is(1, name) && request.len() == count;
     if is_of("latest", 2) || is_of("history", 3) {
         call.reply.array(0);
+    } else if request.arg_is(1, "history") {
+        return Err(wrong_arity("latency|history").into());
     } else if request.arg_is(1, "reset") {
         call.reply.integer(0);
     } else if request.arg_is(1, "histogram") {

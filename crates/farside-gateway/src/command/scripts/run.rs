@@ -61,7 +61,8 @@ async fn run_one<E: Endpoint>(
     let uses_ms = |step| matches!(step, Step::Expire | Step::ExpireOrAdd | Step::Set(_));
     let needed = match uses_ms(one.equal) || uses_ms(one.absent) {
         true => one.ms_at + 1,
-        false => 1,
+        // A token that is not given is equal to nothing.
+        false => 0,
     };
     if arguments.0.len() < needed {
         return Err(MISSING_ARGUMENT.into());
@@ -74,7 +75,7 @@ async fn run_one<E: Endpoint>(
         }
     };
     let now_ms = call.context.store.endpoint().unix_ms();
-    let token = arguments.get(0);
+    let token = arguments.0.first().copied();
     let mut answer = Ok(Answer::Nil);
     let altered = call.session.alter(key, |stored| {
         let step = match stored {
@@ -91,7 +92,10 @@ async fn run_one<E: Endpoint>(
     answer
 }
 
-fn is_equal(value: &[u8], token: &[u8], prefix_bytes: Option<usize>) -> bool {
+fn is_equal(value: &[u8], token: Option<&[u8]>, prefix_bytes: Option<usize>) -> bool {
+    let Some(token) = token else {
+        return false;
+    };
     match prefix_bytes {
         // No byte is the whole value for GETRANGE and nothing for string.sub.
         Some(0) => value.is_empty(),
