@@ -128,7 +128,9 @@ impl Card {
     /// Returns when the connection shall end.
     pub(crate) async fn until_killed(&self) {
         // Not `called`: a call that is taken here would be missed where it is waited for.
-        self.killed.notified().await;
+        while !self.is_killed() {
+            self.killed.notified().await;
+        }
     }
 
     /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions, transactions) is said to be so.

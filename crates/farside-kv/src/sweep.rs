@@ -3,8 +3,8 @@
 //! On the path: nowhere. To every reader an expired key is gone; only its memory is still held, until
 //! somebody changes the key. The sweeper is that somebody. A gateway runs one beside its clients.
 //!
-//! A *pass* walks the whole index with the cursors of a scan, a *step* of [`SweepPace::step_pages`]
-//! pages at a time with a pause after each:
+//! A *pass* walks the whole index with the cursors of a scan, a *step* of some pages at a time
+//! with a pause after each:
 //!  1. read a page and note the keys whose time is over;
 //!  2. remove each by a change of its own, which looks at the item again: a key that was stored anew
 //!     in between stays;
@@ -32,6 +32,8 @@ const LOOK_NS: u64 = 1_000_000_000;
 pub struct SweepPace {
     /// Pages of a scan that are read between two pauses.
     pub step_pages: u32,
+    /// A step also ends with the page at which so much time has passed, in nanoseconds: far away, pages take long.
+    pub step_ns: u64,
     /// How long it pauses after a step, in nanoseconds.
     pub pause_ns: u64,
     /// The same after a step in which a quarter of the expiring items had expired: memory waits to be freed.
@@ -41,10 +43,11 @@ pub struct SweepPace {
 }
 
 impl Default for SweepPace {
-    /// Some 640 pages a second, a few thousand when much has expired.
+    /// At most 640 pages a second and a fiftieth of the time; several times that when much has expired.
     fn default() -> Self {
         Self {
             step_pages: 64,
+            step_ns: 2_000_000,
             pause_ns: 100_000_000,
             busy_pause_ns: 10_000_000,
             rest_ns: 600_000_000_000,
@@ -93,7 +96,7 @@ impl<E: Endpoint> Store<E> {
                 self.expiry_mark.clear();
             }
             let mut pause_ns = pace.pause_ns;
-            match self.sweep_step(&mut session, cursor, pace.step_pages).await {
+            match self.sweep_step(&mut session, cursor, pace).await {
                 Ok(step) => {
                     cursor = step.cursor;
                     expiring += step.expiring;
@@ -114,13 +117,14 @@ impl<E: Endpoint> Store<E> {
         }
     }
 
-    async fn sweep_step(&self, session: &mut Session<E>, cursor: u64, pages: u32) -> Result<Step, KvError> {
+    async fn sweep_step(&self, session: &mut Session<E>, cursor: u64, pace: SweepPace) -> Result<Step, KvError> {
         let mut step = Step {
             cursor,
             expiring: 0,
             removed: 0,
         };
-        for _ in 0..pages {
+        let end_ns = self.endpoint().now_ns().saturating_add(pace.step_ns);
+        for _ in 0..pace.step_pages {
             let (expired, expiring, next) = session.scan_expired(step.cursor).await?;
             step.expiring += expiring;
             for key in expired {
@@ -131,6 +135,9 @@ impl<E: Endpoint> Store<E> {
                 break;
             }
             self.endpoint().sleep(0).await;
+            if self.endpoint().now_ns() >= end_ns {
+                break;
+            }
         }
         Ok(step)
     }

@@ -46,6 +46,7 @@ const fn config(index: IndexKind) -> StoreConfig {
 
 const PACE: SweepPace = SweepPace {
     step_pages: 2,
+    step_ns: 50_000,
     pause_ns: 30_000,
     busy_pause_ns: 3_000,
     rest_ns: 400_000,
