@@ -177,11 +177,13 @@ fn what_is_no_known_script_is_refused() {
         refused.starts_with("-ERR Lua redis lib command arguments must be"),
         "{refused}"
     );
-    let refused = eval(&mut client, RELEASE, "1 lock");
+    let refused = eval(&mut client, EXTEND, "1 lock");
     assert!(
         refused.starts_with("-ERR Lua redis lib command arguments must be"),
         "{refused}"
     );
+    client.ask("SET lock mine");
+    assert_eq!(eval(&mut client, RELEASE, "1 lock"), ":0\r\n");
     check(
         &mut client,
         &[
