@@ -73,11 +73,15 @@ pub(crate) async fn slowlog<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
                 "    Reset the slowlog.",
             ],
         );
-    } else if ["get", "len", "reset"].iter().any(|name| request.arg_is(1, name)) {
+    } else if request.arg_is(1, "get") {
         let name = excerpt(request.arg(1));
         return Err(
             format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.").into(),
         );
+    } else if request.arg_is(1, "len") {
+        return Err(wrong_arity("slowlog|len").into());
+    } else if request.arg_is(1, "reset") {
+        return Err(wrong_arity("slowlog|reset").into());
     } else {
         return Err(unknown_subcommand(request).into());
     }
