@@ -10,6 +10,7 @@ use farside_fabric::Endpoint;
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
+use crate::command::table::TABLE;
 use crate::hotkeys::SAMPLE_EVERY;
 use crate::live::{Live, Totals};
 use crate::observer::Survey;
@@ -56,9 +57,14 @@ impl Shared {
             bytes_out: self.total(|worker| worker.bytes_out.get()),
             hits: self.total(|worker| worker.hits.get()),
             misses: self.total(|worker| worker.misses.get()),
-            // Relaxed: nothing is concluded from a count.
-            expired: self.live.swept.load(std::sync::atomic::Ordering::Relaxed),
+            expired: self.total(|worker| worker.expired.get()),
         }
+    }
+
+    /// How often each command was executed since the gateway was started, in the order of the table.
+    pub(crate) fn calls(&self) -> Vec<u64> {
+        let total = |index: usize| self.total(|worker| worker.calls[index].get());
+        (0..TABLE.len()).map(total).collect()
     }
 }
 

@@ -25,13 +25,13 @@ pub(crate) struct Live {
     pub(crate) settings: Settings,
     pub(crate) slow_log: Mutex<SlowLog>,
     pub(crate) scripts: Mutex<Loaded>,
-    /// Keys that the sweeper removed.
-    pub(crate) swept: AtomicU64,
     pub(crate) expiry_mark: ExpiryMark,
     /// How often each first word of an error line was sent.
     errors: Mutex<BTreeMap<String, u64>>,
     /// What was counted before CONFIG RESETSTAT.
     pub(crate) before_reset: Mutex<Totals>,
+    /// The calls of each command before it, in the order of the table.
+    pub(crate) calls_before_reset: Mutex<Vec<u64>>,
 }
 
 /// Counts over all workers.
@@ -121,8 +121,9 @@ impl Live {
     }
 
     /// Begins to count anew: `now` is what was counted until now.
-    pub(crate) fn reset_counts(&self, now: Totals) {
+    pub(crate) fn reset_counts(&self, now: Totals, calls: Vec<u64>) {
         *lock(&self.before_reset) = now;
+        *lock(&self.calls_before_reset) = calls;
         lock(&self.errors).clear();
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(live.errors(), expected.map(|(kind, count)| (kind.to_owned(), count)));
         (0..1000).for_each(|number| live.count_error(&format!("E{number}")));
         assert_eq!(live.errors().len(), ERROR_KINDS_MAX);
-        live.reset_counts(Totals::default());
+        live.reset_counts(Totals::default(), Vec::new());
         assert_eq!(live.errors(), []);
     }
 

@@ -85,6 +85,7 @@ pub(crate) async fn watch<E: Endpoint>(context: Rc<Context<E>>) {
         let posted = endpoint.counters().snapshot();
         statistics.add_verbs(&posted.since(&published));
         published = posted;
+        statistics.index_cache.set(context.store.index().cache_bytes() as u64);
         statistics.limbo.set(context.store.pool().limbo_count() as u64);
         if endpoint.now_ns().saturating_sub(decayed_ns) >= DECAY_NS {
             decayed_ns = endpoint.now_ns();

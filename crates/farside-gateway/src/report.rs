@@ -114,11 +114,7 @@ impl Report {
         let workers = &shared.statistics;
         let mut counts = Counts::default();
         workers.iter().for_each(|worker| counts.add(worker));
-        let total = |index: usize| workers.iter().map(|worker| worker.calls[index].get()).sum::<u64>();
-        let commands = TABLE
-            .iter()
-            .enumerate()
-            .map(|(index, command)| (command.name, total(index)));
+        let commands = TABLE.iter().map(|command| command.name).zip(shared.calls());
         let latencies = Group::ALL.iter().map(|&group| {
             let histograms = workers.iter().map(|worker| &worker.latencies[group as usize]);
             (group.name().to_owned(), Latencies::of(histograms))
@@ -135,7 +131,7 @@ impl Report {
             uptime_ms: now_ns.saturating_sub(shared.started_ns) / 1_000_000,
             run: format!("{:016x}", shared.run),
             threads: workers.len() as u64,
-            connections_max: shared.clients_max,
+            connections_max: shared.live.settings.clients_max(shared.clients_max),
             counts,
             commands: commands
                 .filter(|&(_, count)| count > 0)

@@ -100,12 +100,14 @@ counts! {
     errors: Counter "error_replies", "Commands that were answered with an error.";
     hits: Counter "lookup_hits", "Lookups that found a key.";
     misses: Counter "lookup_misses", "Lookups that did not.";
+    expired: Counter "expired_keys", "Keys that had expired and were removed by the sweeper.";
     bytes_in: Counter "received" ["bytes"], "Bytes from clients.";
     bytes_out: Counter "sent" ["bytes"], "Bytes to clients.";
     retries: Counter "retries", "Attempts of commands that lost a race against another change, and were made again.";
     bytes_read: Counter "fabric_read" ["bytes"], "Bytes that verbs brought from memory nodes.";
     bytes_written: Counter "fabric_written" ["bytes"], "Bytes that verbs took to memory nodes.";
     doorbells: Counter "doorbells", "Posts of verbs; a batch of verbs counts once.";
+    index_cache: Gauge "index_cache" ["bytes"], "Memory in which workers remember where keys are looked for.";
     limbo: Gauge "limbo_blocks", "Blocks that were replaced or deleted, and wait until no reader can hold them.";
     rejoins: Counter "rejoins", "Times that a worker was cut off from the pool and joined it again.";
 }

@@ -9,7 +9,6 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
@@ -140,11 +139,8 @@ impl EndpointTask for Serve<'_> {
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
         endpoint.spawn(observer::watch(Rc::clone(&context)));
         if worker.number == 0 {
-            let shared = worker.shared.clone();
-            let count = move |removed| {
-                // Relaxed: nothing is concluded from a count.
-                shared.live.swept.fetch_add(removed, Ordering::Relaxed);
-            };
+            let counting = Rc::clone(&context);
+            let count = move |removed| counting.statistics().expired.add(removed);
             endpoint.spawn(context.store.clone().sweep(SweepPace::default(), count));
         }
         let guests = Rc::new(Guests::default());

@@ -30,7 +30,7 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     } else if request.arg_is(1, "resetstat") {
         require("resetstat", request.len() == 2)?;
         let shared = &call.context.shared;
-        shared.live.reset_counts(shared.totals());
+        shared.live.reset_counts(shared.totals(), shared.calls());
         call.reply.ok();
     } else if request.arg_is(1, "rewrite") {
         require("rewrite", request.len() == 2)?;

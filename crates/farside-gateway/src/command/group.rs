@@ -33,7 +33,10 @@ impl Group {
     /// The group of a command with these flags and keys, as the table has them.
     pub(crate) const fn of(flags: &[&str], keys: [i64; 3]) -> Self {
         let has_keys = keys[0] > 0;
-        if has(flags, b"write") {
+        if has(flags, b"movablekeys") {
+            // The scripts of locks: each changes the keys that it names.
+            Self::Write
+        } else if has(flags, b"write") {
             if has_keys { Self::Write } else { Self::Whole }
         } else if has(flags, b"readonly") {
             if has_keys { Self::Read } else { Self::Whole }
@@ -77,6 +80,7 @@ mod tests {
             ("set", Group::Write),
             ("del", Group::Write),
             ("scan", Group::Whole),
+            ("eval", Group::Write),
             ("flushall", Group::Whole),
             ("ping", Group::Other),
             ("info", Group::Other),

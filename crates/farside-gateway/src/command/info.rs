@@ -5,6 +5,7 @@ use core::fmt::Write;
 use farside_fabric::{Endpoint, OpContext};
 use farside_kv::Store;
 
+use super::table::TABLE;
 use super::{Call, Handled, Refusal};
 use crate::REDIS_VERSION;
 use crate::context::Census;
@@ -13,7 +14,7 @@ use crate::live::lock;
 /// How long the number of keys is believed: counting them walks the index.
 const CENSUS_MS_MAX: u64 = 1000;
 
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "server",
     "clients",
     "memory",
@@ -21,19 +22,24 @@ const SECTIONS: [&str; 9] = [
     "stats",
     "replication",
     "cpu",
+    "commandstats",
     "errorstats",
     "keyspace",
 ];
+/// What is shown only to those who ask for it, or for everything.
+const EXTRA: &str = "commandstats";
 
 pub(crate) async fn info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let mut text = String::new();
     for section in SECTIONS {
-        let is_named = call.request.args(1).any(|argument| {
-            [section, "default", "all", "everything"]
-                .iter()
-                .any(|name| argument.eq_ignore_ascii_case(name.as_bytes()))
-        });
-        if call.request.len() > 1 && !is_named {
+        let is_asked_for = |names: &[&str]| {
+            call.request.args(1).any(|argument| {
+                let mut names = names.iter();
+                names.any(|name| argument.eq_ignore_ascii_case(name.as_bytes()))
+            })
+        };
+        let is_default = section != EXTRA && (call.request.len() == 1 || is_asked_for(&["default"]));
+        if !is_default && !is_asked_for(&[section, "all", "everything"]) {
             continue;
         }
         if !text.is_empty() {
@@ -47,6 +53,7 @@ pub(crate) async fn info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             "stats" => stats(call, &mut text),
             "replication" => replication(call, &mut text),
             "cpu" => cpu(&mut text),
+            "commandstats" => commands(call, &mut text),
             "errorstats" => errors(call, &mut text),
             _ => keyspace(call, &mut text).await?,
         }
@@ -91,6 +98,7 @@ fn server<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
             ("uptime_in_seconds", &uptime_s),
             ("uptime_in_days", &(uptime_s / 86400)),
             ("io_threads_active", &shared.statistics.len()),
+            ("farside_index", &call.context.store.index().kind().name()),
         ],
     );
 }
@@ -220,6 +228,20 @@ fn cpu(text: &mut String) {
             ],
         ),
         Err(_) => section(text, "CPU", &[]),
+    }
+}
+
+/// How often each command was executed. How long it took is known by group of commands: see `FARSIDE STATS`.
+fn commands<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+    section(text, "Commandstats", &[]);
+    let shared = &call.context.shared;
+    let before = lock(&shared.live.calls_before_reset).clone();
+    for (index, calls) in shared.calls().into_iter().enumerate() {
+        let calls = calls.saturating_sub(before.get(index).copied().unwrap_or(0));
+        if calls > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "cmdstat_{}:calls={calls}\r\n", TABLE[index].name);
+        }
     }
 }
 

@@ -179,6 +179,12 @@ fn counts_begin_anew_after_resetstat() {
     let mut client = server.client();
     (0..100).for_each(|_| drop(client.ask("GET none")));
     client.ask("nonsense");
+    let calls = text(&mut client, "INFO commandstats");
+    assert_eq!(
+        calls,
+        "# Commandstats\r\ncmdstat_get:calls=100\r\ncmdstat_info:calls=1\r\n"
+    );
+    assert!(!text(&mut client, "INFO").contains("cmdstat_"));
     let before = text(&mut client, "INFO stats errorstats");
     assert!(
         before.contains("keyspace_misses:100\r\n") && before.contains("errorstat_ERR:count=1"),
@@ -191,7 +197,10 @@ fn counts_begin_anew_after_resetstat() {
         "{after}"
     );
     let all = text(&mut client, "INFO everything");
+    assert!(!all.contains("cmdstat_get"), "{all}");
     for line in [
+        "farside_index:race\r\n",
+        "cmdstat_config:calls=1\r\n",
         "role:master",
         "aof_enabled:0",
         "blocked_clients:0",
