@@ -1,12 +1,13 @@
 //! Client libraries as programs use them: redis-py with its locks, node-redis, ioredis and redlock.
 //!
-//! What they do stands in `tests/clients`, in their own languages; here they are started against a server
-//! and must end well without a word of warning. `./test` installs them (`scripts/setup.bash`); without
+//! What they do stands in `tests/clients`, in their own languages; here they are started against a server,
+//! over TCP and over TLS, and must end well without a word of warning. `./test` installs them (`scripts/setup.bash`); without
 //! them these tests fail.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::certificates::Certificates;
 use crate::process::Server;
 
 /// A file or folder of the project, which is there if the libraries are.
@@ -20,12 +21,46 @@ fn project_path(path: &str) -> PathBuf {
     path
 }
 
-/// Runs a script against the server until it has done everything it wants.
-fn run(server: &Server, interpreter: &str, script: &str, library_variable: &str, libraries: &str) {
+/// A program that uses libraries, and where it looks for them.
+struct Program {
+    interpreter: &'static str,
+    script: &'static str,
+    library_variable: &'static str,
+    libraries: &'static str,
+}
+
+const PYTHON: Program = Program {
+    interpreter: "python3",
+    script: "redis_py.py",
+    library_variable: "PYTHONPATH",
+    libraries: "target/clients/python",
+};
+
+const NODE: Program = Program {
+    interpreter: "node",
+    script: "node_clients.cjs",
+    library_variable: "NODE_PATH",
+    libraries: "target/clients/node/node_modules",
+};
+
+/// Runs a program against a server, over TCP and over TLS, until it has done everything it wants.
+fn run(program: &Program) {
+    let server = Server::serve(&["--memory", "128MiB"]);
+    run_with(program, &[&format!("redis://{}/0", server.address)]);
+    let certificates = Certificates::new();
+    let server = certificates.serve(&[]);
+    let url = format!("rediss://localhost:{}/0", server.address.port());
+    run_with(program, &[&url, &certificates.text("ca.pem")]);
+}
+
+fn run_with(program: &Program, arguments: &[&str]) {
+    let Program {
+        interpreter, script, ..
+    } = program;
     let output = Command::new(interpreter)
         .arg(project_path(&format!("crates/farside/tests/clients/{script}")))
-        .arg(format!("redis://{}/0", server.address))
-        .env(library_variable, project_path(libraries))
+        .args(arguments)
+        .env(program.library_variable, project_path(program.libraries))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null())
         .output()
@@ -38,13 +73,10 @@ fn run(server: &Server, interpreter: &str, script: &str, library_variable: &str,
 
 #[test]
 fn redis_py_and_its_locks_work() {
-    let server = Server::serve(&["--memory", "128MiB"]);
-    run(&server, "python3", "redis_py.py", "PYTHONPATH", "target/clients/python");
+    run(&PYTHON);
 }
 
 #[test]
 fn node_redis_ioredis_and_redlock_work() {
-    let server = Server::serve(&["--memory", "128MiB"]);
-    let libraries = "target/clients/node/node_modules";
-    run(&server, "node", "node_clients.cjs", "NODE_PATH", libraries);
+    run(&NODE);
 }

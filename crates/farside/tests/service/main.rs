@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod client;
 mod command_line;
 mod commands;

@@ -3,101 +3,43 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-
+use crate::certificates::Certificates;
 use crate::command_line::refusal;
 use crate::process::Server;
 
-/// An authority, and what it has signed.
-struct Certificates {
-    folder: tempfile::TempDir,
-    authority: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Certificates {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(vec![]).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("randomness");
-        let authority = CertifiedIssuer::self_signed(params, key).expect("a complete certificate");
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("ca.pem"), authority.pem()).expect("a folder of ours");
-        let made = Self { folder, authority };
-        made.sign("server");
-        made.sign("client");
-        made
-    }
-
-    /// Makes NAME.pem and NAME.key.
-    fn sign(&self, name: &str) {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(names).expect("names and addresses");
-        // With the authority's name it would be taken for the authority.
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("randomness");
-        let certificate = params.signed_by(&key, &self.authority).expect("a complete certificate");
-        fs::write(self.path(&format!("{name}.pem")), certificate.pem()).expect("a folder of ours");
-        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).expect("a folder of ours");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().expect("plain").to_owned()
-    }
-
-    /// A server that speaks nothing but TLS.
-    fn serve(&self, arguments: &[&str]) -> Server {
-        let (certificate, key) = (self.text("server.pem"), self.text("server.key"));
-        let fixed = [
-            "serve",
-            "--tls-listen",
-            "127.0.0.1:0",
-            "--memory",
-            "16MiB",
-            "--threads",
-            "2",
-        ];
-        let files = ["--tls-cert", &certificate, "--tls-key", &key];
-        Server::start(&[&fixed[..], &files, arguments].concat())
-    }
-
-    /// What redis-cli prints for these commands, given on standard input.
-    fn redis_cli(&self, server: &Server, arguments: &[&str], commands: &[u8]) -> String {
-        let port = server.address.port().to_string();
-        let mut child = Command::new("redis-cli")
-            .args([
-                "-h",
-                "127.0.0.1",
-                "-p",
-                &port,
-                "--tls",
-                "--cacert",
-                &self.text("ca.pem"),
-            ])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("redis-cli is installed (./test does that)");
-        // If it has given up already, what it says is of interest.
-        let _ = child.stdin.take().expect("it is a pipe").write_all(commands);
-        let output = child.wait_with_output().expect("it is ours");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-    }
+/// What redis-cli prints for these commands, given on standard input.
+fn redis_cli(certificates: &Certificates, server: &Server, arguments: &[&str], commands: &[u8]) -> String {
+    let port = server.address.port().to_string();
+    let mut child = Command::new("redis-cli")
+        .args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "--tls",
+            "--cacert",
+            &certificates.text("ca.pem"),
+        ])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("redis-cli is installed (./test does that)");
+    // If it has given up already, what it says is of interest.
+    let _ = child.stdin.take().expect("it is a pipe").write_all(commands);
+    let output = child.wait_with_output().expect("it is ours");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
 #[test]
 fn redis_cli_talks_tls() {
     let certificates = Certificates::new();
     let server = certificates.serve(&[]);
-    let shown = certificates.redis_cli(&server, &[], b"SET key value\nGET key\nINCR n\n");
+    let shown = redis_cli(&certificates, &server, &[], b"SET key value\nGET key\nINCR n\n");
     assert_eq!(shown, "OK\nvalue\n1\n");
     assert!(server.terminate());
 }
@@ -109,9 +51,9 @@ fn large_values_pass_both_ways() {
     let value: String = (0..2_000_000)
         .map(|at| char::from(b'a' + (at * 7 % 26) as u8))
         .collect();
-    let stored = certificates.redis_cli(&server, &["-x", "SET", "key"], value.as_bytes());
+    let stored = redis_cli(&certificates, &server, &["-x", "SET", "key"], value.as_bytes());
     assert_eq!(stored, "OK\n");
-    let read = certificates.redis_cli(&server, &["GET", "key"], b"");
+    let read = redis_cli(&certificates, &server, &["GET", "key"], b"");
     assert!(read.trim_end() == value, "{} bytes", read.len());
 }
 
@@ -127,7 +69,7 @@ fn plain_text_ends_its_own_connection_only() {
     // Reset or closed, after an alert of TLS at most; never an answer.
     let _ = stream.read_to_end(&mut bytes);
     assert!(!bytes.starts_with(b"+") && !bytes.starts_with(b"-"), "{bytes:?}");
-    assert_eq!(certificates.redis_cli(&server, &["PING"], b""), "PONG\n");
+    assert_eq!(redis_cli(&certificates, &server, &["PING"], b""), "PONG\n");
 }
 
 #[test]
@@ -135,15 +77,20 @@ fn clients_show_certificates_if_they_must() {
     let certificates = Certificates::new();
     let authority = certificates.text("ca.pem");
     let server = certificates.serve(&["--tls-client-ca", &authority]);
-    let shown = certificates.redis_cli(&server, &["PING"], b"");
+    let shown = redis_cli(&certificates, &server, &["PING"], b"");
     assert!(!shown.contains("PONG"), "{shown}");
     let (certificate, key) = (certificates.text("client.pem"), certificates.text("client.key"));
     let known = ["--cert", &certificate, "--key", &key, "PING"];
-    assert_eq!(certificates.redis_cli(&server, &known, b""), "PONG\n");
+    assert_eq!(redis_cli(&certificates, &server, &known, b""), "PONG\n");
     // Signed by somebody else.
     let strangers = Certificates::new();
     let (certificate, key) = (strangers.text("client.pem"), strangers.text("client.key"));
-    let shown = certificates.redis_cli(&server, &["--cert", &certificate, "--key", &key, "PING"], b"");
+    let shown = redis_cli(
+        &certificates,
+        &server,
+        &["--cert", &certificate, "--key", &key, "PING"],
+        b"",
+    );
     assert!(!shown.contains("PONG"), "{shown}");
 }
 

@@ -25,6 +25,12 @@ fn a_unix_socket_and_a_port_are_one_store() {
     let server = Server::serve(&["--memory", "16MiB", "--unix", path.to_str().expect("plain")]);
     assert_eq!(ask(&path, &[b"SET", b"key", b"value"]), "+OK\r\n");
     assert_eq!(server.client().ask("GET key"), "$5\r\nvalue\r\n");
+    let mut stream = UnixStream::connect(&path).expect("somebody listens");
+    stream.write_all(b"PING\r\n").expect("the server reads");
+    BufReader::new(&stream).read_line(&mut String::new()).expect("a reply");
+    let place = format!("{}:0", path.display());
+    let listed = server.client().ask("CLIENT LIST");
+    assert!(listed.contains(&format!(" addr={place} laddr={place} ")), "{listed}");
     let mode = std::fs::metadata(&path).expect("it is there").mode();
     assert_eq!(mode & 0o777, 0o600, "{mode:o}");
     assert!(server.terminate());
