@@ -186,9 +186,9 @@ pub fn run(
         };
         let store = Store::open(endpoint, config).await?;
         progress.label("loading");
-        let loading = std::time::Instant::now();
+        let loading_ns = HostClock.now_ns();
         load(&store, options, progress).await?;
-        let insert_ns = loading.elapsed().as_nanos() as f64 / options.items as f64;
+        let insert_ns = (HostClock.now_ns() - loading_ns) as f64 / options.items as f64;
         let growth = match store.index() {
             Index::PointerArray(_) => None,
             Index::Race(race) => {

@@ -1,5 +1,7 @@
 //! What each operation costs, in verbs and round trips: equalities, on the simulated fabric.
 
+use core::pin::Pin;
+
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, VerbKind, Verbs};
 use farside_kv::{IndexKind, KEYS_AT_ONCE, Session, SetOptions, Store, StoreConfig};
@@ -40,10 +42,13 @@ where
     })
 }
 
-async fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Cost {
-    let before = endpoint.counters().snapshot();
-    operation.await;
-    cost(&endpoint.counters().snapshot().since(&before))
+/// Boxed: the operations of a store are large futures.
+fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Box<impl Future<Output = Cost>>> {
+    Box::pin(async move {
+        let before = endpoint.counters().snapshot();
+        operation.await;
+        cost(&endpoint.counters().snapshot().since(&before))
+    })
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn run(index: IndexKind, seed: u64) -> (u64, u64) {
                 let sweeper = store.clone();
                 endpoint.spawn(sweeper.sweep(PACE, move |count| removed.set(removed.get() + count)));
             }
-            let mut own = work(endpoint.clone(), &store, writer as u8, 400).await;
+            let mut own = Box::pin(work(endpoint.clone(), &store, writer as u8, 400)).await;
             living.borrow_mut().append(&mut own);
             ended.set(ended.get() + 1);
             // Time for the sweepers: the last that expired, and the pass after.

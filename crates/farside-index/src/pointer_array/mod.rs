@@ -322,7 +322,7 @@ impl<E: Endpoint> PointerArray<E> {
                     self.blocks
                         .pool
                         .restock(short.bytes, short.count, short.purpose)
-                        .await?
+                        .await?;
                 }
             }
         }

@@ -284,7 +284,7 @@ impl<E: Endpoint> Race<E> {
             if seen == free {
                 break held;
             }
-            held.is_over();
+            held.end();
             match seen.owner() {
                 _ if seen == LockWord::CLOSED => return Ok(Step::Busy(*place)),
                 // It was given back, or handed on.
@@ -323,7 +323,7 @@ impl<E: Endpoint> Race<E> {
             self.blocks.pool.doubt();
             return Err(error.into());
         }
-        held.is_over();
+        held.end();
         if batch.result(swap) == empty.to_word() {
             Ok(Step::Done(Change::Inserted))
         } else {
@@ -348,7 +348,7 @@ impl<E: Endpoint> Race<E> {
     ) -> Result<Step, IndexError> {
         // If this fails the guard tries once more.
         if cx.write_word(at, LockWord::FREE.0).await.is_ok() {
-            held.is_over();
+            held.end();
         }
         Ok(step)
     }

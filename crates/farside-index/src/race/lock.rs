@@ -35,7 +35,7 @@ impl<E: Endpoint> Held<E> {
     }
 
     /// Notes that the lock was given back, or was never ours.
-    pub(super) fn is_over(mut self) {
+    pub(super) fn end(mut self) {
         self.may_be_held = false;
     }
 }
