@@ -107,7 +107,7 @@ mod tests {
             (&["serve", "--memry", "1GiB"], "--memory"),
             (&["serve", "--memory", "lots"], "such as 1GiB"),
             (&["serve", "--listen", "6380"], "HOST:PORT"),
-            (&["serve", "--index", "race"], "pointer-array"),
+            (&["serve", "--index", "hash"], "race, pointer-array"),
             (&["serve", "--sync", "cider"], "optimistic"),
             (&["serve", "--threads", "0"], "--threads"),
             (&["node"], "--segment"),

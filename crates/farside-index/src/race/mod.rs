@@ -23,7 +23,7 @@
 //! That takes as many round trips: the second READ, which everybody needs, goes with the lock.
 //!
 //! # Growing
-//! A key that finds no free slot has its subtable split in two ([`split`]). The old one is closed, every
+//! A key that finds no free slot has its subtable split in two (`split`). The old one is closed, every
 //! entry is frozen and copied into the same place of one of the new ones; clients with an old address
 //! find the header closed, and go on. The old one is retired like any block.
 //!

@@ -59,7 +59,7 @@ fn mistakes_are_explained_in_one_line() {
         (&["top", "--connect", "here"], "HOST:PORT"),
         (&["top", "--once", "--connect", "127.0.0.1:1"], "127.0.0.1:1"),
         (&["top", "--auth-file", absent], absent),
-        (&["serve", "--index", "race"], "pointer-array"),
+        (&["serve", "--index", "hash"], "race, pointer-array"),
         (&["serve", "--sync", "cider"], "optimistic"),
         (&["node", "--memory", "64MiB"], "--segment"),
         (&["node", "--listen", some, "--segment", absent], "--memory"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::client::encode;
+use crate::command_line::refusal;
 use crate::process::{Server, output};
 
 fn text(path: &Path) -> &str {
@@ -124,32 +125,55 @@ fn files_that_are_no_segment_are_refused_and_left_alone() {
 
 #[test]
 fn damage_is_found() {
+    // What is said of a key that stands in another's place.
+    for (index, complaint) in [("pointer-array", "belongs into slot"), ("race", "the key of")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("segment");
+        let server = Server::serve(&["--segment", text(&path), "--memory", "16MiB", "--index", index]);
+        server.client().ask("SET needle-in-a-haystack value");
+        assert!(server.terminate());
+        let mut bytes = std::fs::read(&path).expect("readable");
+        let needle = b"needle-in-a-haystack";
+        let at = bytes
+            .windows(needle.len())
+            .position(|window| window == needle)
+            .expect("it is stored");
+        // Another key now stands in the slot of this one.
+        bytes[at] = b'N';
+        std::fs::write(&path, &bytes).expect("writable");
+        let checked = output(&["fsck", "--pool", &format!("shm:{}", text(&path))]);
+        let text_out = String::from_utf8_lossy(&checked.stdout);
+        assert_eq!(checked.status.code(), Some(1));
+        assert!(text_out.contains("FAULT") && text_out.contains(complaint), "{text_out}");
+        // And without the kind of its block there is no item.
+        bytes[at] = b'n';
+        bytes[at - 16] = 0;
+        std::fs::write(&path, &bytes).expect("writable");
+        let checked = output(&["fsck", "--pool", &format!("shm:{}", text(&path))]);
+        assert_eq!(checked.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&checked.stdout).contains("holds no item"));
+    }
+}
+
+#[test]
+fn memory_keeps_the_index_that_it_was_made_with() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("segment");
-    let server = Server::serve(&["--segment", text(&path), "--memory", "16MiB"]);
-    server.client().ask("SET needle-in-a-haystack value");
-    assert!(server.terminate());
-    let mut bytes = std::fs::read(&path).expect("readable");
-    let needle = b"needle-in-a-haystack";
-    let at = bytes
-        .windows(needle.len())
-        .position(|window| window == needle)
-        .expect("it is stored");
-    // Another key now stands in the slot of this one.
-    bytes[at] = b'N';
-    std::fs::write(&path, &bytes).expect("writable");
-    let checked = output(&["fsck", "--pool", &format!("shm:{}", text(&path))]);
-    let text_out = String::from_utf8_lossy(&checked.stdout);
-    assert_eq!(checked.status.code(), Some(1));
-    assert!(
-        text_out.contains("FAULT") && text_out.contains("belongs into slot"),
-        "{text_out}"
-    );
-    // And without the kind of its block there is no item.
-    bytes[at] = b'n';
-    bytes[at - 16] = 0;
-    std::fs::write(&path, &bytes).expect("writable");
-    let checked = output(&["fsck", "--pool", &format!("shm:{}", text(&path))]);
-    assert_eq!(checked.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&checked.stdout).contains("holds no item"));
+    for (made, other) in [("pointer-array", "race"), ("race", "pointer-array")] {
+        let path = folder.path().join(made);
+        let segment = ["--segment", text(&path), "--memory", "16MiB"];
+        let server = Server::serve(&[&segment[..], &["--index", made]].concat());
+        server.client().ask("SET key value");
+        assert!(server.terminate());
+        let line = refusal(&[&["serve", "--listen", "127.0.0.1:0"], &segment[..], &["--index", other]].concat());
+        assert!(line.contains(made) && line.contains("leave --index out"), "{line}");
+        let server = Server::serve(&segment);
+        let mut client = server.client();
+        assert_eq!(client.ask("GET key"), "$5\r\nvalue\r\n");
+        assert!(
+            client
+                .ask("INFO server")
+                .contains(&format!("\r\nfarside_index:{made}\r\n"))
+        );
+        assert!(server.terminate());
+    }
 }
