@@ -21,6 +21,8 @@
 //! A combined bucket is a main bucket with the overflow beside it: 128 bytes in a row, 15 slots. (RACE,
 //! section 3.2, has a header in the overflow bucket too; one for each combined bucket is enough.)
 
+use core::ops::Range;
+
 use farside_fabric::RemoteAddr;
 use farside_lock::bit_fields;
 use farside_pool::layout::Owner;
@@ -227,6 +229,16 @@ impl Format {
     }
 }
 
+/// A line of a combined bucket: its own, or the one that it shares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Line {
+    Main,
+    Overflow,
+}
+
+/// Bytes of a line.
+pub(super) const LINE_BYTES: u32 = 64;
+
 /// A combined bucket of a subtable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Combined {
@@ -249,10 +261,30 @@ impl Combined {
         if self.side == 0 { 0 } else { COMBINED_SLOTS }
     }
 
+    /// The words with the slots of one of its lines.
+    #[inline]
+    pub(super) const fn words_in(self, line: Line) -> Range<usize> {
+        match (line, self.side) {
+            (Line::Main, 0) => 1..8,
+            (Line::Main, _) => 8..15,
+            (Line::Overflow, 0) => 8..16,
+            (Line::Overflow, _) => 0..8,
+        }
+    }
+
+    /// Where one of its lines starts, counted from its first byte.
+    #[inline]
+    pub(super) const fn line_at(self, line: Line) -> u32 {
+        match (line, self.side) {
+            (Line::Main, 0) | (Line::Overflow, 1) => 0,
+            _ => 64,
+        }
+    }
+
     /// The words with its slots, those of the main bucket first.
+    #[inline]
     pub(crate) fn slot_words(self) -> impl Iterator<Item = usize> {
-        let (main, overflow) = if self.side == 0 { (1..8, 8..16) } else { (8..15, 0..8) };
-        main.chain(overflow)
+        self.words_in(Line::Main).chain(self.words_in(Line::Overflow))
     }
 }
 
@@ -290,7 +322,12 @@ impl KeyHash {
         let first = scale(self.hash >> 32, 2 * groups);
         let away = 1 + scale(self.second >> 32, groups - 1);
         let (group, side) = (first / 2, first as u8 & 1);
-        let other = (group + away) % groups;
+        // Both are smaller than the number of groups.
+        let other = if group + away < groups {
+            group + away
+        } else {
+            group + away - groups
+        };
         let at = |group: u64, side: u8| Combined {
             addr: subtable.plus(GROUPS_AT + group * GROUP_BYTES + u64::from(side) * 64),
             side,

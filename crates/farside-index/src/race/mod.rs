@@ -6,7 +6,9 @@
 //! its neighbour. A slot of one of them holds the data pointer, with eight bits of the hash that tell
 //! most other keys apart.
 //!
-//! SEARCH: 1. READ both combined buckets, in one doorbell. 2. READ the items whose fingerprint fits.
+//! SEARCH: 1. READ both combined buckets, in one doorbell. 2. READ the items whose fingerprint fits. (Over
+//! mapped memory a READ is a load, and what counts is how many lines are touched: the overflow buckets
+//! are read only if the main ones have nothing that fits.)
 //!
 //! UPDATE: 1. as above, and WRITE the new item in the same doorbell, if its value is known by then.
 //! 2. as above. 3. Publish the new pointer. DELETE: 1., 2., and publish an empty slot.
@@ -56,7 +58,8 @@ use farside_sync::{Pointer, Scheme};
 use self::directory::Directory;
 pub use self::layout::RaceOptions;
 use self::layout::{
-    CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LockWord,
+    CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LINE_BYTES, Line,
+    LockWord,
 };
 pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
 use crate::blocks::{Blocks, damaged};
@@ -219,6 +222,11 @@ impl<E: Endpoint> Race<E> {
         let hash = self.hash(key);
         let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
         let mut place = self.place(cx, hash).await?;
+        if is_mapped(cx, &place)
+            && let Some(found) = self.search_lines(cx, &place, key).await?
+        {
+            return Ok(found);
+        }
         // Ends when it has come to a subtable that is open, or was when its buckets were read.
         loop {
             let mut batch = Batch::new();
@@ -234,6 +242,42 @@ impl<E: Endpoint> Race<E> {
             let found = self.find(cx, &place, key).await?;
             return Ok(found.and_then(|found| Found::in_item(found.header, cx.buffer(), found.at as usize, key)));
         }
+    }
+
+    /// SEARCH over mapped memory, line by line; `None` if the buckets are closed.
+    #[inline]
+    async fn search_lines(
+        &self,
+        cx: &mut OpContext<E>,
+        place: &Place,
+        key: &[u8],
+    ) -> Result<Option<Option<Found>>, IndexError> {
+        for line in [Line::Main, Line::Overflow] {
+            for (at, bucket) in [0, COMBINED_BYTES].into_iter().zip(place.buckets) {
+                let line_at = bucket.line_at(line);
+                let target = Slice::new(at + line_at, LINE_BYTES);
+                cx.read(bucket.addr.plus(line_at.into()), target).await?;
+            }
+            cx.rely_on_words();
+            if line == Line::Main && is_closed(cx.buffer(), place) {
+                return Ok(None);
+            }
+            for (index, bucket) in place.buckets.iter().enumerate() {
+                for word in bucket.words_in(line) {
+                    let pointer = Pointer::from_word(word_of(cx.buffer(), index, word));
+                    if !fits(pointer, place) {
+                        continue;
+                    }
+                    let slot = bucket.addr.plus(word as u64 * 8);
+                    let header = self.blocks.read_item(cx, slot, pointer, ITEMS_AT).await?;
+                    let found = Found::in_item(header, cx.buffer(), ITEMS_AT as usize, key);
+                    if found.is_some() {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+        }
+        Ok(Some(None))
     }
 
     /// Where a key is whose buckets were closed when they were read; `None` if it is still there, since
@@ -393,15 +437,37 @@ fn is_closed(buffer: &[u8], place: &Place) -> bool {
 /// The slots of the buckets in the buffer whose fingerprint fits.
 #[inline]
 fn candidates(buffer: &[u8], place: &Place) -> Candidates {
-    let fingerprint = place.hash.fingerprint();
     let mut candidates = Candidates::new();
+    for line in [Line::Main, Line::Overflow] {
+        for_candidates_in(buffer, place, line, |slot, pointer| candidates.push((slot, pointer)));
+    }
+    candidates
+}
+
+/// Visits those in one line of each.
+#[inline]
+fn for_candidates_in(buffer: &[u8], place: &Place, line: Line, mut visit: impl FnMut(RemoteAddr, Pointer)) {
     for (index, bucket) in place.buckets.iter().enumerate() {
-        for word in bucket.slot_words() {
+        for word in bucket.words_in(line) {
             let pointer = Pointer::from_word(word_of(buffer, index, word));
-            if pointer.fingerprint() == fingerprint && !pointer.is_null() {
-                candidates.push((bucket.addr.plus(word as u64 * 8), pointer));
+            if fits(pointer, place) {
+                visit(bucket.addr.plus(word as u64 * 8), pointer);
             }
         }
     }
-    candidates
+}
+
+/// Whether a slot may have the key that is looked for.
+#[inline]
+fn fits(pointer: Pointer, place: &Place) -> bool {
+    pointer.fingerprint() == place.hash.fingerprint() && !pointer.is_null()
+}
+
+/// Whether READs of these buckets are loads; asks the cache for all their lines if they are.
+#[inline]
+fn is_mapped<E: Endpoint>(cx: &OpContext<E>, place: &Place) -> bool {
+    place
+        .buckets
+        .iter()
+        .all(|bucket| cx.endpoint().prefetch(bucket.addr, COMBINED_BYTES))
 }
