@@ -197,7 +197,7 @@ fn counts_begin_anew_after_resetstat() {
     assert!(!all.contains("cmdstat_get"), "{all}");
     for line in [
         "farside_index:race\r\n",
-        "cmdstat_config:calls=1\r\n",
+        "cmdstat_info:calls=2\r\n",
         "role:master",
         "aof_enabled:0",
         "blocked_clients:0",
