@@ -134,7 +134,7 @@ struct StoreArgs {
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// Bytes of a client's cache; the pointer array has none
+    /// Bytes of a client's cache; no index takes a budget yet
     #[arg(long, value_parser = parse_bytes)]
     cache: Option<u64>,
 }
@@ -341,6 +341,7 @@ impl StoreArgs {
         let mut memory = None;
         for scheme in self.sync {
             let program = StoreProgram {
+                index: self.index,
                 scheme,
                 items: self.items,
                 workload: self.workload,
@@ -351,6 +352,7 @@ impl StoreArgs {
                 tick_ns: TICK_NS,
                 seed: self.stage.seed,
                 given_out: Arc::new(AtomicU64::new(if self.workload.is_load() { 0 } else { self.items })),
+                seen: Arc::default(),
             };
             let progress = Progress::new(100, scheme.name());
             let report = measure_store(&program, &setting, &mut memory, &progress)?;

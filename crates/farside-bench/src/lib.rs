@@ -26,6 +26,7 @@ pub mod verbs;
 pub mod workload;
 
 use farside_fabric::region::Region;
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 
 pub use error::BenchError;
@@ -77,8 +78,7 @@ pub fn measure_lock(
     Ok(report)
 }
 
-/// Measures the pointer array. `memory` is kept from one simulated run to the next; see
-/// [`stage::run`].
+/// Measures an index. `memory` is kept from one simulated run to the next; see [`stage::run`].
 ///
 /// # Errors
 /// See [`BenchError`].
@@ -89,13 +89,20 @@ pub fn measure_store(
     progress: &Progress,
 ) -> Result<Report, BenchError> {
     program.check()?;
+    if program.index == IndexKind::Race {
+        // A table is made in blank memory.
+        *memory = None;
+    }
     let outcome = stage::run(program, setting, memory, progress)?;
     let subject = Subject::Store {
-        index: "pointer-array",
+        index: program.index.name(),
         sync: program.scheme.name(),
         local_wc: false,
         items: program.items,
         workload: program.workload.name,
     };
-    Ok(Report::new(subject, program.theta, setting, &outcome))
+    let mut report = Report::new(subject, program.theta, setting, &outcome);
+    report.cache_bytes = Some(program.seen.cache_bytes());
+    report.growth = program.seen.growth();
+    Ok(report)
 }

@@ -124,6 +124,7 @@ impl<E: Endpoint> Client<E> for LockClient {
         Ok(Some(Step {
             granted_ns: Some(granted_ns),
             acquire,
+            operation: None,
         }))
     }
 }

@@ -7,6 +7,7 @@ use farside_fabric::region::Region;
 use farside_fabric::{CounterSnapshot, Endpoint, OpContext};
 
 use crate::error::BenchError;
+use crate::workload::Operation;
 
 /// A program for many clients on one memory node.
 pub trait Program: Clone + Send + Sync + 'static {
@@ -31,6 +32,11 @@ pub trait Program: Clone + Send + Sync + 'static {
 
     /// Makes client `number`, counted over all compute nodes.
     fn client<E: Endpoint>(&self, node: &Self::Node<E>, endpoint: &E, number: u64) -> Self::Client<E>;
+
+    /// Looks at what a compute node knows, when its clients have ended.
+    fn note<E: Endpoint>(&self, node: &Self::Node<E>) {
+        let _ = node;
+    }
 
     /// Lets a compute node leave.
     async fn leave<E: Endpoint>(&self, node: Self::Node<E>) -> Result<(), BenchError>;
@@ -63,4 +69,6 @@ pub struct Step {
     pub granted_ns: Option<u64>,
     /// What the endpoint posted until then; of use only if the client has it for itself.
     pub acquire: CounterSnapshot,
+    /// What it was, if the operation is one on a key.
+    pub operation: Option<Operation>,
 }

@@ -4,6 +4,7 @@ use farside_fabric::CounterSnapshot;
 use hdrhistogram::Histogram;
 
 use crate::program::Step;
+use crate::workload::Operation;
 
 /// The longest latency that is told apart; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
@@ -25,6 +26,8 @@ pub struct Recorder {
     window: Window,
     /// Operations that ended in the window.
     pub operations: u64,
+    /// How many of each kind, in the order of [`Operation::ALL`].
+    pub mix: [u64; Operation::ALL.len()],
     /// Nanoseconds from the start of an operation to its end.
     pub latency: Histogram<u64>,
     /// Nanoseconds from the start of an operation to the grant of its lock.
@@ -57,6 +60,7 @@ impl Recorder {
         Self {
             window,
             operations: 0,
+            mix: [0; Operation::ALL.len()],
             latency: histogram(),
             acquire: histogram(),
             acquire_posted: CounterSnapshot::default(),
@@ -79,6 +83,9 @@ impl Recorder {
         self.operations += 1;
         self.last_ns = self.last_ns.max(operation.ended_ns);
         self.latency.saturating_record(operation.ended_ns - operation.begun_ns);
+        if let Some(kind) = operation.step.operation {
+            self.mix[kind as usize] += 1;
+        }
         if let Some(granted_ns) = operation.step.granted_ns {
             self.acquire_posted = self.acquire_posted.plus(&operation.step.acquire);
             self.acquire.saturating_record(granted_ns - operation.begun_ns);
@@ -91,6 +98,9 @@ impl Recorder {
     /// Never: all histograms have the same bounds.
     pub fn absorb(&mut self, other: &Self) {
         self.operations += other.operations;
+        for (sum, more) in self.mix.iter_mut().zip(other.mix) {
+            *sum += more;
+        }
         self.acquire_posted = self.acquire_posted.plus(&other.acquire_posted);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.latency.add(&other.latency).expect("the bounds are the same");

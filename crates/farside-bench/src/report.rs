@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::quantity::with_prefix;
 use crate::stage::{FabricKind, Outcome, Setting};
+use crate::store::Growth;
+use crate::workload::Operation;
 
 /// One measurement of a lock or a store. Keys without a meaning for it are absent.
 #[derive(Clone, Debug, Serialize)]
@@ -46,9 +48,15 @@ pub struct Report {
     /// The share of compare-and-swaps that were retries, for locks that retry them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_rate: Option<f64>,
+    /// How many operations of each kind ended while it counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Mix>,
+    /// How the index grew, from the first key on, if it is one that does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
     /// What each memory node executed.
     pub nodes: Vec<Node>,
-    /// Bytes of the clients' caches.
+    /// Bytes of a compute node's cache: what it remembers of the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
     /// Bytes in use at the memory nodes.
@@ -129,6 +137,30 @@ pub struct PerOperation {
     pub retries: f64,
 }
 
+/// Operations by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Mix {
+    /// SEARCHes.
+    pub search: u64,
+    /// UPDATEs.
+    pub update: u64,
+    /// INSERTs.
+    pub insert: u64,
+    /// Reads of a value followed by its replacement.
+    pub read_modify_write: u64,
+}
+
+impl Mix {
+    fn of([search, update, insert, read_modify_write]: [u64; Operation::ALL.len()]) -> Self {
+        Self {
+            search,
+            update,
+            insert,
+            read_modify_write,
+        }
+    }
+}
+
 /// What a memory node executed per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Node {
@@ -204,6 +236,8 @@ impl Report {
             },
             per_acquire: (is_lock && has_own_endpoints).then(|| Verbs::of(&recorder.acquire_posted, operations)),
             retry_rate: None,
+            mix: (!is_lock).then(|| Mix::of(recorder.mix)),
+            growth: None,
             nodes: outcome
                 .nodes
                 .iter()
@@ -257,6 +291,10 @@ impl Report {
         }
         if let Some(bytes) = self.memory_bytes {
             row += &format!("   {:.2} GiB in use", bytes as f64 / f64::from(1 << 30));
+        }
+        if let Some(growth) = self.growth {
+            let cache = with_prefix(self.cache_bytes.unwrap_or(0) as f64);
+            row += &format!("   {}, {cache}B cached", growth.text());
         }
         row
     }

@@ -2,27 +2,32 @@
 //!
 //! The pointer array is measured as in CIDER, section 2.2: the key is the number of its slot, an
 //! UPDATE reads the slot, writes the item and swaps the pointer until that succeeds, a SEARCH reads
-//! the slot and the item. The memory is filled before the clients come, without verbs
-//! ([`BulkLoader`]); what the clients change afterwards is allocated and reclaimed as always.
+//! the slot and the item. Its memory is filled before the clients come, without verbs. RACE is filled
+//! by INSERTs one after the other, as any client would do it, so that its table has grown as it does in
+//! use. What the clients change afterwards is allocated and reclaimed as always.
+
+mod client;
+mod fill;
+mod growth;
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext};
 use farside_index::item::Item;
-use farside_index::{Addressing, Decision, PointerArray};
+use farside_index::{Addressing, Index, IndexKind, PointerArray, Race, RaceOptions};
 use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
 use farside_pool::size_class::SizeClass;
-use farside_pool::{BulkLoader, FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
-use farside_sync::{Pointer, Scheme, SizeHint};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
+use farside_sync::Scheme;
 
+pub use self::client::StoreClient;
+pub use self::growth::{Growth, Seen};
 use crate::error::BenchError;
 use crate::lock::check_theta;
-use crate::program::{Client, Program, Step};
-use crate::workload::{Operation, Popularity, Scatter, Workload, Zipf, client_random};
+use crate::program::Program;
+use crate::workload::Workload;
 
 /// The smallest key: the number of its slot.
 const KEY_BYTES_MIN: usize = 8;
@@ -35,12 +40,19 @@ const SPARE_BYTES: u64 = 256 << 20;
 const SPARE_BYTES_PER_NODE: u64 = 4 << 20;
 /// How many keys beyond the first ones a workload that inserts finds slots for.
 const SPARE_ITEMS: u64 = 4 << 20;
+/// Bytes of a RACE table for each key at most: subtables that have just been split are half full, and what
+/// they replace is reclaimed a little later.
+const TABLE_BYTES_PER_ITEM: u64 = 40;
+/// How often a client that leaves looks whether its index is in order.
+const RESTRUCTURING_POLL_NS: u64 = 100_000;
 /// How long a thread may be busy before the others take it for dead.
 const LEASE_NS: u64 = 60_000_000_000;
 
 /// What clients do with keys.
 #[derive(Clone, Debug)]
 pub struct StoreProgram {
+    /// Which index.
+    pub index: IndexKind,
     /// How pointers are replaced.
     pub scheme: Scheme,
     /// How many keys there are at the start.
@@ -61,6 +73,8 @@ pub struct StoreProgram {
     pub seed: u64,
     /// How many keys have been given out so far, those at the start included.
     pub given_out: Arc<AtomicU64>,
+    /// What the compute nodes have seen when a run has ended.
+    pub seen: Arc<Seen>,
 }
 
 /// How often a compute node does housekeeping unless something else is said.
@@ -97,6 +111,16 @@ impl StoreProgram {
         self.items + more
     }
 
+    /// How many keys there are before the clients come.
+    fn items_at_start(&self) -> u64 {
+        if self.workload.is_load() { 0 } else { self.items }
+    }
+
+    /// What they are stored with.
+    fn first_value(&self) -> Vec<u8> {
+        vec![0x5a; self.value_bytes]
+    }
+
     fn item_bytes(&self) -> u64 {
         self.item(&vec![0; self.key_bytes], &vec![0; self.value_bytes]).bytes()
     }
@@ -115,43 +139,20 @@ impl StoreProgram {
             lease_ns: LEASE_NS,
         }
     }
-
-    /// Lays out every item and its slot.
-    fn populate<E: Endpoint>(&self, array: &PointerArray<E>, region: &Region) -> Result<(), BenchError> {
-        let geometry = array.pool().geometry()[0];
-        let count = if self.workload.is_load() { 0 } else { self.items };
-        let bytes = self.item_bytes();
-        let mut loader = BulkLoader::new(geometry, region, bytes);
-        let (mut key, value) = (vec![0; self.key_bytes], vec![0x5a; self.value_bytes]);
-        let mut block = vec![0; bytes as usize];
-        for number in 0..count {
-            key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
-            self.item(&key, &value).encode(&mut block);
-            let pointer = Pointer::new(loader.block(&block)?, SizeHint::for_item(bytes), 1);
-            let slot = region.word(array.slot_addr(number).offset());
-            slot.store(pointer.to_word(), Ordering::Relaxed);
-        }
-        if count > 0 {
-            loader.finish();
-        }
-        // The memory may have been used before.
-        for number in count..array.slots() {
-            region
-                .word(array.slot_addr(number).offset())
-                .store(0, Ordering::Relaxed);
-        }
-        Ok(())
-    }
 }
 
 impl Program for StoreProgram {
-    type Node<E: Endpoint> = PointerArray<E>;
+    type Node<E: Endpoint> = Index<E>;
     type Client<E: Endpoint> = StoreClient<E>;
 
     fn memory_bytes(&self) -> u64 {
         // The largest chunk, so that the class is the one of any pool.
         let block_bytes = SizeClass::for_bytes(self.item_bytes(), 1 << 20).bytes();
-        let used = self.slots() * (8 + block_bytes);
+        let slot_bytes = match self.index {
+            IndexKind::PointerArray => 8,
+            IndexKind::Race => TABLE_BYTES_PER_ITEM,
+        };
+        let used = self.slots() * (slot_bytes + block_bytes);
         // Tables, the reserve for overwrites, and what a chunk has left over.
         let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;
         whole.next_multiple_of(2 << 20)
@@ -165,34 +166,49 @@ impl Program for StoreProgram {
         };
         let geometry = open_or_format(&mut cx, format).await?;
         let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
-        let array = PointerArray::create(&mut cx, pool.clone(), self.scheme, Addressing::Direct, self.slots()).await?;
-        self.populate(&array, region)?;
-        Ok(pool.leave().await?)
+        match self.index {
+            IndexKind::PointerArray => {
+                let slots = self.slots();
+                let array = PointerArray::create(&mut cx, pool, self.scheme, Addressing::Direct, slots).await?;
+                fill::lay_out(self, &array, region)?;
+                self.leave(Index::PointerArray(array)).await
+            }
+            IndexKind::Race => {
+                let race = Race::create(&mut cx, pool, self.scheme, RaceOptions::default()).await?;
+                fill::insert(self, &race, &mut cx).await?;
+                let index = Index::Race(race);
+                self.note(&index);
+                self.leave(index).await
+            }
+        }
     }
 
-    async fn join<E: Endpoint>(&self, endpoint: E) -> Result<PointerArray<E>, BenchError> {
+    async fn join<E: Endpoint>(&self, endpoint: E) -> Result<Index<E>, BenchError> {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await?;
         let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
         pool.restock(self.item_bytes(), 1, Purpose::Overwrite).await?;
-        Ok(PointerArray::open(&mut cx, pool, self.scheme, Addressing::Direct).await?)
+        Ok(match self.index {
+            IndexKind::PointerArray => {
+                Index::PointerArray(PointerArray::open(&mut cx, pool, self.scheme, Addressing::Direct).await?)
+            }
+            IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.scheme).await?),
+        })
     }
 
-    fn client<E: Endpoint>(&self, node: &PointerArray<E>, _: &E, number: u64) -> StoreClient<E> {
-        StoreClient {
-            array: node.clone(),
-            random: client_random(self.seed, number),
-            zipf: Zipf::new(self.items, self.theta),
-            scatter: Scatter::new(self.items),
-            key: vec![0; self.key_bytes],
-            value: vec![number as u8; self.value_bytes],
-            workload: self.workload,
-            given_out: Arc::clone(&self.given_out),
-            keys_max: self.slots(),
+    fn client<E: Endpoint>(&self, node: &Index<E>, _: &E, number: u64) -> StoreClient<E> {
+        StoreClient::new(self, node.clone(), number)
+    }
+
+    fn note<E: Endpoint>(&self, node: &Index<E>) {
+        self.seen.note(node);
+    }
+
+    async fn leave<E: Endpoint>(&self, node: Index<E>) -> Result<(), BenchError> {
+        // Ends: such a task goes on until it is done, or this client is cut off.
+        while node.is_restructuring() {
+            node.pool().endpoint().sleep(RESTRUCTURING_POLL_NS).await;
         }
-    }
-
-    async fn leave<E: Endpoint>(&self, node: PointerArray<E>) -> Result<(), BenchError> {
         Ok(node.pool().clone().leave().await?)
     }
 
@@ -213,91 +229,4 @@ pub(crate) fn memory_used(region: &Region) -> Option<u64> {
     let is_used = |&index: &u64| word(geometry.chunk_word(index).offset()) != ChunkState::Free.to_word();
     let chunks = (0..geometry.chunk_count).filter(is_used).count() as u64;
     Some(geometry.chunks_at + chunks * geometry.chunk_bytes)
-}
-
-/// One of the clients.
-#[derive(Debug)]
-pub struct StoreClient<E> {
-    array: PointerArray<E>,
-    random: Xoshiro256PlusPlus,
-    zipf: Zipf,
-    scatter: Scatter,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    workload: Workload,
-    given_out: Arc<AtomicU64>,
-    keys_max: u64,
-}
-
-impl<E: Endpoint> StoreClient<E> {
-    fn choose_key(&mut self) {
-        let rank = self.zipf.rank(&mut self.random);
-        let number = match self.workload.popularity {
-            Popularity::Fixed => self.scatter.key(rank),
-            // The newest key is the most popular. Its INSERT may still be under way.
-            Popularity::Latest => self.given_out.load(Ordering::Relaxed).saturating_sub(rank + 1),
-        };
-        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
-    }
-
-    /// A key that nobody has used; `None` if there are no slots left.
-    fn choose_new_key(&mut self) -> Option<()> {
-        let number = self.given_out.fetch_add(1, Ordering::Relaxed);
-        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
-        (number < self.keys_max).then_some(())
-    }
-
-    async fn put(&mut self, cx: &mut OpContext<E>) -> Result<(), BenchError> {
-        let decide = |_: Option<Item<'_>>| Decision::Put {
-            value: Cow::Borrowed(&self.value),
-            expiry_ms: 0,
-        };
-        self.array.change(cx, &self.key, decide).await?;
-        Ok(())
-    }
-}
-
-impl<E: Endpoint> Client<E> for StoreClient<E> {
-    async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError> {
-        let operation = self.workload.operation(&mut self.random);
-        let is_there = match operation {
-            Operation::Insert => {
-                let Some(()) = self.choose_new_key() else {
-                    return self.no_slots_left();
-                };
-                self.put(cx).await?;
-                true
-            }
-            Operation::Search => {
-                self.choose_key();
-                let is_there = self.array.search(cx, &self.key).await?.is_some();
-                is_there || self.workload.popularity == Popularity::Latest
-            }
-            Operation::Update => {
-                self.choose_key();
-                self.array.update(cx, &self.key, &self.value).await?
-            }
-            Operation::ReadModifyWrite => {
-                self.choose_key();
-                self.put(cx).await?;
-                true
-            }
-        };
-        // Nothing is ever deleted.
-        assert!(is_there, "key {:?} was lost", self.key);
-        Ok(Some(Step::default()))
-    }
-}
-
-impl<E> StoreClient<E> {
-    fn no_slots_left(&self) -> Result<Option<Step>, BenchError> {
-        if self.workload.is_load() {
-            return Ok(None);
-        }
-        let text = format!(
-            "all {} slots are used: a shorter --duration or more --items",
-            self.keys_max
-        );
-        Err(BenchError::Argument(text))
-    }
 }

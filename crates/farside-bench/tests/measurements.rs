@@ -15,6 +15,7 @@ use farside_bench::workload::{WORKLOADS, Workload};
 use farside_bench::{BenchError, Report, measure_lock, measure_store};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 use serde_json::Value;
@@ -34,8 +35,13 @@ fn setting(fabric: FabricKind, clients: u64) -> Setting {
 }
 
 fn store(workload: &str, items: u64, setting: &Setting) -> StoreProgram {
+    store_on(IndexKind::PointerArray, workload, items, setting)
+}
+
+fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> StoreProgram {
     let workload = Workload::by_name(workload).expect("a workload");
     StoreProgram {
+        index,
         scheme: Scheme::Optimistic,
         items,
         workload,
@@ -46,6 +52,7 @@ fn store(workload: &str, items: u64, setting: &Setting) -> StoreProgram {
         tick_ns: NEVER_NS,
         seed: setting.seed,
         given_out: Arc::new(AtomicU64::new(if workload.is_load() { 0 } else { items })),
+        seen: Arc::default(),
     }
 }
 
@@ -70,7 +77,10 @@ type Cost = [u64; 4];
 /// What each of a client's first operations posts, nobody else being there; checked against what the memory node
 /// executed, so that nothing of it came from anybody else.
 fn costs_alone(workload: &str, operations: usize) -> Vec<Cost> {
-    let program = store(workload, 1000, &setting(FabricKind::Sim, 1));
+    costs_alone_of(store(workload, 1000, &setting(FabricKind::Sim, 1)), operations)
+}
+
+fn costs_alone_of(program: StoreProgram, operations: usize) -> Vec<Cost> {
     let sim = Sim::new(SimOptions::default());
     let node = sim.add_memory_node(program.memory_bytes());
     let endpoint = || sim.endpoint(sim.add_compute_node());
@@ -118,6 +128,100 @@ fn operations_cost_what_the_model_says_and_nothing_else() {
 }
 
 #[test]
+fn race_costs_what_its_table_says() {
+    let costs = |workload| {
+        let program = store_on(IndexKind::Race, workload, 1000, &setting(FabricKind::Sim, 1));
+        costs_alone_of(program, 200)
+    };
+    // Both buckets and the item, and one more for each other key with the same fingerprint.
+    let searches = costs("ycsb-c");
+    assert!(
+        searches.iter().all(|cost| cost[0] >= 3 && cost[1..] == [0, 0, 0]),
+        "{searches:?}"
+    );
+    let usual = searches.iter().filter(|cost| cost[0] == 3).count();
+    assert!(usual > 150, "{usual} of 200 SEARCHes are 3 READs");
+    // The same, the new item, and the swap.
+    let updates = costs("write-only");
+    assert!(
+        updates.iter().all(|cost| cost[0] >= 3 && cost[1..] == [1, 1, 0]),
+        "{updates:?}"
+    );
+    let mixed = costs("ycsb-f");
+    let is_either = |cost: &Cost| cost[0] >= 3 && ([0, 0, 0] == cost[1..] || [1, 1, 0] == cost[1..]);
+    assert!(mixed.iter().all(is_either), "{mixed:?}");
+}
+
+#[test]
+fn a_run_says_how_the_table_grew() {
+    for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
+        let setting = setting(fabric, 4);
+        for workload in ["ycsb-c", "load"] {
+            let report = measure(&store_on(IndexKind::Race, workload, 30_000, &setting), &setting);
+            let growth = report.growth.expect("RACE grows");
+            // 30 000 keys in four tables of some thousand slots each.
+            assert!(growth.splits >= 4, "{growth:?}");
+            let load = growth.first_split_load.expect("it was split");
+            assert!((0.5..1.0).contains(&load), "{growth:?}");
+            assert!(report.cache_bytes.expect("a store says") > 0);
+            assert!(report.memory_bytes.expect("a store says") > 30_000 * 32);
+        }
+        let report = measure(&store("ycsb-c", 1000, &setting), &setting);
+        assert_eq!((report.growth, report.cache_bytes), (None, Some(0)));
+    }
+}
+
+/// The core workloads as published with YCSB, in percent: read, update, insert, scan, read-modify-write.
+/// (Cooper and others, SoCC 2010, table 2; F from the workload files of the release.)
+const PUBLISHED: [(&str, [u64; 5]); 6] = [
+    ("ycsb-a", [50, 50, 0, 0, 0]),
+    ("ycsb-b", [95, 5, 0, 0, 0]),
+    ("ycsb-c", [100, 0, 0, 0, 0]),
+    ("ycsb-d", [95, 0, 5, 0, 0]),
+    ("ycsb-e", [0, 0, 5, 95, 0]),
+    ("ycsb-f", [50, 0, 0, 0, 50]),
+];
+
+/// Operations that were done, not those that were asked for. How many there are depends on the machine where
+/// time is real; so far from the mean (ten standard deviations, and what was under way at either end) no run
+/// gets by chance.
+#[test]
+fn mixes_are_those_that_were_published() {
+    for (name, shares) in PUBLISHED {
+        if shares[3] > 0 {
+            let refusal = Workload::by_name(name).expect_err("neither index is ordered");
+            assert!(
+                refusal.contains("ordered index") && !refusal.contains('\n'),
+                "{refusal}"
+            );
+            continue;
+        }
+        for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
+            for (index, ..) in IndexKind::ALL {
+                let setting = setting(fabric, 4);
+                let report = measure(&store_on(index, name, 2000, &setting), &setting);
+                let mix = report.mix.expect("a store has one");
+                let done = [mix.search, mix.update, mix.insert, mix.read_modify_write];
+                assert_eq!(done.iter().sum::<u64>(), report.operations);
+                assert!(report.operations > 100, "{name}: {} operations", report.operations);
+                for (count, share) in done.into_iter().zip([shares[0], shares[1], shares[2], shares[4]]) {
+                    if share == 0 {
+                        assert_eq!(count, 0, "{name}: {mix:?}");
+                    }
+                    let (all, share) = (report.operations as f64, share as f64 / 100.0);
+                    let bound = 10.0 * (all * share * (1.0 - share)).sqrt() + 2.0 * setting.clients as f64;
+                    assert!(
+                        (count as f64 - all * share).abs() <= bound,
+                        "{name} on {}: {mix:?}",
+                        fabric.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_retry_costs_one_swap_and_nothing_else() {
     let setting = setting(FabricKind::Sim, 32);
     let report = measure(&store("write-only", 1, &setting), &setting);
@@ -157,7 +261,8 @@ fn the_seed_decides_a_run() {
             seed,
             ..setting(FabricKind::Sim, 12)
         };
-        hash_and_operations(&measure(&store("ycsb-a", 500, &setting), &setting))
+        IndexKind::ALL
+            .map(|(index, ..)| hash_and_operations(&measure(&store_on(index, "ycsb-a", 500, &setting), &setting)))
     };
     let run_lock = |seed| {
         let setting = Setting {
@@ -177,29 +282,33 @@ fn the_seed_decides_a_run() {
 fn memory_of_an_earlier_run_changes_nothing() {
     let setting = setting(FabricKind::Sim, 8);
     let mut memory = None;
-    let mut run = |workload| {
-        let program = store(workload, 3000, &setting);
+    let mut run = |index, workload| {
+        let program = store_on(index, workload, 3000, &setting);
         let report = measure_store(&program, &setting, &mut memory, &Progress::hidden());
         hash_and_operations(&report.expect("a measurement"))
     };
-    let first = run("write-only");
-    assert_ne!(run("ycsb-a"), first);
-    assert_eq!(run("write-only"), first);
+    for (index, ..) in IndexKind::ALL {
+        let first = run(index, "write-only");
+        assert_ne!(run(index, "ycsb-a"), first);
+        assert_eq!(run(index, "write-only"), first);
+    }
 }
 
 #[test]
 fn every_workload_runs_on_every_fabric() {
     for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
         let setting = setting(fabric, 6);
-        for workload in WORKLOADS {
-            let program = StoreProgram {
-                tick_ns: 1_000_000,
-                ..store(workload.name, 2000, &setting)
-            };
-            let report = measure(&program, &setting);
-            assert!(report.operations > 0, "{} on {}", workload.name, fabric.name());
-            if workload.is_load() {
-                assert_eq!(report.operations, 2000);
+        for (index, ..) in IndexKind::ALL {
+            for workload in WORKLOADS {
+                let program = StoreProgram {
+                    tick_ns: 1_000_000,
+                    ..store_on(index, workload.name, 2000, &setting)
+                };
+                let report = measure(&program, &setting);
+                assert!(report.operations > 0, "{} on {}", workload.name, fabric.name());
+                if workload.is_load() {
+                    assert_eq!(report.operations, 2000);
+                }
             }
         }
         for (kind, ..) in LockKind::ALL {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use farside_fabric::region::Region;
 use farside_fabric::sim::Profile;
+use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 use serde_json::Value;
@@ -123,6 +124,7 @@ fn run_store(
     let unknown = || wrong(figure, format!("there is no scheme `{}`", store.sync));
     let items = figure.quick.items.filter(|_| is_quick).unwrap_or(store.items);
     let program = StoreProgram {
+        index: IndexKind::PointerArray,
         scheme: Scheme::by_name(&store.sync).ok_or_else(unknown)?,
         items,
         workload: Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason))?,
@@ -134,6 +136,7 @@ fn run_store(
         tick_ns: TICK_NS,
         seed: setting.seed,
         given_out: Arc::new(AtomicU64::new(items)),
+        seen: Arc::default(),
     };
     measure_store(&program, setting, memory, &Progress::hidden())
 }

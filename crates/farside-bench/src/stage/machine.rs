@@ -223,6 +223,7 @@ async fn clients_of<P: Program, E: Endpoint>(
     if let Some(error) = failure.take() {
         return Err(error);
     }
+    program.note(&node);
     program.leave(node).await?;
     Ok((recorder.into_inner(), effort))
 }

@@ -100,6 +100,9 @@ pub(super) fn run<P: Program>(
         }
     }
     let after = Reading::take(&sim, node, &meters);
+    for node in &joined {
+        program.note(node);
+    }
     let recorder = crew.recorder.borrow().clone();
     let wall_s = (after.wall_ns - before.wall_ns).max(1) as f64 / 1e9;
     Ok(Outcome {

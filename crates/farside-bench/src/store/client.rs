@@ -1,0 +1,144 @@
+//! A client of an index: draws an operation and a key, and does it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use farside_fabric::{Endpoint, OpContext};
+use farside_index::{Change, Decision, Index, Likely};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{KEY_BYTES_MIN, StoreProgram};
+use crate::error::BenchError;
+use crate::program::{Client, Step};
+use crate::workload::{Operation, Popularity, Scatter, Workload, Zipf, client_random};
+
+/// One of the clients.
+#[derive(Debug)]
+pub struct StoreClient<E> {
+    index: Index<E>,
+    random: Xoshiro256PlusPlus,
+    zipf: Zipf,
+    scatter: Scatter,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    workload: Workload,
+    given_out: Arc<AtomicU64>,
+    keys_max: u64,
+}
+
+impl<E: Endpoint> StoreClient<E> {
+    /// Client `number` of a program.
+    pub(super) fn new(program: &StoreProgram, index: Index<E>, number: u64) -> Self {
+        Self {
+            index,
+            random: client_random(program.seed, number),
+            zipf: Zipf::new(program.items, program.theta),
+            scatter: Scatter::new(program.items),
+            key: vec![0; program.key_bytes],
+            value: vec![number as u8; program.value_bytes],
+            workload: program.workload,
+            given_out: Arc::clone(&program.given_out),
+            keys_max: program.slots(),
+        }
+    }
+
+    fn choose_key(&mut self) {
+        let rank = self.zipf.rank(&mut self.random);
+        let number = match self.workload.popularity {
+            Popularity::Fixed => self.scatter.key(rank),
+            // The newest key is the most popular. Its INSERT may still be under way.
+            Popularity::Latest => self.given_out.load(Ordering::Relaxed).saturating_sub(rank + 1),
+        };
+        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
+    }
+
+    /// A key that nobody has used; `None` if there are no slots left.
+    fn choose_new_key(&mut self) -> Option<()> {
+        let number = self.given_out.fetch_add(1, Ordering::Relaxed);
+        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
+        (number < self.keys_max).then_some(())
+    }
+
+    /// Stores the value; it is known before the key was looked for.
+    async fn put(&mut self, cx: &mut OpContext<E>) -> Result<Change, BenchError> {
+        let (value, expiry_ms) = (&self.value[..], 0);
+        let likely = Likely { value, expiry_ms };
+        let change = self.index.change(cx, &self.key, Some(likely), |_| Decision::Put {
+            value: Cow::Borrowed(value),
+            expiry_ms,
+        });
+        Ok(change.await?)
+    }
+
+    /// Stores a value that depends on the one before: its first byte counts.
+    async fn read_modify_write(&mut self, cx: &mut OpContext<E>) -> Result<Change, BenchError> {
+        let change = self.index.change(cx, &self.key, None, |stored| {
+            let mut value = self.value.clone();
+            if let (Some(first), Some(before)) = (value.first_mut(), stored.and_then(|item| item.value.first())) {
+                *first = before.wrapping_add(1);
+            }
+            Decision::Put {
+                value: Cow::Owned(value),
+                expiry_ms: 0,
+            }
+        });
+        Ok(change.await?)
+    }
+
+    /// Replaces the value of a key; whether it was there.
+    async fn update(&mut self, cx: &mut OpContext<E>) -> Result<bool, BenchError> {
+        match &self.index {
+            // Its slots belong to one key each: no need to look at the item.
+            Index::PointerArray(array) => Ok(array.update(cx, &self.key, &self.value).await?),
+            Index::Race(_) => Ok(self.put(cx).await? == Change::Updated),
+        }
+    }
+}
+
+impl<E: Endpoint> Client<E> for StoreClient<E> {
+    async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError> {
+        let operation = self.workload.operation(&mut self.random);
+        let is_there = match operation {
+            Operation::Insert => {
+                let Some(()) = self.choose_new_key() else {
+                    return self.no_slots_left();
+                };
+                self.put(cx).await?;
+                true
+            }
+            Operation::Search => {
+                self.choose_key();
+                let is_there = self.index.search(cx, &self.key).await?.is_some();
+                is_there || self.workload.popularity == Popularity::Latest
+            }
+            Operation::Update => {
+                self.choose_key();
+                self.update(cx).await?
+            }
+            Operation::ReadModifyWrite => {
+                self.choose_key();
+                self.read_modify_write(cx).await? == Change::Updated
+            }
+        };
+        // Nothing is ever deleted.
+        assert!(is_there, "key {:?} was lost", self.key);
+        Ok(Some(Step {
+            operation: Some(operation),
+            ..Step::default()
+        }))
+    }
+}
+
+impl<E> StoreClient<E> {
+    fn no_slots_left(&self) -> Result<Option<Step>, BenchError> {
+        if self.workload.is_load() {
+            return Ok(None);
+        }
+        let text = format!(
+            "all {} keys there is room for are used: a shorter --duration or more --items",
+            self.keys_max
+        );
+        Err(BenchError::Argument(text))
+    }
+}

@@ -1,0 +1,72 @@
+//! What a run has seen of its index: how it grew, and what a client remembers of it.
+
+use std::sync::{Mutex, PoisonError};
+
+use farside_index::Index;
+use serde::Serialize;
+
+/// What the compute nodes have seen, gathered as they leave.
+#[derive(Default, Debug)]
+pub struct Seen {
+    sum: Mutex<Sum>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Sum {
+    cache_bytes: u64,
+    splits: u64,
+    first_split: Option<(u64, u64)>,
+    grows: bool,
+}
+
+/// How a table grew.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Growth {
+    /// How often a subtable was split.
+    pub splits: u64,
+    /// Entries divided by slots of the first subtable that was split, at that moment; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_split_load: Option<f64>,
+}
+
+impl Seen {
+    /// Adds what a compute node has seen.
+    pub fn note<E: farside_fabric::Endpoint>(&self, index: &Index<E>) {
+        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.cache_bytes = sum.cache_bytes.max(index.cache_bytes() as u64);
+        if let Index::Race(race) = index {
+            let (splits, first) = race.splits();
+            sum.grows = true;
+            sum.splits += splits;
+            // Whoever fills the table says so first, and has split it first.
+            sum.first_split = sum.first_split.or(first);
+        }
+    }
+
+    /// The most that a compute node remembers of the index, in bytes.
+    #[must_use]
+    pub fn cache_bytes(&self) -> u64 {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner).cache_bytes
+    }
+
+    /// How the table grew; `None` if the index cannot.
+    #[must_use]
+    pub fn growth(&self) -> Option<Growth> {
+        let sum = *self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.grows.then_some(Growth {
+            splits: sum.splits,
+            first_split_load: sum.first_split.map(|(entries, slots)| entries as f64 / slots as f64),
+        })
+    }
+}
+
+impl Growth {
+    /// In words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self.first_split_load {
+            Some(load) => format!("split {} times, first at a load of {:.1} %", self.splits, load * 100.0),
+            None => "never split".to_owned(),
+        }
+    }
+}
