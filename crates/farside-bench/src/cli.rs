@@ -3,6 +3,8 @@
 //! Whoever owns the command line embeds [`BenchArgs`] and [`FigureArgs`] as subcommands and calls
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
+mod embedded;
+
 use core::sync::atomic::AtomicU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +16,7 @@ use farside_index::IndexKind;
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 
+use self::embedded::{EmbeddedArgs, WorkerArgs};
 use crate::error::BenchError;
 use crate::figure;
 use crate::latency::{self, CountAllocations, LatencyOptions};
@@ -51,6 +54,11 @@ enum Bench {
     Verbs(VerbsArgs),
     /// GET over mapped memory against the latency of the memory itself
     Latency(LatencyArgs),
+    /// Embedded in a program, against maps of one process, LMDB and Redis (needs the feature `peers`)
+    Embedded(EmbeddedArgs),
+    /// A process of `bench embedded`
+    #[command(hide = true)]
+    EmbeddedWorker(WorkerArgs),
 }
 
 /// What every measurement with clients takes.
@@ -266,6 +274,8 @@ impl BenchArgs {
             Bench::Store(args) => args.run(),
             Bench::Verbs(args) => args.run(),
             Bench::Latency(args) => args.run(None),
+            Bench::Embedded(args) => args.run(),
+            Bench::EmbeddedWorker(args) => args.run(),
         })
     }
 }

@@ -187,7 +187,7 @@ pub fn run(
         let store = Store::open(endpoint, config).await?;
         progress.label("loading");
         let loading_ns = HostClock.now_ns();
-        load(&store, options, progress).await?;
+        load(&store, options.items, progress).await?;
         let insert_ns = (HostClock.now_ns() - loading_ns) as f64 / options.items as f64;
         let growth = match store.index() {
             Index::PointerArray(_) => None,
@@ -211,7 +211,14 @@ pub fn run(
             let times = [
                 chase.hop(CHASE_HOPS),
                 get_one_by_one(&mut session, options.items, GETS, &mut random).await?,
-                get_together(&mut session, options, &mut random).await?,
+                get_together(
+                    &mut session,
+                    options.items,
+                    options.in_flight,
+                    PIPELINED_GETS,
+                    &mut random,
+                )
+                .await?,
             ];
             if round > 0 {
                 chases.push(times[0] * 2.0);
@@ -325,20 +332,21 @@ impl<'a> Chase<'a> {
     }
 }
 
-async fn load<E: Endpoint>(store: &Store<E>, options: &LatencyOptions, progress: &Progress) -> Result<(), BenchError> {
+/// Stores numbered items, several at a time.
+pub(crate) async fn load<E: Endpoint>(store: &Store<E>, items: u64, progress: &Progress) -> Result<(), BenchError> {
     let pipeline = Pipeline::default();
     let (next, failure) = (Cell::new(0), Cell::new(None));
     let puts = (0..16).map(|_| {
         let mut session = store.pipelined_session(&pipeline);
         let (next, failure) = (&next, &failure);
         async move {
-            while next.get() < options.items {
+            while next.get() < items {
                 let number: u64 = next.replace(next.get() + 1);
                 if let Err(error) = session.put(&number.to_le_bytes(), &number.to_le_bytes()).await {
                     return failure.set(Some(error));
                 }
                 if number.is_multiple_of(1 << 16) {
-                    progress.set(number * 100 / options.items);
+                    progress.set(number * 100 / items);
                 }
             }
         }
@@ -354,7 +362,7 @@ async fn get<E: Endpoint>(session: &mut Session<E>, number: u64) -> Result<(), B
 }
 
 /// Nanoseconds per GET.
-async fn get_one_by_one<E: Endpoint>(
+pub(crate) async fn get_one_by_one<E: Endpoint>(
     session: &mut Session<E>,
     items: u64,
     gets: u64,
@@ -368,27 +376,29 @@ async fn get_one_by_one<E: Endpoint>(
 }
 
 /// Nanoseconds per GET with many in flight.
-async fn get_together<E: Endpoint>(
+pub(crate) async fn get_together<E: Endpoint>(
     session: &mut Session<E>,
-    options: &LatencyOptions,
+    items: u64,
+    in_flight: u64,
+    gets: u64,
     random: &mut Xoshiro256PlusPlus,
 ) -> Result<f64, BenchError> {
-    let together = options.in_flight as usize;
-    let rounds = PIPELINED_GETS / options.in_flight;
-    let mut numbers = vec![[0; 8]; together];
+    let rounds = gets / in_flight;
+    let mut numbers = vec![[0; 8]; in_flight as usize];
     let start_ns = HostClock.now_ns();
     for _ in 0..rounds {
-        numbers.fill_with(|| below(random, options.items).to_le_bytes());
+        numbers.fill_with(|| below(random, items).to_le_bytes());
         let keys: Vec<&[u8]> = numbers.iter().map(|number| &number[..]).collect();
         let mut values = session.get_many(&keys);
         for number in &numbers {
             assert_eq!(values.next().await?, Some(&number[..]), "what was stored is there");
         }
     }
-    Ok((HostClock.now_ns() - start_ns) as f64 / (rounds * options.in_flight) as f64)
+    Ok((HostClock.now_ns() - start_ns) as f64 / (rounds * in_flight) as f64)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The one in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -11,6 +11,7 @@
 
 pub mod cli;
 pub mod driver;
+pub mod embedded;
 pub mod error;
 pub mod figure;
 pub mod latency;

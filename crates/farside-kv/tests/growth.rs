@@ -7,11 +7,11 @@
 //! does not verify: clients that die meanwhile, which `tests/simulation.rs` and the soak test do.
 //!
 //! Twenty million keys take some minutes and three GiB:
-//! `cargo test --release -p farside-kv --test growth -- --ignored twenty_million`.
+//! `FARSIDE_GROWTH_ITEMS=20000000 cargo test --release -p farside-kv --test growth table_grows`.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use farside_fabric::OpContext;
@@ -24,6 +24,9 @@ use farside_pool::{PoolOptions, account};
 const WRITERS: u64 = 2;
 /// Where a reading process finds the segment.
 const SEGMENT_VARIABLE: &str = "FARSIDE_GROWTH_SEGMENT";
+/// How many keys a table grows to in the first test below, unless this says otherwise.
+const ITEMS_VARIABLE: &str = "FARSIDE_GROWTH_ITEMS";
+const ITEMS: u64 = 300_000;
 /// After how many operations housekeeping gets a turn; verbs over mapped memory complete at once.
 const OPERATIONS_PER_TURN: u64 = 64;
 
@@ -217,7 +220,7 @@ fn grow(segment: &Segment, items: u64, race: RaceOptions, mut processes: Vec<Chi
                         }
                     };
                     with_client(segment, race, async |store| {
-                        write(&mut store.session(), writer, items, tell).await
+                        Box::pin(write(&mut store.session(), writer, items, tell)).await;
                     });
                 })
             })
@@ -269,7 +272,7 @@ fn anonymous(items: u64) -> Segment {
 
 #[test]
 fn nothing_is_missed_while_a_table_grows() {
-    let items = 300_000;
+    let items = std::env::var(ITEMS_VARIABLE).map_or(ITEMS, |items| items.parse().expect("a number of keys"));
     grow(&anonymous(items), items, RaceOptions::default(), Vec::new());
 }
 
@@ -286,14 +289,10 @@ fn nothing_is_missed_while_everything_splits() {
 }
 
 #[test]
-#[ignore = "takes minutes and three GiB"]
-fn twenty_million() {
-    let items = 20_000_000;
-    grow(&anonymous(items), items, RaceOptions::default(), Vec::new());
-}
-
-#[test]
 fn nothing_is_missed_by_other_processes() {
+    if let Some(path) = std::env::var_os(SEGMENT_VARIABLE) {
+        return read_for_the_parent(Path::new(&path));
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("segment");
     let items = 150_000;
@@ -302,10 +301,10 @@ fn nothing_is_missed_by_other_processes() {
     grow(&segment, items, RaceOptions::default(), processes);
 }
 
-/// This program once more, as the test below.
+/// This test once more, in a process that reads.
 fn reading_process(path: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "a_reading_process", "--ignored", "--nocapture"])
+        .args(["--exact", "nothing_is_missed_by_other_processes", "--nocapture"])
         .env(SEGMENT_VARIABLE, path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -314,16 +313,13 @@ fn reading_process(path: &Path) -> Child {
 }
 
 /// Reads what its parent says is acknowledged, until the parent says no more.
-#[test]
-#[ignore = "started by nothing_is_missed_by_other_processes, with a segment to read"]
-fn a_reading_process() {
-    let path = PathBuf::from(std::env::var_os(SEGMENT_VARIABLE).expect("the segment to read"));
+fn read_for_the_parent(path: &Path) {
     let progress = Progress::default();
     let lines = std::io::stdin().lock().lines().map(|line| line.expect("text"));
     // The store is there when its first keys are.
     let mut lines = lines.peekable();
     lines.peek().expect("something is acknowledged");
-    let segment = Segment::open(&path).expect("the segment");
+    let segment = Segment::open(path).expect("the segment");
     std::thread::scope(|scope| {
         let progress = &progress;
         let reader = scope.spawn(move || {
