@@ -195,7 +195,7 @@ impl<E: Endpoint> Race<E> {
         loop {
             cx.rely_on_words();
             let is_closing = is_closed(cx.buffer(), place);
-            if is_closing && let Some(next) = self.follow(cx, place).await? {
+            if is_closing && let Some(next) = Box::pin(self.follow(cx, place)).await? {
                 *place = next;
                 let mut batch = Batch::new();
                 read_buckets(&mut batch, place);
@@ -306,7 +306,7 @@ impl<E: Endpoint> Race<E> {
         let candidates = candidates(cx.buffer(), place);
         let slot = free_slot(cx.buffer(), place, self.directory.format.bucket_slots);
         if !candidates.is_empty() && !is_planted("race: a key not looked for under the lock") {
-            match self.find_among(cx, &candidates, key).await {
+            match Box::pin(self.find_among(cx, &candidates, key)).await {
                 Ok(None) => {}
                 Ok(Some(_)) => return self.unlock(cx, held, at, Step::Lost).await,
                 Err(error) => return self.refuse(new, error),

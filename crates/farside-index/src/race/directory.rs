@@ -145,7 +145,7 @@ impl<E: Endpoint> Directory<E> {
         if self.pool.watched() <= self.cache.borrow().version {
             return Ok(());
         }
-        self.read_changes(cx).await
+        Box::pin(self.read_changes(cx)).await
     }
 
     #[cold]

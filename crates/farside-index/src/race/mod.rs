@@ -208,7 +208,8 @@ impl<E: Endpoint> Race<E> {
         self.directory.refresh(cx).await?;
         let subtable = match self.directory.remembered(hash.hash) {
             Some(subtable) => subtable,
-            None => self.directory.look_up(cx, hash.hash).await?,
+            // Rare: a future of its own keeps that of every operation small.
+            None => Box::pin(self.directory.look_up(cx, hash.hash)).await?,
         };
         Ok(self.place_in(subtable, hash))
     }
@@ -234,7 +235,7 @@ impl<E: Endpoint> Race<E> {
             cx.post(&mut batch).await?;
             cx.rely_on_words();
             if is_closed(cx.buffer(), &place)
-                && let Some(next) = self.follow(cx, &place).await?
+                && let Some(next) = Box::pin(self.follow(cx, &place)).await?
             {
                 place = next;
                 continue;
@@ -322,7 +323,10 @@ impl<E: Endpoint> Race<E> {
                 at: ITEMS_AT,
             }));
         }
-        self.find_among(cx, &candidates, key).await
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        Box::pin(self.find_among(cx, &candidates, key)).await
     }
 
     /// Reads all items whose fingerprint fits, some at a time, and looks which has the key.

@@ -14,7 +14,7 @@ use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
 use super::layout::{LINE_BYTES, Line};
-use super::{COMBINED_BYTES, ITEM_AREA_BYTES, Place, Race, for_candidates_in, is_closed};
+use super::{COMBINED_BYTES, Place, Race, for_candidates_in, is_closed};
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
@@ -23,6 +23,9 @@ use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
 const BUCKETS_BYTES: u32 = 2 * COMBINED_BYTES;
 /// Where the items start.
 const ITEMS_AT: u32 = KEYS_AT_ONCE as u32 * BUCKETS_BYTES;
+/// Where they end at the latest: within the buffer that every context has. What finds no room there is
+/// left to a SEARCH of its own.
+const ITEMS_END: u32 = 16 << 10;
 /// How many items of one key are read; with more that look alike it is left to a SEARCH of its own.
 const ALIKE_MAX: usize = 2;
 
@@ -32,6 +35,8 @@ struct Read {
     key: usize,
     slot: RemoteAddr,
     pointer: Pointer,
+    /// Where in the buffer, and how many bytes.
+    area: Slice,
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
@@ -89,7 +94,7 @@ impl<E: Endpoint> Race<E> {
         state: &mut Steps,
         results: &mut SearchedKeys,
     ) -> Result<(), IndexError> {
-        cx.reserve((ITEMS_AT + (ALIKE_MAX * KEYS_AT_ONCE) as u32 * ITEM_AREA_BYTES) as usize);
+        cx.reserve(ITEMS_END as usize);
         state.places.clear();
         state.waiting.clear();
         state.reads.clear();
@@ -165,17 +170,21 @@ impl<E: Endpoint> Race<E> {
         for &line in lines {
             for_candidates_in(buckets, &place, line, |slot, pointer| {
                 count += 1;
-                if count > ALIKE_MAX {
+                let at = state
+                    .reads
+                    .last()
+                    .map_or(ITEMS_AT, |read| read.area.at + read.area.bytes);
+                let area = Slice::new(at, self.blocks.readable(pointer));
+                if count > ALIKE_MAX || at + area.bytes > ITEMS_END {
                     results[index] = Searched::Apart;
                     return;
                 }
-                let at = ITEMS_AT + state.reads.len() as u32 * ITEM_AREA_BYTES;
-                let target = Slice::new(at, self.blocks.readable(pointer));
-                state.batch.read(pointer.block(), target);
+                state.batch.read(pointer.block(), area);
                 state.reads.push(Read {
                     key: index,
                     slot,
                     pointer,
+                    area,
                 });
             });
         }
@@ -200,10 +209,9 @@ impl<E: Endpoint> Race<E> {
             let areas = KEYS_AT_ONCE as u32 * BUCKETS_BYTES;
             cx.rely_on_within(Slice::new(0, areas), Slice::new(0, 0));
         }
-        for (index, read) in state.reads.iter().enumerate().skip(state.done) {
-            let at = ITEMS_AT + index as u32 * ITEM_AREA_BYTES;
-            let first = self.blocks.readable(read.pointer);
-            let area = Slice::new(at, first);
+        for read in &state.reads[state.done..] {
+            let area = read.area;
+            let (at, first) = (area.at, area.bytes);
             let seen = self
                 .blocks
                 .header_and_rest(read.slot, read.pointer, &cx.buffer()[area.range()], first);
