@@ -11,8 +11,8 @@ use farside_fabric::Endpoint;
 use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
 
-/// How long an operation over TCP may take before it fails.
-const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How long an operation over TCP may take before it fails, unless somebody says otherwise.
+pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// The memory nodes of a pool, as a user names them: `shm:PATH` and `tcp:HOST:PORT`, separated by
 /// commas, in the order of their numbers.
@@ -122,21 +122,40 @@ pub fn run<T: EndpointTask>(
         .build()
         .map_err(StackError::Runtime)?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let mapped = nodes.iter().map(|node| match node {
-            NodeLocation::Mapped(segment) => Some(segment.clone()),
-            NodeLocation::Remote(_) => None,
-        });
-        if let Some(segments) = mapped.collect() {
-            let endpoint = shm::Fabric::new(segments).endpoint()?;
-            return Ok(task.run(endpoint, None).await);
+        match connect(nodes, secret).await? {
+            Connected::Mapped(endpoint) => Ok(task.run(endpoint, None).await),
+            Connected::Remote(endpoint) => Ok(task.run(endpoint, Some(TCP_TIMEOUT_NS)).await),
         }
-        let mut options = ConnectOptions::default();
-        if let Some(secret) = secret {
-            options = options.with_secret(secret);
-        }
-        let endpoint = tcp::connect(nodes, options).await?;
-        Ok(task.run(endpoint, Some(TCP_TIMEOUT_NS)).await)
     })
+}
+
+/// An endpoint of the backend that the nodes ask for.
+#[derive(Debug)]
+pub enum Connected {
+    /// All nodes are mapped.
+    Mapped(shm::Endpoint),
+    /// Some are at the end of a connection.
+    Remote(tcp::Endpoint),
+}
+
+/// Connects to the nodes: over mapped memory alone if all of them are mapped, over TCP otherwise,
+/// which needs a tokio `LocalSet`.
+///
+/// # Errors
+/// If a node cannot be reached.
+pub async fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Result<Connected, StackError> {
+    let mapped = nodes.iter().map(|node| match node {
+        NodeLocation::Mapped(segment) => Some(segment.clone()),
+        NodeLocation::Remote(_) => None,
+    });
+    if let Some(segments) = mapped.collect() {
+        return Ok(Connected::Mapped(shm::Fabric::new(segments).endpoint()?));
+    }
+    let mut options = ConnectOptions::default();
+    if let Some(secret) = secret {
+        options = options.with_secret(secret);
+    }
+    Ok(Connected::Remote(tcp::connect(nodes, options).await?))
 }
 
 #[cfg(test)]

@@ -86,6 +86,12 @@ impl Epochs {
         self.local.set(global);
     }
 
+    /// Whether no operation is running.
+    #[must_use]
+    pub fn is_unpinned(&self) -> bool {
+        self.pinned.iter().all(|pinned| pinned.get() == 0)
+    }
+
     /// The smallest pinned epoch, or the local one if nothing is pinned: what is published.
     #[must_use]
     pub fn oldest(&self) -> u64 {

@@ -100,6 +100,11 @@ impl<E: Endpoint> Pool<E> {
             self.shared.watch.set(Some((word, batch.result(position))));
         }
         let epoch = batch.result(epoch);
+        if let Some(lease) = self.shared.rested.take() {
+            // The epoch has moved meanwhile: nothing was pinned, and others said so in our name.
+            watch.lease = watch.lease.max(lease);
+            self.shared.epochs.start(epoch);
+        }
         self.shared.epochs.observe(epoch);
         self.shared.deaths.set(batch.result(deaths));
         if self.shared.deaths.get() > self.shared.audited.get() {

@@ -99,6 +99,8 @@ pub(crate) struct Shared<E> {
     pub(crate) ailment: RefCell<Option<PoolError>>,
     /// See [`Pool::watch`]: the word, and its value at the last tick.
     pub(crate) watch: Cell<Option<(RemoteAddr, u64)>>,
+    /// This client comes back from a rest: the lease that others have renewed for it.
+    pub(crate) rested: Cell<Option<u64>>,
 }
 
 impl<E: Endpoint> Pool<E> {
@@ -166,6 +168,7 @@ impl<E: Endpoint> Pool<E> {
                     is_unsettled: Cell::new(false),
                     ailment: RefCell::new(None),
                     watch: Cell::new(None),
+                    rested: Cell::new(None),
                 }),
             };
             pool.tick().await?;

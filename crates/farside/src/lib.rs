@@ -1,14 +1,51 @@
 //! Farside as a library: a key-value store in memory that processes or machines share.
 //!
-//! Open the nodes of a pool with [`kv::stack::run`], a [`kv::Store`] on the endpoint that you are
-//! given, and a [`kv::Session`] for each operation that should be in flight.
+//! A store is memory that somebody names, and as many clients as like to work on it: threads,
+//! processes, machines. Nobody serves; each client reads and writes the memory itself, and sees at
+//! once what the others have done. Keys and values are bytes. Operations on one key are linearizable,
+//! whoever dies meanwhile.
+//!
+//! ```
+//! use farside::{Options, blocking::Store};
+//!
+//! let store = Store::open(Options::anonymous(64 << 20))?;
+//! let mut session = store.session()?;
+//! session.put(b"greeting", b"hello from afar")?;
+//! assert_eq!(session.get(b"greeting")?, Some(&b"hello from afar"[..]));
+//! # drop(session);
+//! # store.close();
+//! # Ok::<(), farside::Error>(())
+//! ```
+//!
+//! # Where the memory is
+//! [`Options`] say it: memory of this process alone, a file that processes of one machine map, or
+//! memory nodes at the end of a connection (`farside node`). Nothing else changes.
+//!
+//! # Which of the two interfaces
+//! - [`blocking`]: for threads. A GET over mapped memory is a function call of some hundred
+//!   nanoseconds, with no hand-over to another thread.
+//! - [`Store`] and [`Session`]: for async programs on one thread per core. Futures are not `Send`;
+//!   they run on a tokio current-thread runtime with a `LocalSet`, for which there is [`run`].
+//!
+//! # What fails, and how
+//! Everything returns [`Error`]. Full memory is an error that changes nothing
+//! ([`Error::is_out_of_memory`]). A client that is cut off from the memory (its node went away, or it
+//! stood still for longer than its lease) says so ([`Error::is_cut_off`]): the operation may have taken
+//! effect or not. The blocking interface opens the store again with the next operation; an async program
+//! opens it itself.
 
 #![forbid(unsafe_code)]
 
-pub use farside_fabric as fabric;
-pub use farside_gateway as gateway;
-pub use farside_index as index;
-pub use farside_kv as kv;
-pub use farside_node as node;
-pub use farside_pool as pool;
-pub use farside_sync as sync;
+mod embed;
+
+pub use embed::blocking;
+pub use embed::error::Error;
+pub use embed::options::Options;
+pub use embed::runtime::run;
+pub use embed::session::{Items, Keys, Session, Values};
+pub use embed::store::Store;
+pub use embed::time::{Lifetime, after};
+
+pub use farside_fabric::tcp::Secret;
+pub use farside_kv::{Condition, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
+pub use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -292,6 +292,14 @@ fn execute_mapped(
     Ok(segment.region().execute(verb, buffer))
 }
 
+impl core::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("id", &self.shared.id)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Verbs for Endpoint {
     fn node_count(&self) -> usize {
         self.shared.nodes.len()

@@ -1,0 +1,386 @@
+//! What a thread works with: operations on keys, one at a time.
+
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+
+use farside_fabric::{shm, tcp};
+use farside_kv::stack::{self, Connected};
+use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome};
+
+use super::client::{Client, Host};
+use super::keeper::Keeper;
+use crate::embed::error::Error;
+use crate::embed::operations;
+use crate::embed::time::{Lifetime, after};
+
+/// Operations on a store, one at a time: each is linearizable. It belongs to the thread that made it.
+///
+/// ```
+/// use farside::{Options, blocking::Store};
+///
+/// let store = Store::open(Options::anonymous(64 << 20))?;
+/// let mut session = store.session()?;
+/// session.put(b"visits", b"41")?;
+/// let increment = |stored: Option<&[u8]>| {
+///     let number = stored.map_or("0", |bytes| core::str::from_utf8(bytes).unwrap_or("0"));
+///     number.parse::<u64>().map(|number| (number + 1).to_string().into_bytes())
+/// };
+/// assert_eq!(session.update(b"visits", increment)?, Ok(()));
+/// assert_eq!(session.get(b"visits")?, Some(&b"42"[..]));
+/// # Ok::<(), farside::Error>(())
+/// ```
+///
+/// Dropping it gives back what it held, which takes some milliseconds.
+#[derive(Debug)]
+pub struct Session {
+    // First: it leaves the pool while the keeper is still there.
+    any: AnyClient,
+    keeper: Arc<Keeper>,
+}
+
+#[derive(Debug)]
+enum AnyClient {
+    Mapped(Box<Client<shm::Endpoint>>),
+    Remote(Box<Client<tcp::Endpoint>>),
+}
+
+impl AnyClient {
+    fn open(keeper: &Keeper) -> Result<Self, Error> {
+        let located = keeper.watch.located.clone();
+        let is_mapped = located.is_mapped();
+        let connect = stack::connect(located.nodes, located.secret);
+        let (host, connected) = if is_mapped {
+            let mut connect = core::pin::pin!(connect);
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(connected) = connect.as_mut().poll(&mut context) else {
+                unreachable!("mapped memory has nothing to wait for");
+            };
+            (Host::Thread, connected?)
+        } else {
+            let host = Host::event_loop()?;
+            let Host::EventLoop(event_loop) = &host else {
+                unreachable!("it has just been made");
+            };
+            let connected = event_loop.1.block_on(&event_loop.0, connect)?;
+            (host, connected)
+        };
+        let any = match connected {
+            Connected::Mapped(endpoint) => Self::Mapped(Box::new(Client::open(host, endpoint, located.config)?)),
+            Connected::Remote(endpoint) => Self::Remote(Box::new(Client::open(host, endpoint, located.config)?)),
+        };
+        keeper.watch.enter(any.presence());
+        Ok(any)
+    }
+
+    fn presence(&self) -> &Arc<super::presence::Presence> {
+        match self {
+            Self::Mapped(client) => &client.ground.presence,
+            Self::Remote(client) => &client.ground.presence,
+        }
+    }
+}
+
+/// Carries `$operation` out with the session of whichever fabric, and the store `$store`.
+macro_rules! carry_out {
+    ($self:expr, |$session:ident, $store:ident| $operation:expr) => {{
+        $self.arrive()?;
+        match &mut $self.any {
+            AnyClient::Mapped(client) => carry_out!(@with client, $session, $store, $operation),
+            AnyClient::Remote(client) => carry_out!(@with client, $session, $store, $operation),
+        }
+    }};
+    (@with $client:ident, $session:ident, $store:ident, $operation:expr) => {{
+        let Client { session: $session, ground } = &mut **$client;
+        let $store = &ground.store;
+        let result = ground.run($operation);
+        let is_cut_off = matches!(&result, Err(error) if error.is_cut_off());
+        ground.leave(is_cut_off);
+        result.map_err(Error::from)
+    }};
+}
+
+/// All operations fail with [`Error::Operation`], or with what opening a session anew reports.
+impl Session {
+    pub(super) fn open(keeper: Arc<Keeper>) -> Result<Self, Error> {
+        let mut session = Self {
+            any: AnyClient::open(&keeper)?,
+            keeper,
+        };
+        match &mut session.any {
+            AnyClient::Mapped(client) => client.ground.leave(false),
+            AnyClient::Remote(client) => client.ground.leave(false),
+        }
+        Ok(session)
+    }
+
+    #[inline]
+    fn arrive(&mut self) -> Result<(), Error> {
+        let can_go_on = match &mut self.any {
+            AnyClient::Mapped(client) => client.ground.arrive(),
+            AnyClient::Remote(client) => client.ground.arrive(),
+        };
+        if can_go_on { Ok(()) } else { self.reopen() }
+    }
+
+    #[cold]
+    fn reopen(&mut self) -> Result<(), Error> {
+        let any = AnyClient::open(&self.keeper)?;
+        let before = core::mem::replace(&mut self.any, any);
+        self.keeper.watch.exit(before.presence());
+        Ok(())
+    }
+
+    /// The value of a key. It stands in the session's buffer until the next operation.
+    ///
+    /// # Errors
+    /// If the memory cannot be reached or is damaged; likewise for all operations below.
+    #[inline]
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
+        carry_out!(self, |session, _store| session.get(key))
+    }
+
+    /// The values of many keys, in their order. Sixteen are read together; they are not one snapshot.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"one", b"1")?;
+    /// assert_eq!(session.get_many(&[b"one", b"two"])?, [Some(b"1".to_vec()), None]);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn get_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut values = Vec::with_capacity(keys.len());
+        self.visit_many(keys, |_, value| values.push(value.map(<[u8]>::to_vec)))?;
+        Ok(values)
+    }
+
+    /// Calls `visit` with the number and the value of each key, without a copy; like
+    /// [`Session::get_many`]. `visit` must be quick: as long as it runs, others cannot reclaim memory.
+    pub fn visit_many(
+        &mut self,
+        keys: &[impl AsRef<[u8]>],
+        mut visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), Error> {
+        carry_out!(self, |session, _store| operations::visit_many(session, keys, &mut visit))
+    }
+
+    /// Stores a value for good, whatever was there.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        carry_out!(self, |session, _store| session.put(key, value))
+    }
+
+    /// Stores many items, sixteen in flight; returns how many.
+    ///
+    /// # Errors
+    /// The first one. Some of the items are stored then, in no particular order.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// let items = (0..1000_u32).map(|number| (number.to_be_bytes(), b"value"));
+    /// assert_eq!(session.put_many(items)?, 1000);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn put_many<K, V>(&mut self, items: impl IntoIterator<Item = (K, V)>) -> Result<u64, Error>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let mut items = items.into_iter();
+        carry_out!(self, |_session, store| async {
+            let (stored, result) = operations::boxed(operations::put_many(store, &mut items)).await;
+            result.map(|()| stored)
+        })
+    }
+
+    /// Stores a value that is gone after `duration`.
+    ///
+    /// ```
+    /// # use farside::{Lifetime, Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// use core::time::Duration;
+    ///
+    /// session.put_for(b"ticket", b"one ride", Duration::from_secs(60))?;
+    /// assert!(matches!(session.lifetime(b"ticket")?, Lifetime::Left(left) if left.as_secs() < 61));
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn put_for(&mut self, key: &[u8], value: &[u8], duration: Duration) -> Result<(), Error> {
+        let options = SetOptions {
+            expiry: after(duration),
+            ..SetOptions::default()
+        };
+        self.set(key, value, options).map(drop)
+    }
+
+    /// Stores a value under a condition, with an expiry, or to learn what was there.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// use farside::{Condition, SetOptions};
+    ///
+    /// let first = SetOptions { condition: Condition::IfAbsent, ..SetOptions::default() };
+    /// assert!(session.set(b"leader", b"me", first)?.is_stored);
+    /// assert!(!session.set(b"leader", b"you", first)?.is_stored);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, Error> {
+        carry_out!(self, |session, _store| session.set(key, value, options))
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        carry_out!(self, |session, _store| session.delete(key))
+    }
+
+    /// Removes a key; returns the value it had.
+    pub fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        carry_out!(self, |session, _store| session.take(key))
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
+    /// be asked several times, when others change the key meanwhile, and may refuse: then the refusal is in
+    /// the inner result, and nothing was changed. It must be quick, and cannot use the session.
+    pub fn update<R>(
+        &mut self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, Error> {
+        carry_out!(self, |session, _store| session.update(key, &mut update))
+    }
+
+    /// Changes when a key expires; returns whether it is there.
+    pub fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
+        let decide = |_: &[u8], _| (expiry, ());
+        let changed = carry_out!(self, |session, _store| session.expire(key, decide));
+        Ok(changed?.is_some())
+    }
+
+    /// How much longer a key stays.
+    pub fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
+        let expiry_ms = carry_out!(self, |session, _store| session.expiry_ms(key));
+        Ok(Lifetime::until(expiry_ms?))
+    }
+
+    /// All items, in no order. One that is there throughout is seen once, another one at most once.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"key", b"value")?;
+    /// for item in session.items() {
+    ///     let (key, value) = item?;
+    ///     assert_eq!((&key[..], &value[..]), (&b"key"[..], &b"value"[..]));
+    /// }
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn items(&mut self) -> Items<'_> {
+        Items {
+            session: self,
+            page: Vec::new().into_iter(),
+            cursor: Some(0),
+        }
+    }
+
+    /// All keys; like [`Session::items`].
+    pub fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            session: self,
+            page: Vec::new().into_iter(),
+            cursor: Some(0),
+        }
+    }
+
+    /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
+    /// index.
+    pub fn count(&mut self) -> Result<u64, Error> {
+        carry_out!(self, |session, _store| operations::boxed(session.count()))
+    }
+
+    /// Removes every key; returns how many there were.
+    pub fn clear(&mut self) -> Result<u64, Error> {
+        carry_out!(self, |session, _store| operations::boxed(session.clear()))
+    }
+
+    /// Bytes of memory that are in use or reserved by clients, tables included.
+    pub fn memory_used(&mut self) -> Result<u64, Error> {
+        carry_out!(self, |session, _store| operations::boxed(operations::memory_used(session)))
+    }
+
+    fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), Error> {
+        carry_out!(self, |session, _store| session.scan(cursor))
+    }
+
+    fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), Error> {
+        carry_out!(self, |session, _store| session.scan_keys(cursor))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Nobody stands in for who leaves.
+        self.keeper.watch.exit(self.any.presence());
+    }
+}
+
+/// All items of a store; see [`Session::items`]. An error ends nothing: the next call goes on.
+#[derive(Debug)]
+pub struct Items<'s> {
+    session: &'s mut Session,
+    page: std::vec::IntoIter<KeyValue>,
+    /// `None` at the end.
+    cursor: Option<u64>,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<KeyValue, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.page.next() {
+                return Some(Ok(item));
+            }
+            match self.session.scan(self.cursor?) {
+                Ok((page, next)) => {
+                    self.page = page.into_iter();
+                    self.cursor = (next != 0).then_some(next);
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// All keys of a store; see [`Session::keys`]. An error ends nothing: the next call goes on.
+#[derive(Debug)]
+pub struct Keys<'s> {
+    session: &'s mut Session,
+    page: std::vec::IntoIter<Vec<u8>>,
+    /// `None` at the end.
+    cursor: Option<u64>,
+}
+
+impl Iterator for Keys<'_> {
+    type Item = Result<Vec<u8>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(key) = self.page.next() {
+                return Some(Ok(key));
+            }
+            match self.session.scan_keys(self.cursor?) {
+                Ok((page, next)) => {
+                    self.page = page.into_iter();
+                    self.cursor = (next != 0).then_some(next);
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}

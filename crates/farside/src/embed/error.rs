@@ -1,0 +1,51 @@
+//! What can go wrong when the store is embedded.
+
+use farside_fabric::shm::SegmentError;
+use farside_fabric::tcp::SecretError;
+use farside_kv::{KvError, StackError};
+
+/// Opening or using an embedded store failed. The text is one line that says what would be right.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The memory is not where the options say, or cannot be reached.
+    #[error(transparent)]
+    Nodes(#[from] StackError),
+    /// The file with the secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// An operation failed.
+    #[error(transparent)]
+    Operation(#[from] KvError),
+    /// The async interface was used where there is no event loop for it.
+    #[error(
+        "the async store needs a tokio runtime and a LocalSet on this thread: wrap the program in `farside::run`, or use \
+         `farside::blocking`"
+    )]
+    NoLocalSet,
+    /// The system gives no event loop or thread.
+    #[error("failed to start what the store needs: {0}")]
+    Start(std::io::Error),
+}
+
+impl From<SegmentError> for Error {
+    fn from(error: SegmentError) -> Self {
+        Self::Nodes(error.into())
+    }
+}
+
+impl Error {
+    /// Whether memory is full. Nothing was changed; reads go on, and deleting or overwriting keys helps.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Operation(error) if error.is_out_of_memory())
+    }
+
+    /// Whether this client was cut off from the memory. Whether the operation took effect is not known.
+    /// A blocking session opens the store again with its next operation; an async program drops what it
+    /// has and opens a store anew.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Operation(error) if error.is_cut_off())
+    }
+}

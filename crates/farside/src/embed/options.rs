@@ -1,0 +1,178 @@
+//! Where the memory of a store is, and how it is used.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+
+use farside_fabric::shm::{Segment, SegmentOptions};
+use farside_fabric::tcp::{NodeLocation, Secret};
+use farside_kv::stack::TCP_TIMEOUT_NS;
+use farside_kv::{IndexKind, PoolSpec, StoreConfig};
+
+use super::error::Error;
+
+/// Where the memory of a store is, and how it is used.
+///
+/// ```no_run
+/// use core::time::Duration;
+/// use farside::{Options, blocking::Store};
+///
+/// // A file that processes of this machine share; made with this size if it is not there.
+/// let store = Store::open(Options::segment("/dev/shm/cache.segment", 1 << 30))?;
+///
+/// // A memory node on another machine, which `farside node` serves.
+/// let options = Options::pool("tcp:10.0.0.7:7380")?
+///     .secret_file("/etc/farside.secret")?
+///     .timeout(Duration::from_secs(2));
+/// let store = Store::open(options)?;
+/// # Ok::<(), farside::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    memory: Memory,
+    index: Option<IndexKind>,
+    secret: Option<Secret>,
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+enum Memory {
+    Pool(PoolSpec),
+    Segment { path: PathBuf, bytes: u64 },
+    Anonymous { bytes: u64, made: Arc<Mutex<Option<Segment>>> },
+}
+
+/// The same, found and opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    pub(crate) nodes: Vec<NodeLocation>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) config: StoreConfig,
+}
+
+impl Located {
+    /// Whether every node is mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        let is_mapped = |node: &NodeLocation| matches!(node, NodeLocation::Mapped(_));
+        self.nodes.iter().all(is_mapped)
+    }
+}
+
+impl Options {
+    fn new(memory: Memory) -> Self {
+        Self {
+            memory,
+            index: None,
+            secret: None,
+            timeout: None,
+        }
+    }
+
+    /// The memory nodes with these names: `shm:PATH` for a segment file on this machine, `tcp:HOST:PORT`
+    /// for a `farside node`; several with commas between them, everywhere in the same order.
+    ///
+    /// # Errors
+    /// If the text names no nodes. Whether they are there is found out by opening a store.
+    ///
+    /// ```
+    /// use farside::Options;
+    ///
+    /// assert!(Options::pool("shm:/dev/shm/first,tcp:10.0.0.7:7380").is_ok());
+    /// let error = Options::pool("/dev/shm/first").expect_err("which fabric?");
+    /// assert!(error.to_string().contains("shm:PATH"));
+    /// ```
+    pub fn pool(nodes: &str) -> Result<Self, Error> {
+        Ok(Self::new(Memory::Pool(nodes.parse()?)))
+    }
+
+    /// A segment file, which is made with `bytes` bytes of memory if it is absent or empty. One that is
+    /// there keeps its size. On `/dev/shm` it lasts until the machine restarts, elsewhere longer.
+    pub fn segment(path: impl AsRef<Path>, bytes: u64) -> Self {
+        Self::new(Memory::Segment {
+            path: path.as_ref().to_path_buf(),
+            bytes,
+        })
+    }
+
+    /// `bytes` bytes of memory of this process, which threads share and nobody else. Stores that are
+    /// opened with clones of these options have the same memory, which is there as long as one of them.
+    #[must_use]
+    pub fn anonymous(bytes: u64) -> Self {
+        Self::new(Memory::Anonymous {
+            bytes,
+            made: Arc::default(),
+        })
+    }
+
+    /// Which index new memory gets; memory that has another one is refused. RACE if nobody says.
+    #[must_use]
+    pub fn index(mut self, index: IndexKind) -> Self {
+        self.index = Some(index);
+        self
+    }
+
+    /// What memory nodes at the end of a connection want to hear.
+    #[must_use]
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
+    /// The secret in a file, white space around it not counted.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or holds no secret.
+    pub fn secret_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
+        Ok(self.secret(Secret::from_file(path.as_ref())?))
+    }
+
+    /// How long an operation may take before it fails. Ten seconds over a connection, for ever over mapped
+    /// memory, if nobody says.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Opens or makes the segments.
+    pub(crate) fn locate(&self) -> Result<Located, Error> {
+        let nodes = match &self.memory {
+            Memory::Pool(spec) => spec.locate()?,
+            Memory::Segment { path, bytes } => {
+                let options = SegmentOptions::with_memory(*bytes);
+                vec![NodeLocation::Mapped(Segment::open_or_create(path, options)?)]
+            }
+            Memory::Anonymous { bytes, made } => {
+                let mut made = made.lock().expect("nothing panics while it is held");
+                let segment = match &*made {
+                    Some(segment) => segment.clone(),
+                    None => made.insert(Segment::anonymous(*bytes)?).clone(),
+                };
+                vec![NodeLocation::Mapped(segment)]
+            }
+        };
+        let wanted_ns = self
+            .timeout
+            .map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let mut located = Located {
+            nodes,
+            secret: self.secret.clone(),
+            config: StoreConfig {
+                index: self.index,
+                ..StoreConfig::default()
+            },
+        };
+        located.config.timeout_ns = wanted_ns.or((!located.is_mapped()).then_some(TCP_TIMEOUT_NS));
+        Ok(located)
+    }
+}
+
+/// The same as [`Options::pool`].
+impl FromStr for Options {
+    type Err = Error;
+
+    fn from_str(nodes: &str) -> Result<Self, Error> {
+        Self::pool(nodes)
+    }
+}

@@ -1,0 +1,291 @@
+//! The async session: operations on keys, one at a time.
+
+use core::time::Duration;
+
+use farside_fabric::{shm, tcp};
+use farside_kv as kv;
+use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome};
+
+use super::error::Error;
+use super::operations::{boxed, memory_used, visit_many};
+use super::store::{AnyStore, Store, of_any};
+use super::time::{Lifetime, after};
+
+/// Operations on a store, one at a time: each is linearizable. Cancelling one, by dropping its future,
+/// leaves the store in order; whether it took effect is not known.
+///
+/// ```
+/// # farside::run(async {
+/// # use farside::{Options, Store};
+/// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+/// let mut session = store.session();
+/// session.put(b"visits", b"41").await?;
+/// let increment = |stored: Option<&[u8]>| {
+///     let number = stored.map_or("0", |bytes| core::str::from_utf8(bytes).unwrap_or("0"));
+///     number.parse::<u64>().map(|number| (number + 1).to_string().into_bytes())
+/// };
+/// assert_eq!(session.update(b"visits", increment).await?, Ok(()));
+/// assert_eq!(session.get(b"visits").await?, Some(&b"42"[..]));
+/// # store.close().await
+/// # })??;
+/// # Ok::<(), farside::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    any: AnySession,
+    _store: Store,
+}
+
+#[derive(Debug)]
+enum AnySession {
+    Mapped(kv::Session<shm::Endpoint>),
+    Remote(kv::Session<tcp::Endpoint>),
+}
+
+/// All operations fail with [`Error::Operation`].
+impl Session {
+    pub(crate) fn new(store: Store, any: &AnyStore) -> Self {
+        let any = match any {
+            AnyStore::Mapped(store) => AnySession::Mapped(store.session()),
+            AnyStore::Remote(store) => AnySession::Remote(store.session()),
+        };
+        Self { any, _store: store }
+    }
+
+    /// The value of a key. It stands in the session's buffer until the next operation.
+    ///
+    /// # Errors
+    /// If the memory cannot be reached or is damaged; likewise for all operations below.
+    #[inline]
+    pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.get(key).await)?)
+    }
+
+    /// The values of many keys one after the other, sixteen of them read together. They are not one
+    /// snapshot: each is read by itself.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// session.put(b"one", b"1").await?;
+    /// let mut values = session.values(&[b"one", b"two"]);
+    /// assert_eq!(values.next().await?, Some(&b"1"[..]));
+    /// assert_eq!(values.next().await?, None);
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn values<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k> {
+        Values(match &mut self.any {
+            AnySession::Mapped(session) => AnyValues::Mapped(session.get_many(keys)),
+            AnySession::Remote(session) => AnyValues::Remote(session.get_many(keys)),
+        })
+    }
+
+    /// The values of many keys, in their order; sixteen are read together.
+    pub async fn get_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let mut values = Vec::with_capacity(keys.len());
+        let visit = |_, value: Option<&[u8]>| values.push(value.map(<[u8]>::to_vec));
+        of_any!(&mut self.any, AnySession, session => boxed(visit_many(session, keys, visit)).await)?;
+        Ok(values)
+    }
+
+    /// Stores a value for good, whatever was there.
+    pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.put(key, value).await)?)
+    }
+
+    /// Stores a value that is gone after `duration`.
+    pub async fn put_for(&mut self, key: &[u8], value: &[u8], duration: Duration) -> Result<(), Error> {
+        let options = SetOptions {
+            expiry: after(duration),
+            ..SetOptions::default()
+        };
+        self.set(key, value, options).await.map(drop)
+    }
+
+    /// Stores a value under a condition, with an expiry, or to learn what was there.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// use farside::{Condition, SetOptions};
+    ///
+    /// let first = SetOptions { condition: Condition::IfAbsent, ..SetOptions::default() };
+    /// assert!(session.set(b"leader", b"me", first).await?.is_stored);
+    /// assert!(!session.set(b"leader", b"you", first).await?.is_stored);
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.set(key, value, options).await)?)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub async fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.delete(key).await)?)
+    }
+
+    /// Removes a key; returns the value it had.
+    pub async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.take(key).await)?)
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
+    /// be asked several times, when others change the key meanwhile, and may refuse: then the refusal is in
+    /// the inner result, and nothing was changed.
+    pub async fn update<R>(
+        &mut self,
+        key: &[u8],
+        update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => session.update(key, update).await)?)
+    }
+
+    /// Changes when a key expires; returns whether it is there.
+    pub async fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
+        let decide = |_: &[u8], _| (expiry, ());
+        let changed = of_any!(&mut self.any, AnySession, session => session.expire(key, decide).await)?;
+        Ok(changed.is_some())
+    }
+
+    /// How much longer a key stays.
+    pub async fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
+        let expiry_ms = of_any!(&mut self.any, AnySession, session => session.expiry_ms(key).await)?;
+        Ok(Lifetime::until(expiry_ms))
+    }
+
+    /// All items, in no order. One that is there throughout is seen once, another one at most once.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// session.put(b"key", b"value").await?;
+    /// let mut items = session.items();
+    /// while let Some((key, value)) = items.next().await? {
+    ///     assert_eq!((&key[..], &value[..]), (&b"key"[..], &b"value"[..]));
+    /// }
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn items(&mut self) -> Items<'_> {
+        Items {
+            session: self,
+            page: Vec::new().into_iter(),
+            cursor: Some(0),
+        }
+    }
+
+    /// All keys; like [`Session::items`].
+    pub fn keys(&mut self) -> Keys<'_> {
+        Keys {
+            session: self,
+            page: Vec::new().into_iter(),
+            cursor: Some(0),
+        }
+    }
+
+    /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
+    /// index.
+    pub async fn count(&mut self) -> Result<u64, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.count()).await)?)
+    }
+
+    /// Removes every key; returns how many there were.
+    pub async fn clear(&mut self) -> Result<u64, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.clear()).await)?)
+    }
+
+    /// Bytes of memory that are in use or reserved by clients, tables included.
+    pub async fn memory_used(&mut self) -> Result<u64, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => boxed(memory_used(session)).await)?)
+    }
+}
+
+/// The values of many keys; see [`Session::values`].
+#[derive(Debug)]
+pub struct Values<'s, 'k>(AnyValues<'s, 'k>);
+
+#[derive(Debug)]
+enum AnyValues<'s, 'k> {
+    Mapped(kv::Values<'s, 'k, shm::Endpoint>),
+    Remote(kv::Values<'s, 'k, tcp::Endpoint>),
+}
+
+impl Values<'_, '_> {
+    /// The value of the next key, in the session's buffer until the next call.
+    ///
+    /// # Errors
+    /// See [`Session::get`]; the keys after this one can still be asked for.
+    ///
+    /// # Panics
+    /// If all keys have been asked for.
+    #[inline]
+    pub async fn next(&mut self) -> Result<Option<&[u8]>, Error> {
+        Ok(of_any!(&mut self.0, AnyValues, values => values.next().await)?)
+    }
+}
+
+/// All items of a store; see [`Session::items`].
+#[derive(Debug)]
+pub struct Items<'s> {
+    session: &'s mut Session,
+    page: std::vec::IntoIter<KeyValue>,
+    /// `None` at the end.
+    cursor: Option<u64>,
+}
+
+impl Items<'_> {
+    /// The next one, `None` at the end.
+    ///
+    /// # Errors
+    /// See [`Session::get`]; asking again goes on.
+    pub async fn next(&mut self) -> Result<Option<KeyValue>, Error> {
+        loop {
+            if let Some(item) = self.page.next() {
+                return Ok(Some(item));
+            }
+            let Some(cursor) = self.cursor else { return Ok(None) };
+            let scanned = of_any!(&mut self.session.any, AnySession, session => session.scan(cursor).await);
+            let (page, next) = scanned?;
+            self.page = page.into_iter();
+            self.cursor = (next != 0).then_some(next);
+        }
+    }
+}
+
+/// All keys of a store; see [`Session::keys`].
+#[derive(Debug)]
+pub struct Keys<'s> {
+    session: &'s mut Session,
+    page: std::vec::IntoIter<Vec<u8>>,
+    /// `None` at the end.
+    cursor: Option<u64>,
+}
+
+impl Keys<'_> {
+    /// The next one, `None` at the end.
+    ///
+    /// # Errors
+    /// See [`Session::get`]; asking again goes on.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            if let Some(key) = self.page.next() {
+                return Ok(Some(key));
+            }
+            let Some(cursor) = self.cursor else { return Ok(None) };
+            let scanned = of_any!(&mut self.session.any, AnySession, session => session.scan_keys(cursor).await);
+            let (page, next) = scanned?;
+            self.page = page.into_iter();
+            self.cursor = (next != 0).then_some(next);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The async store: one client of the memory, on the thread that opened it.
+
+use farside_fabric::{shm, tcp};
+use farside_kv as kv;
+use farside_kv::stack::{self, Connected};
+
+use super::error::Error;
+use super::operations::{boxed, put_many};
+use super::options::Options;
+use super::runtime::require_local_set;
+use super::session::Session;
+
+/// An open store. Clones are the same client of the memory.
+///
+/// It belongs to the thread that opened it: neither it nor its futures are `Send`, and it runs on that
+/// thread's tokio runtime, inside a `LocalSet`. A program with several threads opens a store on each.
+/// Tasks that it starts on the `LocalSet` renew its lease and reclaim memory, so the thread must not
+/// block for long: others cannot reclaim what they delete as long as it does, and over a connection it is
+/// cut off after a second.
+///
+/// [`close`](Store::close) leaves the memory in good order. If the last clone is dropped without it, the
+/// others find out when the lease has run out, and search for what this client held; nothing is lost.
+#[derive(Clone, Debug)]
+pub struct Store {
+    any: AnyStore,
+    _housekeeping: std::rc::Rc<Housekeeping>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum AnyStore {
+    Mapped(kv::Store<shm::Endpoint>),
+    Remote(kv::Store<tcp::Endpoint>),
+}
+
+/// Does `$operation` with the store or session of whichever fabric.
+macro_rules! of_any {
+    ($any:expr, $kind:ident, $inner:ident => $operation:expr) => {
+        match $any {
+            $kind::Mapped($inner) => $operation,
+            $kind::Remote($inner) => $operation,
+        }
+    };
+}
+pub(crate) use of_any;
+
+/// Ends with the last clone of a store, and the tasks with it.
+#[derive(Debug)]
+struct Housekeeping(AnyStore);
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        of_any!(&self.0, AnyStore, store => store.clone().abandon());
+    }
+}
+
+impl Store {
+    /// Opens the store; makes it if the memory is new.
+    ///
+    /// # Errors
+    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, is
+    /// too small, or is not Farside's.
+    ///
+    /// ```
+    /// use farside::{Options, Store};
+    ///
+    /// farside::run(async {
+    ///     let store = Store::open(Options::anonymous(64 << 20)).await?;
+    ///     let mut session = store.session();
+    ///     session.put(b"key", b"value").await?;
+    ///     assert_eq!(session.get(b"key").await?, Some(&b"value"[..]));
+    ///     store.close().await
+    /// })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn open(options: Options) -> Result<Self, Error> {
+        require_local_set()?;
+        let located = options.locate()?;
+        let any = match stack::connect(located.nodes, located.secret).await? {
+            Connected::Mapped(endpoint) => {
+                AnyStore::Mapped(boxed(kv::Store::open(endpoint, located.config)).await?)
+            }
+            Connected::Remote(endpoint) => {
+                AnyStore::Remote(boxed(kv::Store::open(endpoint, located.config)).await?)
+            }
+        };
+        Ok(Self {
+            _housekeeping: std::rc::Rc::new(Housekeeping(any.clone())),
+            any,
+        })
+    }
+
+    /// A session: one operation at a time. Make one for each that should be in flight; they cost 16 KiB
+    /// each, and nothing else.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::new(self.clone(), &self.any)
+    }
+
+    /// Stores many items, sixteen in flight; returns how many.
+    ///
+    /// # Errors
+    /// The first one. Some of the items are stored then, in no particular order.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// let items = (0..1000_u32).map(|number| (number.to_be_bytes(), b"value"));
+    /// assert_eq!(store.put_many(items).await?, 1000);
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn put_many<K, V>(&self, items: impl IntoIterator<Item = (K, V)>) -> Result<u64, Error>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let items = items.into_iter();
+        let (stored, result) = of_any!(&self.any, AnyStore, store => boxed(put_many(store, items)).await);
+        Ok(result.map(|()| stored)?)
+    }
+
+    /// Which index the memory has.
+    #[must_use]
+    pub fn index(&self) -> kv::IndexKind {
+        of_any!(&self.any, AnyStore, store => store.index().kind())
+    }
+
+    /// Leaves the memory: gives back what this client held. Takes some milliseconds, while which the other
+    /// clients end what they are at. Sessions and clones that are left fail from then on.
+    ///
+    /// # Errors
+    /// If the memory cannot be reached; the others clean up then.
+    pub async fn close(self) -> Result<(), Error> {
+        Ok(of_any!(self.any.clone(), AnyStore, store => boxed(store.close()).await)?)
+    }
+}
