@@ -1,0 +1,55 @@
+//! The examples run, count right, and say what is wrong in one line.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// cargo builds the examples with the tests, in the folder beside them.
+fn example(name: &str, arguments: &str) -> Output {
+    let mut folder: PathBuf = std::env::current_exe().expect("it runs");
+    folder.pop();
+    folder.pop();
+    let mut command = Command::new(folder.join("examples").join(name));
+    command.args(arguments.split_whitespace()).output().expect("cargo built it")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn shared_cache_is_hit_by_every_worker() {
+    let text = text(&example("shared_cache", "--workers 3 --requests 2000 --pages 50"));
+    let hits = text.lines().filter_map(|line| {
+        let (_, rest) = line.strip_prefix("worker ")?.split_once(": ")?;
+        rest.split(' ').next()?.parse::<u64>().ok()
+    });
+    let hits: Vec<_> = hits.collect();
+    assert_eq!(hits.len(), 3, "{text}");
+    assert!(hits.iter().all(|hits| *hits > 0 && *hits < 2000), "{text}");
+}
+
+#[test]
+fn counter_service_loses_no_increment() {
+    let text = text(&example("counter_service", "--processes 3 --increments 3000 --counters 2"));
+    assert!(text.contains("9000 increments by 3 processes, none lost"), "{text}");
+}
+
+#[test]
+fn bulk_load_stores_every_item() {
+    let text = text(&example("bulk_load", "--items 30000"));
+    assert!(text.contains("30000 in the store"), "{text}");
+}
+
+#[test]
+fn wrong_arguments_are_one_line() {
+    for name in ["shared_cache", "counter_service", "bulk_load"] {
+        for arguments in ["--frobnicate 1", "--items", "--counters x --pages x --value-size x"] {
+            let output = example(name, arguments);
+            let line = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && line.lines().count() == 1, "{name} {arguments}: {line}");
+        }
+    }
+    let output = example("bulk_load", "--items 10 --pool nowhere");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("shm:PATH"));
+}

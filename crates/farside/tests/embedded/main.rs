@@ -1,0 +1,10 @@
+//! The library as a program that embeds it meets it: threads, processes, memory nodes.
+
+#![forbid(unsafe_code)]
+
+mod examples;
+mod interfaces;
+mod model;
+mod process;
+mod processes;
+mod remote;
