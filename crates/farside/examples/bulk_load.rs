@@ -29,7 +29,9 @@ struct Plan {
 fn main() -> ExitCode {
     let loaded = plan(std::env::args().skip(1)).and_then(|plan| {
         let program = load(&plan);
-        farside::run(program).and_then(|loaded| loaded).map_err(|error| explain(&error))
+        farside::run(program)
+            .and_then(|loaded| loaded)
+            .map_err(|error| explain(&error))
     });
     match loaded {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,7 +50,11 @@ fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
     };
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || value.parse().map_err(|_| format!("{word} takes a number, not `{value}`"));
+        let number = || {
+            value
+                .parse()
+                .map_err(|_| format!("{word} takes a number, not `{value}`"))
+        };
         match word.as_str() {
             "--items" => plan.items = number()?,
             "--value-size" => plan.value_bytes = number()?,
@@ -85,7 +91,11 @@ async fn load(plan: &Plan) -> Result<(), Error> {
     let start = Instant::now();
     for first in (0..plan.items).step_by(ITEMS_PER_STEP as usize) {
         let numbers = first..plan.items.min(first + ITEMS_PER_STEP);
-        bar.inc(store.put_many(numbers.map(|number| (number.to_be_bytes(), &value))).await?);
+        bar.inc(
+            store
+                .put_many(numbers.map(|number| (number.to_be_bytes(), &value)))
+                .await?,
+        );
     }
     #[expect(clippy::disallowed_methods, reason = "a user waits for it")]
     let seconds = start.elapsed().as_secs_f64();

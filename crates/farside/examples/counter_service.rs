@@ -51,7 +51,11 @@ fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
     };
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || value.parse().map_err(|_| format!("{word} takes a number, not `{value}`"));
+        let number = || {
+            value
+                .parse()
+                .map_err(|_| format!("{word} takes a number, not `{value}`"))
+        };
         match word.as_str() {
             "--processes" => plan.processes = number()?,
             "--increments" => plan.increments = number()?,
@@ -77,7 +81,9 @@ fn lead(plan: &Plan) -> Result<(), String> {
         command.args(["--increments", &plan.increments.to_string()]);
         command.args(["--counters", &plan.counters.to_string()]);
         command.arg("--segment").arg(&segment);
-        command.spawn().map_err(|error| format!("cannot start a process: {error}"))
+        command
+            .spawn()
+            .map_err(|error| format!("cannot start a process: {error}"))
     };
     let processes: Result<Vec<Child>, String> = (0..plan.processes).map(start).collect();
     for mut process in processes? {

@@ -50,7 +50,11 @@ fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
     };
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || value.parse().map_err(|_| format!("{word} takes a number, not `{value}`"));
+        let number = || {
+            value
+                .parse()
+                .map_err(|_| format!("{word} takes a number, not `{value}`"))
+        };
         match word.as_str() {
             "--workers" => plan.workers = number()?,
             "--requests" => plan.requests = number()?,
@@ -77,8 +81,15 @@ fn lead(plan: &Plan) -> Result<(), String> {
     let start = |number| {
         let mut command = Command::new(&own);
         command.args(["--worker", &format!("{number}@{}", segment.display())]);
-        command.args(["--requests", &plan.requests.to_string(), "--pages", &plan.pages.to_string()]);
-        command.spawn().map_err(|error| format!("cannot start a worker: {error}"))
+        command.args([
+            "--requests",
+            &plan.requests.to_string(),
+            "--pages",
+            &plan.pages.to_string(),
+        ]);
+        command
+            .spawn()
+            .map_err(|error| format!("cannot start a worker: {error}"))
     };
     let workers: Result<Vec<Child>, String> = (0..plan.workers).map(start).collect();
     for mut worker in workers? {
@@ -87,7 +98,10 @@ fn lead(plan: &Plan) -> Result<(), String> {
             return Err(format!("a worker failed: {status}"));
         }
     }
-    let pages = store.session().and_then(|mut session| session.count()).map_err(|error| error.to_string())?;
+    let pages = store
+        .session()
+        .and_then(|mut session| session.count())
+        .map_err(|error| error.to_string())?;
     println!("{pages} pages in the cache at the end");
     Ok(())
 }
@@ -100,12 +114,17 @@ fn work(plan: &Plan, segment: &str, number: u64) -> Result<(), Error> {
     let mut state = number + 1;
     for _ in 0..plan.requests {
         // A little generator, so that the example needs no crate for it.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let page = (state >> 33) % plan.pages;
         hits += u64::from(read(&mut session, page)?);
     }
     let share = 100.0 * hits as f64 / plan.requests.max(1) as f64;
-    println!("worker {number}: {hits} of {} requests answered by the cache ({share:.1} %)", plan.requests);
+    println!(
+        "worker {number}: {hits} of {} requests answered by the cache ({share:.1} %)",
+        plan.requests
+    );
     Ok(())
 }
 

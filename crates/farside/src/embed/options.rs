@@ -39,8 +39,14 @@ pub struct Options {
 #[derive(Clone, Debug)]
 enum Memory {
     Pool(PoolSpec),
-    Segment { path: PathBuf, bytes: u64 },
-    Anonymous { bytes: u64, made: Arc<Mutex<Option<Segment>>> },
+    Segment {
+        path: PathBuf,
+        bytes: u64,
+    },
+    Anonymous {
+        bytes: u64,
+        made: Arc<Mutex<Option<Segment>>>,
+    },
 }
 
 /// The same, found and opened.

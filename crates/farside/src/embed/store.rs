@@ -76,12 +76,8 @@ impl Store {
         require_local_set()?;
         let located = options.locate()?;
         let any = match stack::connect(located.nodes, located.secret).await? {
-            Connected::Mapped(endpoint) => {
-                AnyStore::Mapped(boxed(kv::Store::open(endpoint, located.config)).await?)
-            }
-            Connected::Remote(endpoint) => {
-                AnyStore::Remote(boxed(kv::Store::open(endpoint, located.config)).await?)
-            }
+            Connected::Mapped(endpoint) => AnyStore::Mapped(boxed(kv::Store::open(endpoint, located.config)).await?),
+            Connected::Remote(endpoint) => AnyStore::Remote(boxed(kv::Store::open(endpoint, located.config)).await?),
         };
         Ok(Self {
             _housekeeping: std::rc::Rc::new(Housekeeping(any.clone())),

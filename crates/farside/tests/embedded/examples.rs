@@ -9,7 +9,10 @@ fn example(name: &str, arguments: &str) -> Output {
     folder.pop();
     folder.pop();
     let mut command = Command::new(folder.join("examples").join(name));
-    command.args(arguments.split_whitespace()).output().expect("cargo built it")
+    command
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("cargo built it")
 }
 
 fn text(output: &Output) -> String {
@@ -26,12 +29,17 @@ fn shared_cache_is_hit_by_every_worker() {
     });
     let hits: Vec<_> = hits.collect();
     assert_eq!(hits.len(), 3, "{text}");
-    assert!(hits.iter().all(|hits| *hits > 0 && *hits < 2000), "{text}");
+    assert!(hits.iter().all(|hits| *hits > 0), "{text}");
+    // Somebody had to make the pages.
+    assert!(hits.iter().sum::<u64>() <= 3 * 2000 - 50, "{text}");
 }
 
 #[test]
 fn counter_service_loses_no_increment() {
-    let text = text(&example("counter_service", "--processes 3 --increments 3000 --counters 2"));
+    let text = text(&example(
+        "counter_service",
+        "--processes 3 --increments 3000 --counters 2",
+    ));
     assert!(text.contains("9000 increments by 3 processes, none lost"), "{text}");
 }
 
@@ -47,7 +55,10 @@ fn wrong_arguments_are_one_line() {
         for arguments in ["--frobnicate 1", "--items", "--counters x --pages x --value-size x"] {
             let output = example(name, arguments);
             let line = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && line.lines().count() == 1, "{name} {arguments}: {line}");
+            assert!(
+                !output.status.success() && line.lines().count() == 1,
+                "{name} {arguments}: {line}"
+            );
         }
     }
     let output = example("bulk_load", "--items 10 --pool nowhere");

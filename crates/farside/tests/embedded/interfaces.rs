@@ -7,14 +7,19 @@ use farside::{Error, Lifetime, Options, blocking};
 
 const MEMORY: u64 = 32 << 20;
 
-#[expect(clippy::disallowed_methods, reason = "the keeper is to notice that this thread is away")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the keeper is to notice that this thread is away"
+)]
 fn be_away(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
 #[test]
 fn async_store_says_what_it_needs() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let opened = runtime.block_on(farside::Store::open(Options::anonymous(MEMORY)));
     let error = opened.expect_err("there is no LocalSet");
     assert!(matches!(error, Error::NoLocalSet));
@@ -87,12 +92,52 @@ fn idle_sessions_hold_nobody_up() {
     // Forty times the memory.
     let value = vec![1; 64 << 10];
     for round in 0..10_000_u32 {
-        session.put(&(round % 8).to_be_bytes(), &value).expect("what was replaced is reused");
+        session
+            .put(&(round % 8).to_be_bytes(), &value)
+            .expect("what was replaced is reused");
     }
     session.put(b"sleeper", b"after").expect("room");
     done.send(()).expect("the thread waits");
     let seen = sleeper.join().expect("no panic").expect("no error");
     assert_eq!(seen.as_deref(), Some(&b"after"[..]));
+}
+
+/// Threads that are away between any two operations, on keys that all of them write: whoever came back with
+/// a stale epoch, or remembered a table that is gone, would find bytes of another item.
+#[test]
+fn whoever_comes_back_reads_whole_values() {
+    let store = blocking::Store::open(Options::anonymous(16 << 20)).expect("memory");
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let store = store.clone();
+            scope.spawn(move || {
+                let mut session = store.session().expect("room");
+                let mut state = thread + 1;
+                for round in 0..6_000_u64 {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let chance = state >> 33;
+                    // A few keys that change all the time, and many that make the table grow.
+                    let number = if chance.is_multiple_of(3) {
+                        chance % 4096
+                    } else {
+                        chance % 8
+                    };
+                    let key = number.to_be_bytes();
+                    if chance.is_multiple_of(2) {
+                        let value = vec![number as u8; 64 + (chance % 5000) as usize];
+                        session.put(&key, &value).expect("room");
+                    } else if let Some(value) = session.get(&key).expect("it is there") {
+                        assert!(value.len() >= 64 && value.iter().all(|byte| *byte == number as u8));
+                    }
+                    if round.is_multiple_of(50) {
+                        be_away(chance % 4);
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -116,7 +161,10 @@ fn sessions_come_and_go_with_their_threads() {
             });
         }
     });
-    assert_eq!(store.session().expect("room").count().expect("it is there"), 4 * 5 * 200);
+    assert_eq!(
+        store.session().expect("room").count().expect("it is there"),
+        4 * 5 * 200
+    );
 }
 
 #[test]
@@ -124,7 +172,8 @@ fn a_panic_in_a_closure_leaves_the_session_usable() {
     let store = blocking::Store::open(Options::anonymous(MEMORY)).expect("memory");
     let mut session = store.session().expect("room");
     session.put(b"key", b"before").expect("room");
-    let attempt = std::panic::AssertUnwindSafe(|| session.update(b"key", |_| -> Result<_, ()> { panic!("on purpose") }));
+    let attempt =
+        std::panic::AssertUnwindSafe(|| session.update(b"key", |_| -> Result<_, ()> { panic!("on purpose") }));
     assert!(std::panic::catch_unwind(attempt).is_err());
     assert_eq!(session.get(b"key").expect("it is there"), Some(&b"before"[..]));
     be_away(5);
@@ -144,7 +193,10 @@ fn wrong_options_are_one_line() {
         (Ok(Options::anonymous(4096)), "at least"),
         (Options::pool("tcp:127.0.0.1:1"), "cannot connect"),
         (Options::pool("nowhere"), "tcp:HOST:PORT"),
-        (Options::anonymous(MEMORY).secret_file("/does/not/exist"), "/does/not/exist"),
+        (
+            Options::anonymous(MEMORY).secret_file("/does/not/exist"),
+            "/does/not/exist",
+        ),
     ];
     for (options, hint) in attempts {
         let error = options.and_then(blocking::Store::open).expect_err(hint).to_string();

@@ -119,7 +119,10 @@ fn perform(session: &mut blocking::Session, model: &mut Model, operation: Operat
             assert_eq!(session.clear().expect("it is there"), model.len() as u64);
             model.clear();
         }
-        #[expect(clippy::disallowed_methods, reason = "the keeper is to notice that this thread is away")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the keeper is to notice that this thread is away"
+        )]
         Operation::Rest(rest_ms) => std::thread::sleep(core::time::Duration::from_millis(rest_ms)),
     }
 }

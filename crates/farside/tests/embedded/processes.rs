@@ -87,7 +87,10 @@ fn others_go_on_when_a_process_is_killed() {
     let mut session = store.session().expect("room");
     let start = || Worker::start("processes::job_increment", &pool);
     let (mut victim, mut survivor) = (start(), start());
-    assert_eq!((victim.hear(), survivor.hear()), ("ready".to_owned(), "ready".to_owned()));
+    assert_eq!(
+        (victim.hear(), survivor.hear()),
+        ("ready".to_owned(), "ready".to_owned())
+    );
     victim.kill();
     for _ in 0..1000 {
         increment(&mut session, b"mine");

@@ -20,8 +20,8 @@ impl Node {
             .expect("the binary is built");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let first = lines.next().expect("it says where it listens").expect("text");
-        let words = first.split([' ', ',']).map(|word| word.trim_end_matches(':'));
-        let address = words.filter(|word| word.parse::<std::net::SocketAddr>().is_ok()).next();
+        let mut words = first.split([' ', ',']).map(|word| word.trim_end_matches(':'));
+        let address = words.find(|word| word.parse::<std::net::SocketAddr>().is_ok());
         let address = address.expect("an address").to_owned();
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address }
@@ -64,7 +64,10 @@ fn both_interfaces_work_over_tcp() {
     assert_eq!(session.count().expect("it is there"), 2001);
     // The same memory, mapped.
     let mapped = blocking::Store::open(Options::pool(&format!("shm:{path}")).expect("a path")).expect("it is there");
-    assert_eq!(mapped.session().expect("room").get(b"far").expect("it is there"), Some(&b"away"[..]));
+    assert_eq!(
+        mapped.session().expect("room").get(b"far").expect("it is there"),
+        Some(&b"away"[..])
+    );
 }
 
 #[test]

@@ -26,7 +26,10 @@ pub(super) enum Host {
 impl Host {
     pub(super) fn event_loop() -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Self::EventLoop(Box::new((runtime.map_err(Error::Start)?, LocalSet::new()))))
+        Ok(Self::EventLoop(Box::new((
+            runtime.map_err(Error::Start)?,
+            LocalSet::new(),
+        ))))
     }
 }
 

@@ -179,7 +179,7 @@ mod tests {
         let presence = Presence::new(OWNER);
         let inside = AtomicU32::new(0);
         let enter = || assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "both are inside");
-        let exit = || drop(inside.fetch_sub(1, Ordering::SeqCst));
+        let exit = || assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
         presence.leave();
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -163,7 +163,9 @@ impl Session {
         keys: &[impl AsRef<[u8]>],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), Error> {
-        carry_out!(self, |session, _store| operations::visit_many(session, keys, &mut visit))
+        carry_out!(self, |session, _store| operations::visit_many(
+            session, keys, &mut visit
+        ))
     }
 
     /// Stores a value for good, whatever was there.
@@ -310,7 +312,9 @@ impl Session {
 
     /// Bytes of memory that are in use or reserved by clients, tables included.
     pub fn memory_used(&mut self) -> Result<u64, Error> {
-        carry_out!(self, |session, _store| operations::boxed(operations::memory_used(session)))
+        carry_out!(self, |session, _store| operations::boxed(operations::memory_used(
+            session
+        )))
     }
 
     fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), Error> {
