@@ -351,8 +351,7 @@ fn the_secret_opens_the_door() {
         let with = |text| ConnectOptions::default().with_secret(secret(text));
         let missing = connect_to(&node.address, ConnectOptions::default())
             .await
-            .err()
-            .expect("no secret");
+            .expect_err("no secret");
         assert!(matches!(missing, ConnectError::SecretMissing { .. }), "{missing}");
         for wrong in [
             "correct horse battery stapler",
@@ -361,8 +360,7 @@ fn the_secret_opens_the_door() {
         ] {
             let refused = connect_to(&node.address, with(wrong))
                 .await
-                .err()
-                .expect("a wrong secret");
+                .expect_err("a wrong secret");
             assert!(matches!(refused, ConnectError::SecretWrong { .. }), "{refused}");
             assert!(refused.to_string().contains(&node.address));
             assert!(!refused.to_string().contains(wrong));
@@ -424,8 +422,7 @@ fn what_is_no_node_is_named() {
         let failure = async |address: &str| {
             let error = connect_to(address, options.clone())
                 .await
-                .err()
-                .expect("there is no node");
+                .expect_err("there is no node");
             assert!(error.to_string().contains(address), "{error}");
             error
         };
