@@ -31,7 +31,9 @@ fuzz_target!(|input: &[u8]| {
 fn pointer(word: u64) {
     let pointer = Pointer::from_word(word);
     assert_eq!(
-        Pointer::new(pointer.block(), pointer.hint(), pointer.version()).to_word(),
+        Pointer::new(pointer.block(), pointer.hint(), pointer.version())
+            .with_fingerprint(pointer.fingerprint())
+            .to_word(),
         word
     );
     assert_eq!(pointer.is_null(), pointer.block().is_null());

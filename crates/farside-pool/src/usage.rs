@@ -161,7 +161,7 @@ mod tests {
         let mut usage = Usage::default();
         usage.add_node(&geometry, &table);
         let blocks: u64 = usage.bytes_by_block.values().sum();
-        assert_eq!(usage.bytes_by_block, BTreeMap::from([(64, 1 << 16), (128, 2 << 16)]));
+        assert_eq!(usage.bytes_by_block, BTreeMap::from([(32, 1 << 16), (64, 2 << 16)]));
         assert_eq!((usage.bytes_root, usage.bytes_run), (1 << 16, 2 << 16));
         assert_eq!(
             usage.bytes_tables + usage.bytes_free + usage.bytes_root + usage.bytes_run + blocks,

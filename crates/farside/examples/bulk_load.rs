@@ -8,6 +8,8 @@
 //! over mapped memory their cache misses overlap, over a connection their round trips do. At the end it says
 //! how quick that was and how much memory an item takes, everything included.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 use std::time::Instant;
 

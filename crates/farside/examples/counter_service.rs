@@ -7,6 +7,8 @@
 //! The first process starts the others, waits for them and adds the counters up. An increment is an
 //! `update`: if another process was quicker, it is done again with the new number.
 
+#![forbid(unsafe_code)]
+
 use std::process::{Child, Command, ExitCode};
 
 use farside::Options;

@@ -8,6 +8,8 @@
 //! the others find at once. Pages expire, so some are made again. At the end each worker says how many of
 //! its requests the cache has answered.
 
+#![forbid(unsafe_code)]
+
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
