@@ -38,7 +38,7 @@
 //! 4. If a client has died somewhere, all others have to search for what it held. A session whose thread is
 //!    away cannot, so the keeper gives it up, and the next operation joins the pool anew, unnoticed.
 //!
-//! What the session and the keeper share is a few words ([`presence`]); the far memory, and what it means
+//! What the session and the keeper share is a few words (`presence.rs`); the far memory, and what it means
 //! to rest, is `farside_pool::rest`.
 //!
 //! # When the lease is lost
