@@ -1,7 +1,7 @@
 //! The store embedded in a program, against maps in one process and against LMDB and Redis.
 //!
 //! Every contender lives in processes of its own, which wait on a pipe for what to do next
-//! ([`worker`]), so that all of them meet the same machine in every round, and so that the memory of one
+//! (`worker.rs`), so that all of them meet the same machine in every round, and so that the memory of one
 //! is not counted for another. The medians of the rounds are reported. What is measured:
 //!  - *get*: GETs of uniformly drawn keys on one thread, one after the other; for Farside also sixteen
 //!    together, which no map offers;
