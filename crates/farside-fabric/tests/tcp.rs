@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::tcp::{
     ConnectError, ConnectOptions, Endpoint, NodeLocation, Secret, Server, ServerHandle, ServerOptions, connect,
@@ -214,7 +215,10 @@ fn impossible_frames_close_their_connection() {
         ("length of 4 GiB", word(u32::MAX)),
         ("no such request", frame(99, 0, &[])),
         ("no verbs", batch(&[])),
-        ("17 verbs", batch(&vec![read(0, 8); 17])),
+        (
+            "more verbs than a batch holds",
+            batch(&vec![read(0, 8); BATCH_VERBS_MAX + 1]),
+        ),
         ("fewer verbs than announced", frame(1, 2, &read(0, 8))),
         (
             "bytes after the last verb",

@@ -140,7 +140,7 @@ mod tests {
             let mut exact = BTreeMap::<Vec<u8>, u32>::new();
             for key in &keys {
                 // Skewed, so that some keys are hot.
-                let key = (key * key / 400).to_le_bytes();
+                let key = (u32::from(*key) * u32::from(*key) / 400).to_le_bytes();
                 sketch.add(&key);
                 *exact.entry(key.to_vec()).or_default() += 1;
             }
