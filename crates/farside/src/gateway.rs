@@ -65,7 +65,7 @@ pub(crate) struct ServiceArgs {
     /// A file with the password that Redis clients have to give
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
-    /// Threads that serve clients [default: one per core]
+    /// Threads that serve clients [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     #[command(flatten)]
@@ -87,7 +87,8 @@ impl ServiceArgs {
         Ok(Service {
             password: password.map_err(Failure::usage)?,
             secret: None,
-            threads: self.threads.map_or(cores, usize::from),
+            // The other half is for the kernel's side of the sockets, and for clients on this machine.
+            threads: self.threads.map_or(cores.div_ceil(2), usize::from),
             metrics: self.metrics.bind()?,
         })
     }
