@@ -296,14 +296,14 @@ impl Printer {
 
     fn print(&mut self, report: &Report) {
         if self.is_json {
-            println!("{}", report.to_json());
+            say(format_args!("{}", report.to_json()));
             return;
         }
         if !self.has_heading {
-            println!("{}", heading());
+            say(format_args!("{}", heading()));
             self.has_heading = true;
         }
-        println!("{}", report.to_row());
+        say(format_args!("{}", report.to_row()));
     }
 }
 
@@ -379,9 +379,12 @@ impl VerbsArgs {
         let bytes = u32::try_from(self.bytes).map_err(|_| BenchError::argument("--bytes is at most 128MiB"))?;
         let report = verbs::run(&setting, bytes)?;
         if self.stage.json {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            say(format_args!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is plain data")
+            ));
         } else {
-            println!("{}", report.to_row());
+            say(format_args!("{}", report.to_row()));
         }
         Ok(())
     }
@@ -406,9 +409,12 @@ impl LatencyArgs {
         let report = latency::run(&options, count_allocations, &progress)?;
         drop(progress);
         if self.json {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            say(format_args!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is plain data")
+            ));
         } else {
-            println!("{}", report.to_table());
+            say(format_args!("{}", report.to_table()));
         }
         Ok(())
     }
@@ -420,4 +426,10 @@ impl FigureArgs {
     pub fn run(self) -> ExitCode {
         exit(figure::run_all(&self.ids, self.quick, &self.out))
     }
+}
+
+/// Prints a line; a closed pipe is the reader's choice.
+fn say(line: core::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
 }

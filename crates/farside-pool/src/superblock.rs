@@ -9,7 +9,9 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, EndpointId, Fence, NodeId, OpContext, RemoteAddr};
 
 use crate::error::PoolError;
-use crate::layout::{CREATOR_AT, ChunkState, GEOMETRY_WORDS, Geometry, MAGIC, POOL_ID_AT, ROOT_COUNT, ROOTS_AT};
+use crate::layout::{
+    CREATOR_AT, ChunkState, GEOMETRY_WORDS, Geometry, MAGIC, POOL_ID_AT, ROOT_COUNT, ROOTS_AT, SUPERBLOCK_BYTES,
+};
 
 /// Bytes of the smallest and the largest chunk that is chosen by default.
 const CHUNK_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
@@ -56,6 +58,16 @@ pub async fn open_or_format<E: Endpoint>(
     cx: &mut OpContext<E>,
     options: FormatOptions,
 ) -> Result<Vec<Geometry>, PoolError> {
+    // Before anything is read there.
+    for index in 0..node_count(cx) {
+        let node = NodeId::new(index);
+        let bytes = cx.endpoint().node_bytes(node)?;
+        if bytes < SUPERBLOCK_BYTES {
+            let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES_RANGE.0);
+            Geometry::divide(1, node, 1, bytes, chunk_bytes, options.clients_max.into())
+                .map_err(|bytes_min| PoolError::TooSmall { node, bytes, bytes_min })?;
+        }
+    }
     let magic = RemoteAddr::new(NodeId::new(0), 0);
     let mut waiting = Waiting::default();
     // Ends: whoever claims formats, and each claimant is given a limited time.
