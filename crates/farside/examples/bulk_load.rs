@@ -13,58 +13,37 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use farside::{Error, Options, Store};
 use indicatif::{ProgressBar, ProgressStyle};
 
-const USAGE: &str = "usage: bulk_load [--items N] [--value-size BYTES] [--pool NODES]";
 /// How many items go between two steps of the bar.
 const ITEMS_PER_STEP: u64 = 10_000;
 /// Memory for an item beside its value, when the memory is to be made here.
 const ITEM_BYTES: u64 = 128;
 
+/// Loads items, many at once.
+#[derive(Parser)]
 struct Plan {
+    /// How many items
+    #[arg(long, default_value_t = 1_000_000)]
     items: u64,
+    /// Bytes of a value
+    #[arg(long = "value-size", default_value_t = 8)]
     value_bytes: u64,
+    /// Memory nodes, shm:PATH or tcp:HOST:PORT; memory of this process without it
+    #[arg(long)]
     pool: Option<String>,
 }
 
 fn main() -> ExitCode {
-    let loaded = plan(std::env::args().skip(1)).and_then(|plan| {
-        let program = load(&plan);
-        farside::run(program)
-            .and_then(|loaded| loaded)
-            .map_err(|error| explain(&error))
-    });
-    match loaded {
+    match farside::run(load(&Plan::parse())).and_then(|loaded| loaded) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("bulk_load: {line}");
+        Err(error) => {
+            eprintln!("bulk_load: {}", explain(&error));
             ExitCode::FAILURE
         }
     }
-}
-
-fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
-    let mut plan = Plan {
-        items: 1_000_000,
-        value_bytes: 8,
-        pool: None,
-    };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || {
-            value
-                .parse()
-                .map_err(|_| format!("{word} takes a number, not `{value}`"))
-        };
-        match word.as_str() {
-            "--items" => plan.items = number()?,
-            "--value-size" => plan.value_bytes = number()?,
-            "--pool" => plan.pool = Some(value),
-            _ => return Err(format!("there is no {word}; {USAGE}")),
-        }
-    }
-    Ok(plan)
 }
 
 fn explain(error: &Error) -> String {

@@ -11,18 +11,26 @@
 
 use std::process::{Child, Command, ExitCode};
 
+use clap::Parser;
 use farside::Options;
 use farside::blocking::{Session, Store};
 
-const USAGE: &str = "usage: counter_service [--processes N] [--increments N] [--counters N]";
 const MEMORY_BYTES: u64 = 64 << 20;
 
 /// What every process is told.
+#[derive(Parser)]
 struct Plan {
+    /// How many processes count
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     processes: u64,
+    /// How often each increments
+    #[arg(long, default_value_t = 50_000)]
     increments: u64,
+    /// How many counters there are
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     counters: u64,
-    /// Where the counters are; only the started processes know.
+    /// Where the counters are; only the started processes know
+    #[arg(long, hide = true)]
     segment: Option<String>,
 }
 
@@ -31,10 +39,11 @@ struct Plan {
 struct NotANumber;
 
 fn main() -> ExitCode {
-    let result = plan(std::env::args().skip(1)).and_then(|plan| match &plan.segment {
+    let plan = Plan::parse();
+    let result = match &plan.segment {
         Some(segment) => count(&plan, segment),
         None => lead(&plan),
-    });
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
@@ -42,34 +51,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
-    let mut plan = Plan {
-        processes: 4,
-        increments: 50_000,
-        counters: 8,
-        segment: None,
-    };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || {
-            value
-                .parse()
-                .map_err(|_| format!("{word} takes a number, not `{value}`"))
-        };
-        match word.as_str() {
-            "--processes" => plan.processes = number()?,
-            "--increments" => plan.increments = number()?,
-            "--counters" => plan.counters = number()?,
-            "--segment" => plan.segment = Some(value),
-            _ => return Err(format!("there is no {word}; {USAGE}")),
-        }
-    }
-    if plan.processes == 0 || plan.counters == 0 {
-        return Err(format!("at least one process and one counter; {USAGE}"));
-    }
-    Ok(plan)
 }
 
 /// Starts the processes, waits, and checks the sum.

@@ -13,27 +13,42 @@
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
+use clap::Parser;
 use farside::blocking::{Session, Store};
 use farside::{Error, Options};
 
-const USAGE: &str = "usage: shared_cache [--workers N] [--requests N] [--pages N]";
 const MEMORY_BYTES: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_millis(200);
 
 /// What every process is told.
+#[derive(Parser)]
 struct Plan {
+    /// How many processes share the cache
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     workers: u64,
+    /// How many pages each looks up
+    #[arg(long, default_value_t = 20_000)]
     requests: u64,
+    /// How many pages there are
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pages: u64,
-    /// Where the cache is, and which worker this is; only workers know.
+    /// Which worker this is, and where the cache is; only workers know
+    #[arg(long, hide = true, value_parser = worker)]
     worker: Option<(String, u64)>,
 }
 
+fn worker(text: &str) -> Result<(String, u64), String> {
+    let (number, segment) = text.split_once('@').ok_or("write NUMBER@PATH")?;
+    let number = number.parse().map_err(|_| "write NUMBER@PATH")?;
+    Ok((segment.to_owned(), number))
+}
+
 fn main() -> ExitCode {
-    let result = plan(std::env::args().skip(1)).and_then(|plan| match &plan.worker {
+    let plan = Plan::parse();
+    let result = match &plan.worker {
         Some((segment, number)) => work(&plan, segment, *number).map_err(|error| error.to_string()),
         None => lead(&plan),
-    });
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
@@ -41,37 +56,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn plan(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
-    let mut plan = Plan {
-        workers: 4,
-        requests: 20_000,
-        pages: 500,
-        worker: None,
-    };
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} needs a value; {USAGE}"))?;
-        let number = || {
-            value
-                .parse()
-                .map_err(|_| format!("{word} takes a number, not `{value}`"))
-        };
-        match word.as_str() {
-            "--workers" => plan.workers = number()?,
-            "--requests" => plan.requests = number()?,
-            "--pages" => plan.pages = number()?,
-            "--worker" => {
-                let (number, segment) = value.split_once('@').ok_or(USAGE)?;
-                plan.worker = Some((segment.to_owned(), number.parse().map_err(|_| USAGE)?));
-            }
-            _ => return Err(format!("there is no {word}; {USAGE}")),
-        }
-    }
-    if plan.workers == 0 || plan.pages == 0 {
-        return Err(format!("at least one worker and one page; {USAGE}"));
-    }
-    Ok(plan)
 }
 
 /// Makes the segment, starts the workers and waits for them.
