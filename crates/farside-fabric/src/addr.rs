@@ -108,7 +108,13 @@ impl RemoteAddr {
     /// If that leaves the 48 bits of the offset.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
-        Self::new(self.node(), self.offset() + bytes)
+        let sum = self.0.wrapping_add(bytes);
+        // Whatever leaves the offset changes the node.
+        assert!(
+            bytes < NODE_BYTES_MAX && sum >> OFFSET_BITS == self.0 >> OFFSET_BITS,
+            "an offset has 48 bits"
+        );
+        Self(sum)
     }
 }
 

@@ -19,6 +19,7 @@
 //!   deadline.
 //! - After [`Fencing::fence`] reports [`Fence::CutOff`], no verb of that peer takes effect.
 //! - A verb that completes at once allocates nothing.
+//! - A view of mapped memory shows what a READ of it would bring.
 
 use crate::addr::{NodeId, RemoteAddr};
 use crate::batch::Batch;
@@ -31,6 +32,7 @@ use crate::message::{EndpointId, Messages};
 use crate::rng::Random;
 use crate::spawn::Spawn;
 use crate::verb::Verb;
+use crate::view::View;
 
 /// One-sided access to the memory nodes.
 pub trait Verbs {
@@ -74,6 +76,14 @@ pub trait Verbs {
     fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
         let _ = (addr, bytes);
         false
+    }
+
+    /// Aligned words of mapped memory, to be read in place; counts as a READ of them. `None` where memory is
+    /// not mapped, and where a READ would fail, which then says why.
+    #[inline]
+    fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
+        let _ = (addr, bytes);
+        None
     }
 
     /// These bytes hold nothing any more until they are written again: nobody can find their address

@@ -40,6 +40,7 @@ pub mod spawn;
 #[cfg(not(loom))]
 pub mod tcp;
 pub mod verb;
+pub mod view;
 
 pub use addr::{NodeId, RemoteAddr};
 pub use batch::Batch;
@@ -54,3 +55,4 @@ pub use op::OpContext;
 pub use rng::Random;
 pub use spawn::{Pipeline, Spawn, Turn, interleave};
 pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};
+pub use view::View;

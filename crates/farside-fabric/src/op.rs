@@ -21,6 +21,7 @@ use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::spawn::{Pipeline, Turn};
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
+use crate::view::View;
 
 /// Bytes of buffer that a context starts with: an item of the largest hint, and room to build one.
 /// Five lines more than a power of two: the buffers of operations in flight together, which the
@@ -203,6 +204,47 @@ impl<E: Endpoint> OpContext<E> {
         match &self.pipeline {
             Some(pipeline) if self.endpoint.prefetch(addr, bytes) => pipeline.turn(),
             _ => Turn::none(),
+        }
+    }
+
+    /// Asks for memory that will be read next; returns whether it is mapped. The next [`OpContext::turn`] gives
+    /// it time.
+    #[inline]
+    #[must_use]
+    pub fn approach(&self, addr: RemoteAddr, bytes: u32) -> bool {
+        self.endpoint.prefetch(addr, bytes)
+    }
+
+    /// Whether other operations run while this one waits for memory.
+    #[inline]
+    #[must_use]
+    pub fn is_pipelined(&self) -> bool {
+        self.pipeline.is_some()
+    }
+
+    /// In a pipeline: lets the others run once.
+    #[inline]
+    pub fn turn(&self) -> Turn<'_> {
+        self.pipeline.as_ref().map_or_else(Turn::none, Pipeline::turn)
+    }
+
+    /// Aligned words of mapped memory, to be read in place of a READ; see [`Verbs::view`](crate::Verbs::view).
+    #[inline]
+    #[must_use]
+    pub fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
+        self.endpoint.view(addr, bytes)
+    }
+
+    /// A READ of aligned words into a slice of the buffer, at once, if the memory is mapped. Returns whether it
+    /// was done; if it was not, a READ may say why.
+    #[inline]
+    pub fn load(&mut self, source: RemoteAddr, target: Slice) -> bool {
+        match self.endpoint.view(source, target.bytes) {
+            Some(view) => {
+                view.copy_to(&mut self.buffer[target.at as usize..]);
+                true
+            }
+            None => false,
         }
     }
 

@@ -25,6 +25,7 @@ use crate::capabilities::Capabilities;
 use crate::primitive::Byte;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::verb::{MaskedAdd, MaskedCas, Verb};
+use crate::view::{View, copy_words};
 
 /// Bytes of a cache line, and of the unit in which a NIC touches memory.
 pub const LINE_BYTES: u64 = 64;
@@ -191,12 +192,20 @@ impl Region {
         let aligned = offset + head as u64;
         let (words, tail) = rest.as_chunks_mut::<8>();
         let count = words.len();
-        for (target, word) in words.iter_mut().zip(self.words(aligned, count)) {
-            *target = word.load(Ordering::Acquire).to_ne_bytes();
-        }
+        copy_words(self.words(aligned, count), words);
         for (byte, at) in tail.iter_mut().zip(aligned + count as u64 * 8..) {
             *byte = self.byte(at).load(Ordering::Acquire);
         }
+    }
+
+    /// The aligned words of some bytes, to be read in place; `None` if `offset` or `bytes` is no multiple of 8
+    /// or they are not inside the region.
+    #[inline]
+    #[must_use]
+    pub fn view(&self, offset: u64, bytes: u64) -> Option<View<'_>> {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let is_aligned = (offset | bytes).is_multiple_of(8);
+        (is_inside && is_aligned).then(|| View::new(self.words(offset, bytes as usize / 8)))
     }
 
     /// Copies bytes in. May tear between words.
@@ -206,6 +215,9 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: u64, source: &[u8]) {
         self.assert_inside(offset, source.len() as u64);
+        if (offset | source.len() as u64).is_multiple_of(8) {
+            return self.write_words(offset, source.as_chunks().0);
+        }
         let head = (offset.wrapping_neg() & 7).min(source.len() as u64) as usize;
         let (first, rest) = source.split_at(head);
         for (&byte, at) in first.iter().zip(offset..) {
@@ -213,11 +225,16 @@ impl Region {
         }
         let aligned = offset + head as u64;
         let (words, tail) = rest.as_chunks::<8>();
-        for (&source, word) in words.iter().zip(self.words(aligned, words.len())) {
-            word.store(u64::from_ne_bytes(source), Ordering::Release);
-        }
+        self.write_words(aligned, words);
         for (&byte, at) in tail.iter().zip(aligned + words.len() as u64 * 8..) {
             self.byte(at).store(byte, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn write_words(&self, offset: u64, source: &[[u8; 8]]) {
+        for (&source, word) in source.iter().zip(self.words(offset, source.len())) {
+            word.store(u64::from_ne_bytes(source), Ordering::Release);
         }
     }
 

@@ -38,6 +38,7 @@ macro_rules! conformance {
                 values: [
                     bytes_survive_every_size_and_alignment,
                     large_transfers_survive,
+                    a_view_is_what_a_read_brings,
                     words_are_little_endian_bytes,
                     compare_swap_swaps_on_equality_only,
                     fetch_add_returns_the_word_before_and_wraps,

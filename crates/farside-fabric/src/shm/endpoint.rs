@@ -24,6 +24,7 @@ use crate::region::Region;
 use crate::rng::Random;
 use crate::spawn::Spawn;
 use crate::verb::{Verb, VerbKind};
+use crate::view::View;
 
 /// The segments that together are the memory. All clients name them in the same order.
 #[derive(Clone, Debug)]
@@ -202,6 +203,18 @@ impl Verbs for Endpoint {
             }
             Err(_) => false,
         }
+    }
+
+    #[inline]
+    fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
+        let node = self.shared.nodes.get(addr.node().index())?;
+        if is_closed(&node.control) {
+            return None;
+        }
+        let view = node.region.view(addr.offset(), bytes.into())?;
+        self.shared.counters.count_doorbell();
+        self.shared.counters.count(VerbKind::Read, bytes.into());
+        Some(view)
     }
 
     fn counters(&self) -> &Counters {

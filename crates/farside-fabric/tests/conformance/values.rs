@@ -1,6 +1,6 @@
 //! What each verb does to the memory and returns.
 
-use farside_fabric::{Batch, MaskedAdd, MaskedCas, OpContext, RemoteAddr, Slice, Verbs};
+use farside_fabric::{Batch, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr, Slice, VerbKind, Verbs};
 
 use crate::fixture::{Cluster, HERE, NODE_BYTES, THERE, at, numbers};
 
@@ -38,6 +38,37 @@ pub(crate) async fn large_transfers_survive<C: Cluster>(cluster: C) {
         .expect("inside the node");
     let read = op.read(at(12_345), Slice::new(bytes as u32, bytes as u32)).await;
     assert_eq!(read.expect("inside the node"), data);
+}
+
+pub(crate) async fn a_view_is_what_a_read_brings<C: Cluster>(cluster: C) {
+    let endpoint = cluster.endpoint().await;
+    let mut op = OpContext::new(endpoint.clone());
+    let data: Vec<u8> = numbers(6).map(|number| number as u8).take(128).collect();
+    op.buffer_mut()[..128].copy_from_slice(&data);
+    op.write(Slice::first(128), at(64)).await.expect("inside the node");
+    let is_mapped = endpoint.prefetch(at(64), 8);
+    assert_eq!(op.approach(at(64), 8), is_mapped);
+    for bytes in [0, 8, 24, 64, 72] {
+        op.buffer_mut()[256..512].fill(0xee);
+        let before = endpoint.counters().snapshot();
+        assert_eq!(op.load(at(72), Slice::new(300, bytes)), is_mapped, "{bytes} bytes");
+        let counted = endpoint.counters().snapshot().since(&before);
+        let reads = u64::from(is_mapped);
+        assert_eq!((counted.verbs.of(VerbKind::Read), counted.doorbells), (reads, reads));
+        assert_eq!(counted.bytes_read, reads * u64::from(bytes));
+        let loaded = if is_mapped { bytes as usize } else { 0 };
+        assert_eq!(op.buffer()[300..300 + loaded], data[8..8 + loaded]);
+        assert!(op.buffer()[300 + loaded..512].iter().all(|&byte| byte == 0xee));
+    }
+    if let Some(view) = op.view(at(64), 64) {
+        let words = view.line().map(u64::to_le_bytes);
+        assert_eq!(words.as_flattened(), &data[..64]);
+    }
+    // A READ would say what is wrong; a READ of such bytes may be right.
+    for (offset, bytes) in [(68, 8), (64, 12), (NODE_BYTES, 8), (NODE_BYTES - 8, 16)] {
+        assert!(op.view(at(offset), bytes).is_none(), "{bytes} bytes at {offset}");
+    }
+    assert!(op.view(RemoteAddr::new(NodeId::new(7), 0), 8).is_none());
 }
 
 pub(crate) async fn words_are_little_endian_bytes<C: Cluster>(cluster: C) {

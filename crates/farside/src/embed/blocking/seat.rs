@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use farside_fabric::{
     Batch, Buffer, Capabilities, Clock, Counters, Deadline, Endpoint, EndpointId, FabricError, Fence, Fencing, Message,
-    Messages, NodeId, Random, Received, RemoteAddr, Spawn, Verb, Verbs,
+    Messages, NodeId, Random, Received, RemoteAddr, Spawn, Verb, Verbs, View,
 };
 
 /// Sleeps shorter than this are spent looking at the clock: waking up takes about as long.
@@ -172,6 +172,11 @@ impl<E: Endpoint> Verbs for Seat<E> {
     #[inline]
     fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
         self.endpoint.prefetch(addr, bytes)
+    }
+
+    #[inline]
+    fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
+        self.endpoint.view(addr, bytes)
     }
 
     #[inline]
