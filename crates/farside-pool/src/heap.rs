@@ -143,9 +143,8 @@ impl OwnedChunk {
     }
 }
 
-/// How many free blocks of one class a client keeps in its ready list before it sends some home.
-const READY_BLOCKS_MAX: usize = 4096;
-/// How many bytes of free blocks of one class a client keeps at most.
+/// How many bytes of free blocks of one class a client keeps in its ready list before it sends some home:
+/// as many as end their limbo together when it overwrites items as fast as it can.
 const READY_BYTES_MAX: u64 = 1 << 20;
 
 /// The block lists of one client.
@@ -311,7 +310,7 @@ impl Heap {
         }
         let list = &mut self.ready[usize::from(class.0)];
         list.push(block);
-        let list_max = READY_BLOCKS_MAX.min((READY_BYTES_MAX / class.bytes()) as usize).max(8);
+        let list_max = ((READY_BYTES_MAX / class.bytes()) as usize).max(8);
         if list.len() > list_max {
             // The older half: the younger is still in the processor's cache.
             let surplus: Vec<RemoteAddr> = list.drain(..list_max / 2).collect();
