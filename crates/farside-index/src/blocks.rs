@@ -79,6 +79,18 @@ impl<E: Endpoint> Blocks<E> {
         }
     }
 
+    /// Loads an item to `at` in the buffer, over mapped memory and if it is not longer than the `bytes` bytes
+    /// that its hint asks for. Otherwise `None`: a READ may say more.
+    #[inline]
+    pub(crate) fn load_item(&self, cx: &mut OpContext<E>, pointer: Pointer, bytes: u32, at: u32) -> Option<Header> {
+        if !cx.load(pointer.block(), Slice::new(at, bytes)) {
+            return None;
+        }
+        let header = Header::decode(&cx.buffer()[at as usize..])?;
+        let is_whole = matches!(header, Header::Item { .. }) && header.block_bytes() <= bytes.into();
+        is_whole.then_some(header)
+    }
+
     /// The header at the start of `bytes`, and how many bytes of the block are missing, of which
     /// `first` were asked for.
     #[inline]

@@ -23,6 +23,26 @@ pub struct Found {
 }
 
 impl Found {
+    /// The value of the item that stands at `at` in the buffer.
+    ///
+    /// # Panics
+    /// If it is the header of a bucket.
+    #[inline]
+    pub(crate) fn in_block(header: Header, at: u32) -> Self {
+        let Header::Item {
+            key_bytes,
+            value_bytes,
+            expiry_ms,
+        } = header
+        else {
+            panic!("asked for a value where a bucket was found");
+        };
+        Self {
+            value: Slice::new(at + (HEADER_BYTES + key_bytes) as u32, value_bytes as u32),
+            expiry_ms,
+        }
+    }
+
     /// The item that stands at `at` in the buffer, if its key is the one that is looked for.
     #[inline]
     pub(crate) fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {

@@ -10,6 +10,7 @@ use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Purpose;
 use farside_sync::{Pointer, Publish, SizeHint};
 
+use super::in_place::InPlace;
 use super::layout::{COMBINED_SLOTS, LockWord};
 use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
@@ -88,30 +89,20 @@ impl<E: Endpoint> Race<E> {
         round: u32,
     ) -> Result<Step, IndexError> {
         let hash = self.hash(key);
-        let mut place = self.place(cx, hash).await?;
-        let mut batch = Batch::new();
-        // Only the first time: whoever has been overtaken may decide otherwise.
-        let draft = likely
-            .filter(|_| round == 0)
-            .and_then(|likely| self.draft(cx, key, likely));
-        read_buckets(&mut batch, &place);
-        if let Some(draft) = draft {
-            batch.write(Slice::new(EARLY_AT, draft.bytes as u32), draft.block);
-        }
-        let posted = cx.post(&mut batch).await;
-        let read = match posted {
-            Ok(()) => self.read_key(cx, &mut place, key).await,
-            Err(error) => Err(error.into()),
+        let mut place = match self.known_place(hash) {
+            Some(place) => place,
+            None => self.place(cx, hash).await?,
         };
-        let (found, is_closing) = match read {
-            Ok(read) => read,
-            Err(error) => {
-                // Never linked; but the WRITE may still take effect. Whatever makes the block usable again
-                // is a verb of this client to the same node, and comes after it.
-                if let Some(draft) = draft {
-                    self.blocks.pool.retire(draft.block, Some(draft.bytes));
-                }
-                return Err(error);
+        if cx.is_pipelined() {
+            self.approach_in_turn(cx, &place).await;
+        }
+        let (found, is_closing, draft) = match self.look(cx, &place, key) {
+            InPlace::Found(found) => (Some(found), false, None),
+            InPlace::Absent => (None, false, None),
+            InPlace::Unknown => {
+                // Only the first time: whoever has been overtaken may decide otherwise.
+                let likely = likely.filter(|_| round == 0);
+                self.find_and_draft(cx, &mut place, key, likely).await?
             }
         };
         let stored = found
@@ -164,6 +155,39 @@ impl<E: Endpoint> Race<E> {
                 Some(_) if is_planted("index: a delete that leaves the key") => Ok(Step::Done(Change::Deleted)),
                 Some(found) => self.unlink(cx, &place, &found, old_bytes).await,
             },
+        }
+    }
+
+    /// Looks for a key; in the same round trip as its buckets are read, what will probably be stored is
+    /// written. Also returns whether its subtable is being split.
+    async fn find_and_draft(
+        &self,
+        cx: &mut OpContext<E>,
+        place: &mut Place,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+    ) -> Result<(Option<Match>, bool, Option<Draft>), IndexError> {
+        let draft = likely.and_then(|likely| self.draft(cx, key, likely));
+        let mut batch = Batch::new();
+        read_buckets(&mut batch, place);
+        if let Some(draft) = draft {
+            batch.write(Slice::new(EARLY_AT, draft.bytes as u32), draft.block);
+        }
+        let posted = cx.post(&mut batch).await;
+        let read = match posted {
+            Ok(()) => self.read_key(cx, place, key).await,
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            Ok((found, is_closing)) => Ok((found, is_closing, draft)),
+            Err(error) => {
+                // Never linked; but the WRITE may still take effect. Whatever makes the block usable again
+                // is a verb of this client to the same node, and comes after it.
+                if let Some(draft) = draft {
+                    self.blocks.pool.retire(draft.block, Some(draft.bytes));
+                }
+                Err(error)
+            }
         }
     }
 

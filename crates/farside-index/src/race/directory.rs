@@ -41,6 +41,12 @@ struct Cache {
 }
 
 impl Cache {
+    #[inline]
+    fn get(&self, hash: u64) -> Option<RemoteAddr> {
+        let word = *self.entries.get(hash as usize & ((1 << self.depth) - 1))?;
+        if word == 0 { None } else { RemoteAddr::from_bits(word) }
+    }
+
     fn forget_all(&mut self) {
         self.entries.fill(0);
     }
@@ -139,16 +145,30 @@ impl<E: Endpoint> Directory<E> {
         Ok(entries)
     }
 
-    /// Takes changes of the directory into account that the last tick has noticed. The caller has pinned.
+    /// The subtable of a hash, unless the last tick has noticed changes that were not taken into account, or
+    /// the client does not remember. The caller has pinned.
     #[inline]
-    pub(super) async fn refresh(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
-        if self.pool.watched() <= self.cache.borrow().version {
-            return Ok(());
+    pub(super) fn known(&self, hash: u64) -> Option<RemoteAddr> {
+        let cache = self.cache.borrow();
+        if self.pool.watched() > cache.version {
+            return None;
         }
-        Box::pin(self.read_changes(cx)).await
+        cache.get(hash)
     }
 
+    /// The same, whatever that takes.
     #[cold]
+    pub(super) async fn find(&self, cx: &mut OpContext<E>, hash: u64) -> Result<RemoteAddr, IndexError> {
+        if self.pool.watched() > self.cache.borrow().version {
+            self.read_changes(cx).await?;
+        }
+        match self.remembered(hash) {
+            Some(subtable) => Ok(subtable),
+            None => self.look_up(cx, hash).await,
+        }
+    }
+
+    /// Takes changes of the directory into account that the last tick has noticed.
     async fn read_changes(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
         let version = cx.read_word(self.at(VERSION_AT)).await?;
         let bytes = Slice::first(CHANGES as u32 * 8);
@@ -182,9 +202,7 @@ impl<E: Endpoint> Directory<E> {
     /// The subtable of a hash, as far as this client remembers.
     #[inline]
     pub(super) fn remembered(&self, hash: u64) -> Option<RemoteAddr> {
-        let cache = self.cache.borrow();
-        let word = *cache.entries.get(hash as usize & ((1 << cache.depth) - 1))?;
-        if word == 0 { None } else { RemoteAddr::from_bits(word) }
+        self.cache.borrow().get(hash)
     }
 
     /// The subtable of a hash, from far memory. The caller has pinned.

@@ -176,6 +176,15 @@ pub(crate) struct Format {
     pub(super) bucket_slots: usize,
     /// How deep the directory can get.
     pub(super) depth_max: u32,
+    /// How many groups the four sizes of subtables have; follows from the smallest.
+    groups: [u64; 4],
+}
+
+/// By how many sixths the four sizes of subtables differ from the smallest.
+const SIXTHS: [u64; 4] = [6, 7, 8, 10];
+
+fn groups_of(subtable_bytes: u64) -> [u64; 4] {
+    SIXTHS.map(|sixths| (subtable_bytes * sixths / 6).saturating_sub(GROUPS_AT) / GROUP_BYTES)
 }
 
 impl Format {
@@ -192,6 +201,7 @@ impl Format {
             subtable_bytes,
             bucket_slots: options.bucket_slots.clamp(1, COMBINED_SLOTS),
             depth_max: depth_max.min(DEPTH_MAX),
+            groups: groups_of(subtable_bytes),
         }
     }
 
@@ -200,10 +210,12 @@ impl Format {
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
+        let subtable_bytes = word & ((1 << 48) - 1);
         let format = Self {
-            subtable_bytes: word & ((1 << 48) - 1),
+            subtable_bytes,
             bucket_slots: (word >> 48) as usize & 0xff,
             depth_max: (word >> 56) as u32,
+            groups: groups_of(subtable_bytes),
         };
         let is_valid = (768..1 << 30).contains(&format.subtable_bytes)
             && (1..=COMBINED_SLOTS).contains(&format.bucket_slots)
@@ -219,13 +231,13 @@ impl Format {
     /// Bytes of the subtable that a hash belongs to: one of four sizes, each a class of blocks.
     #[inline]
     pub(super) fn bytes(self, hash: u64) -> u64 {
-        self.subtable_bytes * [6, 7, 8, 10][hash as usize & 3] / 6
+        self.subtable_bytes * SIXTHS[hash as usize & 3] / 6
     }
 
     /// How many groups it has.
     #[inline]
     pub(crate) fn groups(self, hash: u64) -> u64 {
-        (self.bytes(hash) - GROUPS_AT) / GROUP_BYTES
+        self.groups[hash as usize & 3]
     }
 }
 
@@ -259,6 +271,22 @@ impl Combined {
     #[inline]
     pub(super) const fn header_word(self) -> usize {
         if self.side == 0 { 0 } else { COMBINED_SLOTS }
+    }
+
+    /// Which of the eight words of one of its lines are slots, a byte for each.
+    #[inline]
+    pub(super) const fn slots_of(self, line: Line) -> u64 {
+        match (line, self.side) {
+            (Line::Main, 0) => !0xff,
+            (Line::Main, _) => !0 >> 8,
+            (Line::Overflow, _) => !0,
+        }
+    }
+
+    /// One of its lines.
+    #[inline]
+    pub(super) fn line(self, line: Line) -> RemoteAddr {
+        self.addr.plus(self.line_at(line).into())
     }
 
     /// The words with the slots of one of its lines.

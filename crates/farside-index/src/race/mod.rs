@@ -6,9 +6,8 @@
 //! its neighbour. A slot of one of them holds the data pointer, with eight bits of the hash that tell
 //! most other keys apart.
 //!
-//! SEARCH: 1. READ both combined buckets, in one doorbell. 2. READ the items whose fingerprint fits. (Over
-//! mapped memory a READ is a load, and what counts is how many lines are touched: the overflow buckets
-//! are read only if the main ones have nothing that fits.)
+//! SEARCH: 1. READ both combined buckets, in one doorbell. 2. READ the items whose fingerprint fits. (Mapped
+//! memory is looked at in place, line by line: `in_place`.)
 //!
 //! UPDATE: 1. as above, and WRITE the new item in the same doorbell, if its value is known by then.
 //! 2. as above. 3. Publish the new pointer. DELETE: 1., 2., and publish an empty slot.
@@ -37,6 +36,7 @@
 
 mod change;
 mod directory;
+mod in_place;
 mod layout;
 mod lock;
 mod scan;
@@ -56,10 +56,10 @@ use farside_pool::{Pool, Root, make_root, root};
 use farside_sync::{Pointer, Scheme};
 
 use self::directory::Directory;
+use self::in_place::InPlace;
 pub use self::layout::RaceOptions;
 use self::layout::{
-    CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LINE_BYTES, Line,
-    LockWord,
+    CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LockWord,
 };
 pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
 use crate::blocks::{Blocks, damaged};
@@ -121,6 +121,14 @@ struct Match {
     pointer: Pointer,
     header: Header,
     at: u32,
+}
+
+impl Match {
+    /// Where its value is in the buffer.
+    #[inline]
+    fn value(&self) -> Found {
+        Found::in_block(self.header, self.at)
+    }
 }
 
 type Candidates = ArrayVec<(RemoteAddr, Pointer), { 2 * COMBINED_SLOTS }>;
@@ -202,15 +210,21 @@ impl<E: Endpoint> Race<E> {
         }
     }
 
+    /// Where a key is looked for, if this client knows. The caller has pinned.
+    #[inline(always)]
+    fn known_place(&self, hash: KeyHash) -> Option<Place> {
+        let subtable = self.directory.known(hash.hash)?;
+        Some(self.place_in(subtable, hash))
+    }
+
     /// Where a key is looked for. The caller has pinned.
     #[inline]
     async fn place(&self, cx: &mut OpContext<E>, hash: KeyHash) -> Result<Place, IndexError> {
-        self.directory.refresh(cx).await?;
-        let subtable = match self.directory.remembered(hash.hash) {
-            Some(subtable) => subtable,
-            // Rare: a future of its own keeps that of every operation small.
-            None => Box::pin(self.directory.look_up(cx, hash.hash)).await?,
-        };
+        if let Some(place) = self.known_place(hash) {
+            return Ok(place);
+        }
+        // Rare: a future of its own keeps that of every operation small.
+        let subtable = Box::pin(self.directory.find(cx, hash.hash)).await?;
         Ok(self.place_in(subtable, hash))
     }
 
@@ -218,16 +232,30 @@ impl<E: Endpoint> Race<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    #[inline]
+    #[inline(always)]
     pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let hash = self.hash(key);
         let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
-        let mut place = self.place(cx, hash).await?;
-        if is_mapped(cx, &place)
-            && let Some(found) = self.search_lines(cx, &place, key).await?
-        {
-            return Ok(found);
+        let place = match self.known_place(hash) {
+            Some(place) => place,
+            None => self.place(cx, hash).await?,
+        };
+        if cx.is_pipelined() {
+            self.approach_in_turn(cx, &place).await;
         }
+        match self.look(cx, &place, key) {
+            InPlace::Found(found) => Ok(Some(found.value())),
+            InPlace::Absent => Ok(None),
+            InPlace::Unknown => self.search_with_verbs(cx, place, key).await,
+        }
+    }
+
+    async fn search_with_verbs(
+        &self,
+        cx: &mut OpContext<E>,
+        mut place: Place,
+        key: &[u8],
+    ) -> Result<Option<Found>, IndexError> {
         // Ends when it has come to a subtable that is open, or was when its buckets were read.
         loop {
             let mut batch = Batch::new();
@@ -241,44 +269,8 @@ impl<E: Endpoint> Race<E> {
                 continue;
             }
             let found = self.find(cx, &place, key).await?;
-            return Ok(found.and_then(|found| Found::in_item(found.header, cx.buffer(), found.at as usize, key)));
+            return Ok(found.map(|found| found.value()));
         }
-    }
-
-    /// SEARCH over mapped memory, line by line; `None` if the buckets are closed.
-    #[inline]
-    async fn search_lines(
-        &self,
-        cx: &mut OpContext<E>,
-        place: &Place,
-        key: &[u8],
-    ) -> Result<Option<Option<Found>>, IndexError> {
-        for line in [Line::Main, Line::Overflow] {
-            for (at, bucket) in [0, COMBINED_BYTES].into_iter().zip(place.buckets) {
-                let line_at = bucket.line_at(line);
-                let target = Slice::new(at + line_at, LINE_BYTES);
-                cx.read(bucket.addr.plus(line_at.into()), target).await?;
-            }
-            cx.rely_on_words();
-            if line == Line::Main && is_closed(cx.buffer(), place) {
-                return Ok(None);
-            }
-            for (index, bucket) in place.buckets.iter().enumerate() {
-                for word in bucket.words_in(line) {
-                    let pointer = Pointer::from_word(word_of(cx.buffer(), index, word));
-                    if !fits(pointer, place) {
-                        continue;
-                    }
-                    let slot = bucket.addr.plus(word as u64 * 8);
-                    let header = self.blocks.read_item(cx, slot, pointer, ITEMS_AT).await?;
-                    let found = Found::in_item(header, cx.buffer(), ITEMS_AT as usize, key);
-                    if found.is_some() {
-                        return Ok(Some(found));
-                    }
-                }
-            }
-        }
-        Ok(Some(None))
     }
 
     /// Where a key is whose buckets were closed when they were read; `None` if it is still there, since
@@ -439,39 +431,21 @@ fn is_closed(buffer: &[u8], place: &Place) -> bool {
 }
 
 /// The slots of the buckets in the buffer whose fingerprint fits.
-#[inline]
 fn candidates(buffer: &[u8], place: &Place) -> Candidates {
     let mut candidates = Candidates::new();
-    for line in [Line::Main, Line::Overflow] {
-        for_candidates_in(buffer, place, line, |slot, pointer| candidates.push((slot, pointer)));
-    }
-    candidates
-}
-
-/// Visits those in one line of each.
-#[inline]
-fn for_candidates_in(buffer: &[u8], place: &Place, line: Line, mut visit: impl FnMut(RemoteAddr, Pointer)) {
     for (index, bucket) in place.buckets.iter().enumerate() {
-        for word in bucket.words_in(line) {
+        for word in bucket.slot_words() {
             let pointer = Pointer::from_word(word_of(buffer, index, word));
             if fits(pointer, place) {
-                visit(bucket.addr.plus(word as u64 * 8), pointer);
+                candidates.push((bucket.addr.plus(word as u64 * 8), pointer));
             }
         }
     }
+    candidates
 }
 
 /// Whether a slot may have the key that is looked for.
 #[inline]
 fn fits(pointer: Pointer, place: &Place) -> bool {
     pointer.fingerprint() == place.hash.fingerprint() && !pointer.is_null()
-}
-
-/// Whether READs of these buckets are loads; asks the cache for all their lines if they are.
-#[inline]
-fn is_mapped<E: Endpoint>(cx: &OpContext<E>, place: &Place) -> bool {
-    place
-        .buckets
-        .iter()
-        .all(|bucket| cx.endpoint().prefetch(bucket.addr, COMBINED_BYTES))
 }

@@ -1,20 +1,15 @@
 //! SEARCH of several keys at once: a batch of READs for each step, all keys in one doorbell.
 //!
 //! On the path: MGET, bursts of GETs, `get_many`. Sixteen keys cost as many round trips as one: 1. both
-//! buckets of each, 2. the items whose fingerprints fit.
-//!
-//! Over mapped memory a batch asks the cache for all its lines before it touches the first, so that the
-//! misses overlap; and since there the lines count, not the round trips, it takes three steps: 1. the
-//! main buckets, 2. the items that fit, and the overflow buckets of keys for which nothing does, 3. the
-//! items found there.
+//! buckets of each, 2. the items whose fingerprints fit. Over mapped memory no verbs are needed
+//! (`in_place`).
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
-use super::layout::{LINE_BYTES, Line};
-use super::{COMBINED_BYTES, Place, Race, for_candidates_in, is_closed};
+use super::{COMBINED_BYTES, Place, Race, candidates, is_closed};
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
@@ -31,51 +26,55 @@ const ALIKE_MAX: usize = 2;
 
 /// An item that is being read.
 #[derive(Clone, Copy, Debug)]
-struct Read {
-    key: usize,
+pub(super) struct Read {
+    pub(super) key: usize,
     slot: RemoteAddr,
-    pointer: Pointer,
+    pub(super) pointer: Pointer,
     /// Where in the buffer, and how many bytes.
-    area: Slice,
+    pub(super) area: Slice,
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
 #[derive(Default, Debug)]
 pub(crate) struct Steps {
     batch: Batch,
-    places: ArrayVec<Place, KEYS_AT_ONCE>,
-    /// Keys for which nothing fits in the main buckets.
-    waiting: ArrayVec<usize, KEYS_AT_ONCE>,
-    /// Whether only the main buckets were looked at.
-    is_partial: bool,
+    pub(super) places: ArrayVec<Place, KEYS_AT_ONCE>,
+    /// In place: keys for which nothing fits in the main buckets.
+    pub(super) waiting: ArrayVec<usize, KEYS_AT_ONCE>,
     /// Items that are being read, each in an area of its own, and how many of them were read before.
-    reads: ArrayVec<Read, { ALIKE_MAX * KEYS_AT_ONCE }>,
-    done: usize,
+    pub(super) reads: ArrayVec<Read, { ALIKE_MAX * KEYS_AT_ONCE }>,
+    pub(super) done: usize,
 }
 
 impl Steps {
-    /// Another batch; what was read so far stays where it is.
-    fn start(&mut self) {
+    fn clear(&mut self) {
         self.batch.clear();
-        self.done = self.reads.len();
+        self.places.clear();
+        self.waiting.clear();
+        self.reads.clear();
+        self.done = 0;
     }
 
-    /// Asks for lines of the buckets of a key.
+    /// Notes that `bytes` bytes of an item will be read; false if there is no room, or too many items of the
+    /// key look alike.
     #[inline]
-    fn read_buckets(&mut self, index: usize, lines: &[Line]) {
-        let at = index as u32 * BUCKETS_BYTES;
-        for (at, bucket) in [at, at + COMBINED_BYTES].into_iter().zip(self.places[index].buckets) {
-            match *lines {
-                [line] => {
-                    let line_at = bucket.line_at(line);
-                    let target = Slice::new(at + line_at, LINE_BYTES);
-                    self.batch.read(bucket.addr.plus(line_at.into()), target);
-                }
-                _ => {
-                    self.batch.read(bucket.addr, Slice::new(at, COMBINED_BYTES));
-                }
-            }
+    pub(super) fn expect(&mut self, key: usize, slot: RemoteAddr, pointer: Pointer, bytes: u32, nth: usize) -> bool {
+        let at = self
+            .reads
+            .last()
+            .map_or(ITEMS_AT, |read| read.area.at + read.area.bytes);
+        if nth >= ALIKE_MAX || at + bytes > ITEMS_END {
+            return false;
         }
+        let area = Slice::new(at, bytes);
+        self.reads
+            .try_push(Read {
+                key,
+                slot,
+                pointer,
+                area,
+            })
+            .is_ok()
     }
 }
 
@@ -95,104 +94,55 @@ impl<E: Endpoint> Race<E> {
         results: &mut SearchedKeys,
     ) -> Result<(), IndexError> {
         cx.reserve(ITEMS_END as usize);
-        state.places.clear();
-        state.waiting.clear();
-        state.reads.clear();
+        state.clear();
         results.clear();
         let _pin = (!is_planted("index: a search of many without a pin")).then(|| self.blocks.pool.pin());
         for key in keys {
-            state.places.push(self.place(cx, self.hash(key)).await?);
+            let hash = self.hash(key);
+            state.places.push(match self.known_place(hash) {
+                Some(place) => place,
+                None => self.place(cx, hash).await?,
+            });
         }
-        // All nodes are mapped, or none.
-        let is_mapped = state
-            .places
-            .first()
-            .is_some_and(|place| cx.endpoint().prefetch(place.buckets[0].addr, 8));
-        let lines: &[Line] = if is_mapped {
-            &[Line::Main]
-        } else {
-            &[Line::Main, Line::Overflow]
-        };
-        state.start();
-        for index in 0..keys.len() {
-            state.read_buckets(index, lines);
+        if self.find_many_in_place(cx, keys, state, results) {
+            return Ok(());
+        }
+        for (index, place) in state.places.iter().enumerate() {
+            let at = index as u32 * BUCKETS_BYTES;
+            for (at, bucket) in [at, at + COMBINED_BYTES].into_iter().zip(place.buckets) {
+                state.batch.read(bucket.addr, Slice::new(at, COMBINED_BYTES));
+            }
         }
         cx.post(&mut state.batch).await?;
         cx.rely_on_words();
-        state.start();
-        for (index, place) in state.places.iter().enumerate() {
-            let buckets = &cx.buffer()[index * BUCKETS_BYTES as usize..];
-            let outcome = if is_closed(buckets, place) {
-                Searched::Apart
-            } else {
-                Searched::Absent
-            };
-            results.push(outcome);
-        }
+        state.batch.clear();
         for index in 0..keys.len() {
-            if results[index] == Searched::Apart {
-                continue;
-            }
-            let is_found = self.read_candidates(cx, state, results, index, lines);
-            if is_mapped && !is_found {
-                state.read_buckets(index, &[Line::Overflow]);
-                state.waiting.push(index);
-            }
-        }
-        state.is_partial = is_mapped;
-        self.read_items_of_many(cx, keys, state, results).await?;
-        if state.waiting.is_empty() {
-            return Ok(());
-        }
-        let waiting = core::mem::take(&mut state.waiting);
-        state.is_partial = false;
-        state.start();
-        for index in waiting {
-            self.read_candidates(cx, state, results, index, &[Line::Overflow]);
+            let is_expected = self.expect_items(cx.buffer(), state, index);
+            results.push(if is_expected { Searched::Absent } else { Searched::Apart });
         }
         self.read_items_of_many(cx, keys, state, results).await
     }
 
-    /// Asks for the items of a key whose fingerprint fits in these lines of its buckets; returns whether
-    /// there are any.
-    #[inline]
-    fn read_candidates(
-        &self,
-        cx: &OpContext<E>,
-        state: &mut Steps,
-        results: &mut SearchedKeys,
-        index: usize,
-        lines: &[Line],
-    ) -> bool {
+    /// Asks for the items of a key whose fingerprint fits; false if it has to be looked for by itself.
+    fn expect_items(&self, buffer: &[u8], state: &mut Steps, index: usize) -> bool {
         let place = state.places[index];
-        let buckets = &cx.buffer()[index * BUCKETS_BYTES as usize..];
-        let mut count = 0;
-        for &line in lines {
-            for_candidates_in(buckets, &place, line, |slot, pointer| {
-                count += 1;
-                let at = state
-                    .reads
-                    .last()
-                    .map_or(ITEMS_AT, |read| read.area.at + read.area.bytes);
-                let area = Slice::new(at, self.blocks.readable(pointer));
-                if count > ALIKE_MAX || at + area.bytes > ITEMS_END {
-                    results[index] = Searched::Apart;
-                    return;
-                }
-                state.batch.read(pointer.block(), area);
-                state.reads.push(Read {
-                    key: index,
-                    slot,
-                    pointer,
-                    area,
-                });
-            });
+        let buckets = &buffer[index * BUCKETS_BYTES as usize..];
+        if is_closed(buckets, &place) {
+            return false;
         }
-        count > 0
+        let candidates = candidates(buckets, &place);
+        candidates.into_iter().enumerate().all(|(nth, (slot, pointer))| {
+            let bytes = self.blocks.readable(pointer);
+            let is_expected = state.expect(index, slot, pointer, bytes, nth);
+            if is_expected {
+                let read = state.reads.last().expect("it was noted");
+                state.batch.read(pointer.block(), read.area);
+            }
+            is_expected
+        })
     }
 
     /// Reads what was asked for, and looks which items have the keys.
-    #[inline]
     async fn read_items_of_many(
         &self,
         cx: &mut OpContext<E>,
@@ -204,12 +154,7 @@ impl<E: Endpoint> Race<E> {
             return Ok(());
         }
         cx.post(&mut state.batch).await?;
-        if !state.waiting.is_empty() {
-            // Slots, each a word by itself; the items are relied on below.
-            let areas = KEYS_AT_ONCE as u32 * BUCKETS_BYTES;
-            cx.rely_on_within(Slice::new(0, areas), Slice::new(0, 0));
-        }
-        for read in &state.reads[state.done..] {
+        for read in &state.reads {
             let area = read.area;
             let (at, first) = (area.at, area.bytes);
             let seen = self
@@ -222,13 +167,10 @@ impl<E: Endpoint> Race<E> {
                 continue;
             };
             cx.rely_on_within(area, Slice::new(at, header.block_bytes() as u32));
-            if results[read.key] == Searched::Absent {
-                match Found::in_item(header, cx.buffer(), at as usize, keys[read.key]) {
-                    Some(found) => results[read.key] = Searched::Found(found),
-                    // The key may be in an overflow bucket.
-                    None if state.is_partial => results[read.key] = Searched::Apart,
-                    None => {}
-                }
+            if results[read.key] == Searched::Absent
+                && let Some(found) = Found::in_item(header, cx.buffer(), at as usize, keys[read.key])
+            {
+                results[read.key] = Searched::Found(found);
             }
         }
         Ok(())

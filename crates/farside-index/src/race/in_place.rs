@@ -1,0 +1,255 @@
+//! SEARCH over mapped memory: the lines of the buckets are looked at where they are.
+//!
+//! On the path: every operation on mapped memory comes here first, and goes the way with verbs (`mod.rs`,
+//! `search_many.rs`) where something is unusual: a subtable that is being split, an item longer than its
+//! hint, damage. There what counts is not round trips but lines, and instructions: the overflow buckets
+//! are looked at only if the main ones have nothing that fits, and nothing but the item is copied.
+//!
+//! # Why line after line is right
+//! The words of the two buckets are loaded at different instants, as the words of a READ may be. A key that
+//! is there throughout is found: it changes neither its slot nor its fingerprint unless its subtable is
+//! split, and a split leaves the old entry where it was. To come to a slot that was looked at before, a
+//! key has to be removed first, and at that instant it was absent.
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_sync::Pointer;
+
+use super::layout::{Combined, LINE_BYTES, Line, LockWord};
+use super::search_many::Steps;
+use super::{ITEMS_AT, Match, Place, Race};
+use crate::operation::{Found, Searched, SearchedKeys};
+
+/// What looking in place came to.
+pub(super) enum InPlace {
+    /// The key is there, and its item in the buffer.
+    Found(Match),
+    /// It is not.
+    Absent,
+    /// Verbs have to find out: memory is not mapped, or something is unusual.
+    Unknown,
+}
+
+/// The slots of one line of a bucket whose fingerprint fits, as they were when they were looked at.
+struct Fitting {
+    words: [u64; 8],
+    /// Of the byte that stands for a slot the highest bit.
+    left: u64,
+    line: RemoteAddr,
+}
+
+impl Fitting {
+    /// Looks at a line of a bucket; `None` if it is closed, or not mapped.
+    #[inline(always)]
+    fn look<E: Endpoint>(cx: &OpContext<E>, bucket: Combined, line: Line, fingerprint: u8) -> Option<Self> {
+        let at = bucket.line(line);
+        let words = cx.view(at, LINE_BYTES)?.line();
+        if line == Line::Main && words[bucket.header_word() % 8] == LockWord::CLOSED.0 {
+            return None;
+        }
+        let left = fitting_bytes(fingerprints(&words), fingerprint) & bucket.slots_of(line);
+        Some(Self { words, left, line: at })
+    }
+}
+
+impl Iterator for Fitting {
+    type Item = (RemoteAddr, Pointer);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        // Ends: each turn takes a bit away.
+        while self.left != 0 {
+            let at = self.left.trailing_zeros() / 8;
+            self.left &= self.left - 1;
+            let pointer = Pointer::from_word(self.words[at as usize]);
+            if !pointer.is_null() {
+                return Some((self.line.plus(u64::from(at) * 8), pointer));
+            }
+        }
+        None
+    }
+}
+
+/// The fingerprints of eight pointers, a byte for each.
+#[inline]
+fn fingerprints(words: &[u64; 8]) -> u64 {
+    let parts = words.iter().enumerate().map(|(at, word)| (word >> 56) << (8 * at));
+    parts.fold(0, |bytes, part| bytes | part)
+}
+
+/// The highest bit of each byte that is equal to `byte`.
+#[inline]
+fn fitting_bytes(bytes: u64, byte: u8) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
+    let differing = bytes ^ u64::from_ne_bytes([byte; 8]);
+    // The sum carries into the highest bit of a byte unless the seven bits below are 0.
+    !((differing & LOW).wrapping_add(LOW) | differing | LOW)
+}
+
+/// Asks for one line of each bucket; returns whether they are mapped.
+#[inline]
+fn approach<E: Endpoint>(cx: &OpContext<E>, place: &Place, line: Line) -> bool {
+    let [first, second] = place.buckets;
+    cx.approach(first.line(line), LINE_BYTES) & cx.approach(second.line(line), LINE_BYTES)
+}
+
+impl<E: Endpoint> Race<E> {
+    /// Looks for a key. The caller has pinned.
+    // Always: a GET is little more than this, and what it returns would go through memory.
+    #[inline(always)]
+    pub(super) fn look(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8]) -> InPlace {
+        let fingerprint = place.hash.fingerprint();
+        // The second bucket is on its way while the first is looked at.
+        let _ = cx.approach(place.buckets[1].line(Line::Main), LINE_BYTES);
+        for line in [Line::Main, Line::Overflow] {
+            for bucket in place.buckets {
+                let Some(fitting) = Fitting::look(cx, bucket, line, fingerprint) else {
+                    return InPlace::Unknown;
+                };
+                for (slot, pointer) in fitting {
+                    let bytes = self.blocks.readable(pointer);
+                    let Some(header) = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT) else {
+                        return InPlace::Unknown;
+                    };
+                    if self.is_match(cx, header, ITEMS_AT, key) {
+                        return InPlace::Found(Match {
+                            slot,
+                            pointer,
+                            header,
+                            at: ITEMS_AT,
+                        });
+                    }
+                }
+            }
+        }
+        InPlace::Absent
+    }
+
+    /// In a pipeline, before looking for a key: the others run while its lines are fetched, and while the first
+    /// item that fits is.
+    pub(super) async fn approach_in_turn(&self, cx: &mut OpContext<E>, place: &Place) {
+        for line in [Line::Main, Line::Overflow] {
+            if !approach(cx, place, line) {
+                return;
+            }
+            cx.turn().await;
+            let fitting = place.buckets.map(|bucket| {
+                let fitting = Fitting::look(cx, bucket, line, place.hash.fingerprint());
+                fitting.and_then(|mut fitting| fitting.next())
+            });
+            if let Some((_, pointer)) = fitting[0].or(fitting[1]) {
+                let _ = cx.approach(pointer.block(), self.blocks.readable(pointer));
+                cx.turn().await;
+                return;
+            }
+        }
+    }
+
+    /// Looks for several keys whose places are known; false if memory is not mapped. All main lines are
+    /// asked for before the first is looked at, then all items that fit, and the overflow lines of keys
+    /// for which nothing does; so the misses overlap. The caller has pinned.
+    pub(super) fn find_many_in_place(
+        &self,
+        cx: &mut OpContext<E>,
+        keys: &[&[u8]],
+        state: &mut Steps,
+        results: &mut SearchedKeys,
+    ) -> bool {
+        if !state.places.iter().all(|place| approach(cx, place, Line::Main)) {
+            return false;
+        }
+        for index in 0..keys.len() {
+            results.push(Searched::Absent);
+            if !self.approach_items(cx, state, results, index, Line::Main) {
+                approach(cx, &state.places[index], Line::Overflow);
+                state.waiting.push(index);
+            }
+        }
+        // What is in a main bucket and has another key may hide an item of an overflow bucket.
+        self.load_items(cx, keys, state, results, Searched::Apart);
+        let waiting = core::mem::take(&mut state.waiting);
+        for index in waiting {
+            self.approach_items(cx, state, results, index, Line::Overflow);
+        }
+        self.load_items(cx, keys, state, results, Searched::Absent);
+        true
+    }
+
+    /// Asks for the items of a key that fit in a line of its buckets; returns whether there is anything to
+    /// wait for.
+    #[inline]
+    fn approach_items(
+        &self,
+        cx: &OpContext<E>,
+        state: &mut Steps,
+        results: &mut SearchedKeys,
+        index: usize,
+        line: Line,
+    ) -> bool {
+        let place = state.places[index];
+        let mut nth = 0;
+        for bucket in place.buckets {
+            let Some(fitting) = Fitting::look(cx, bucket, line, place.hash.fingerprint()) else {
+                results[index] = Searched::Apart;
+                return true;
+            };
+            for (slot, pointer) in fitting {
+                let bytes = self.blocks.readable(pointer);
+                if !state.expect(index, slot, pointer, bytes, nth) {
+                    results[index] = Searched::Apart;
+                    return true;
+                }
+                nth += 1;
+                let _ = cx.approach(pointer.block(), bytes);
+            }
+        }
+        nth > 0
+    }
+
+    /// Loads the items that were asked for, and looks which have the keys. A key that finds another one is
+    /// `otherwise`.
+    #[inline]
+    fn load_items(
+        &self,
+        cx: &mut OpContext<E>,
+        keys: &[&[u8]],
+        state: &mut Steps,
+        results: &mut SearchedKeys,
+        otherwise: Searched,
+    ) {
+        for read in &state.reads[state.done..] {
+            let at = read.area.at;
+            let found = match self.blocks.load_item(cx, read.pointer, read.area.bytes, at) {
+                Some(header) => Found::in_item(header, cx.buffer(), at as usize, keys[read.key]),
+                None => {
+                    results[read.key] = Searched::Apart;
+                    continue;
+                }
+            };
+            match (found, results[read.key]) {
+                (Some(found), _) => results[read.key] = Searched::Found(found),
+                (None, Searched::Absent) => results[read.key] = otherwise,
+                (None, _) => {}
+            }
+        }
+        state.done = state.reads.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn fitting_bytes_are_those_that_are_equal(words: [u64; 8], fingerprint: u8, same in 0_usize..8) {
+            let mut words = words;
+            words[same] = words[same] << 8 >> 8 | u64::from(fingerprint) << 56;
+            let fitting = fitting_bytes(fingerprints(&words), fingerprint);
+            for (at, word) in words.into_iter().enumerate() {
+                let fits = (word >> 56) as u8 == fingerprint;
+                prop_assert_eq!(fitting >> (8 * at) & 0xff, if fits { 0x80 } else { 0 });
+            }
+        }
+    }
+}
