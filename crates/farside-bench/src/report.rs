@@ -146,16 +146,19 @@ pub struct Mix {
     pub update: u64,
     /// INSERTs.
     pub insert: u64,
+    /// Scans.
+    pub scan: u64,
     /// Reads of a value followed by its replacement.
     pub read_modify_write: u64,
 }
 
 impl Mix {
-    fn of([search, update, insert, read_modify_write]: [u64; Operation::ALL.len()]) -> Self {
+    fn of([search, update, insert, scan, read_modify_write]: [u64; Operation::ALL.len()]) -> Self {
         Self {
             search,
             update,
             insert,
+            scan,
             read_modify_write,
         }
     }

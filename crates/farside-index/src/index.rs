@@ -251,6 +251,15 @@ impl<E: Endpoint> Index<E> {
         }
     }
 
+    /// The cursor of a scan that starts where a key is, or would be.
+    #[must_use]
+    pub fn cursor_at(&self, key: &[u8]) -> u64 {
+        match self {
+            Self::PointerArray(array) => array.cursor_at(key),
+            Self::Race(race) => race.cursor_at(key),
+        }
+    }
+
     /// A random cursor of a scan: a scan from there to its end sees some of the keys.
     #[must_use]
     pub fn random_cursor(&self, endpoint: &E) -> u64 {

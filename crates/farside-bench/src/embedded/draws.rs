@@ -34,7 +34,7 @@ impl Draws {
         let (zipf, scatter) = (Zipf::new(items, THETA), Scatter::new(items));
         let draws = (0..DRAWS).map(|_| {
             let kind = match workload.operation(&mut random) {
-                Operation::Search => 0,
+                Operation::Search | Operation::Scan => 0,
                 Operation::Update | Operation::Insert | Operation::ReadModifyWrite => UPDATE,
             };
             scatter.key(zipf.rank(&mut random)) as u32 | kind

@@ -11,7 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::{KEY_BYTES_MIN, StoreProgram};
 use crate::error::BenchError;
 use crate::program::{Client, Step};
-use crate::workload::{Operation, Popularity, Scatter, Workload, Zipf, client_random};
+use crate::workload::zipf::below;
+use crate::workload::{Operation, Popularity, SCAN_ITEMS_MAX, Scatter, Workload, Zipf, client_random};
 
 /// One of the clients.
 #[derive(Debug)]
@@ -86,6 +87,21 @@ impl<E: Endpoint> StoreClient<E> {
         Ok(change.await?)
     }
 
+    /// Reads items from a key on.
+    async fn scan(&mut self, cx: &mut OpContext<E>) -> Result<(), BenchError> {
+        let wanted = 1 + below(&mut self.random, SCAN_ITEMS_MAX);
+        let (mut seen, mut cursor) = (0, self.index.cursor_at(&self.key));
+        while seen < wanted {
+            let before = seen;
+            cursor = self.index.scan(cx, cursor, &mut |_| seen += 1).await?;
+            // A page of a pointer array without any key is behind the last one: keys number its slots.
+            if cursor == 0 || seen == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces the value of a key; whether it was there.
     async fn update(&mut self, cx: &mut OpContext<E>) -> Result<bool, BenchError> {
         match &self.index {
@@ -115,6 +131,11 @@ impl<E: Endpoint> Client<E> for StoreClient<E> {
             Operation::Update => {
                 self.choose_key();
                 self.update(cx).await?
+            }
+            Operation::Scan => {
+                self.choose_key();
+                self.scan(cx).await?;
+                true
             }
             Operation::ReadModifyWrite => {
                 self.choose_key();

@@ -3,7 +3,7 @@
 pub mod ycsb;
 pub mod zipf;
 
-pub use ycsb::{Operation, Popularity, WORKLOADS, Workload};
+pub use ycsb::{Operation, Popularity, SCAN_ITEMS_MAX, WORKLOADS, Workload};
 pub use zipf::{Scatter, Zipf};
 
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -16,6 +16,15 @@ use crate::item::{Entry, Header, Item, decode_bucket};
 const SLOTS_PER_CALL: u64 = 64;
 
 impl<E: Endpoint> PointerArray<E> {
+    /// The cursor of a scan that starts with a key's slot, and goes through the slots of one node after the other.
+    #[must_use]
+    pub fn cursor_at(&self, key: &[u8]) -> u64 {
+        let slot = self.slot_of(key);
+        let (before, from) = self.roots.split_at(slot.node().index());
+        let before: u64 = before.iter().map(|root| root.bytes / 8).sum();
+        before + (slot.offset() - from[0].addr.offset()) / 8
+    }
+
     /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
     /// on with, 0 at the end.
     ///

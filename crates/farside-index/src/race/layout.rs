@@ -316,6 +316,12 @@ impl Combined {
     }
 }
 
+/// A number below `range`, from 32 bits of a hash.
+#[inline]
+const fn scale(part: u64, range: u64) -> u64 {
+    (part * range) >> 32
+}
+
 /// The hash of a key, and what each part of it is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeyHash {
@@ -343,10 +349,14 @@ impl KeyHash {
         (self.second >> 24) as u8
     }
 
+    /// The group of the first bucket.
+    pub(super) fn first_group(self, groups: u64) -> u64 {
+        scale(self.hash >> 32, 2 * groups) / 2
+    }
+
     /// The two combined buckets of the key, in different groups.
     #[inline]
     pub(crate) fn buckets(self, subtable: RemoteAddr, groups: u64) -> [Combined; 2] {
-        let scale = |part: u64, range: u64| (part * range) >> 32;
         let first = scale(self.hash >> 32, 2 * groups);
         let away = 1 + scale(self.second >> 32, groups - 1);
         let (group, side) = (first / 2, first as u8 & 1);

@@ -46,6 +46,16 @@ impl Cursor {
         self.part << 48 | self.group << 32 | self.position
     }
 
+    /// A group of the subtable that a hash belongs to.
+    fn of_hash(hash: u64, group: u64) -> Self {
+        let upper = (hash >> DEPTH_MIN) as u32;
+        Self {
+            part: hash & ((1 << DEPTH_MIN) - 1),
+            group,
+            position: u64::from(upper.reverse_bits() >> (32 - POSITION_BITS)),
+        }
+    }
+
     /// A hash whose subtable is next.
     fn hash(self) -> u64 {
         let upper = (self.position as u32).reverse_bits() >> (32 - POSITION_BITS);
@@ -97,6 +107,14 @@ impl<E: Endpoint> Race<E> {
             }
         }
         Ok(cursor.to_word())
+    }
+
+    /// The cursor of a scan that starts with the group of a key's first bucket.
+    #[must_use]
+    pub fn cursor_at(&self, key: &[u8]) -> u64 {
+        let hash = self.hash(key);
+        let groups = self.directory.format.groups(hash.hash);
+        Cursor::of_hash(hash.hash, hash.first_group(groups)).to_word()
     }
 
     /// A random cursor: a scan from there to its end sees some of the items.
@@ -237,6 +255,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn cursors_of_a_hash_lead_back_to_it(hash: u64, group in 0_u64..1000) {
+            let cursor = Cursor::of_hash(hash, group);
+            prop_assert_eq!(Cursor::from_word(cursor.to_word()), cursor);
+            prop_assert_eq!((cursor.hash(), cursor.group), (hash & ((1 << DEPTH_MAX) - 1), group));
+        }
+
         #[test]
         fn cursors_pass_every_subtable_once(splits in proptest::collection::vec(any::<u64>(), 0..40), groups in 2_u64..5) {
             let mut tables: Vec<Identity> = (0..4).map(|suffix| Identity::new(2, suffix)).collect();
