@@ -56,6 +56,52 @@ fn node_gateway_and_direct_access_share_a_pool() {
     assert!(node.terminate());
 }
 
+/// Two gateways that map the memory and two that reach it over TCP. What one acknowledges every other one has
+/// at once: no reader is given time. And increments of all of them at the same time all count.
+#[test]
+fn every_gateway_sees_what_any_other_acknowledged() {
+    const ROUNDS: u64 = 100;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("segment");
+    let path = path.to_str().expect("plain");
+    let node = start_node(path);
+    let (tcp, shm) = (format!("tcp:{}", node.address), format!("shm:{path}"));
+    let gateways = [&shm, &tcp, &shm, &tcp]
+        .map(|pool| Server::start(&["gateway", "--pool", pool, "--listen", "127.0.0.1:0", "--threads", "1"]));
+    let mut clients = gateways.each_ref().map(Server::client);
+    for round in 0..ROUNDS {
+        let writer = round as usize % clients.len();
+        let key = format!("key{}", round % 7);
+        assert_eq!(clients[writer].ask(&format!("SET {key} {round}")), "+OK\r\n");
+        for reader in &mut clients {
+            let expected = format!("${}\r\n{round}\r\n", round.to_string().len());
+            assert_eq!(reader.ask(&format!("GET {key}")), expected);
+        }
+        if round % 5 == 4 {
+            assert_eq!(clients[writer].ask(&format!("DEL {key}")), ":1\r\n");
+            for reader in &mut clients {
+                assert_eq!(reader.ask(&format!("GET {key}")), "$-1\r\n");
+            }
+        }
+    }
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    client.ask("INCR all");
+                }
+            });
+        }
+    });
+    let sum = (ROUNDS * clients.len() as u64).to_string();
+    assert_eq!(clients[0].ask("GET all"), format!("${}\r\n{sum}\r\n", sum.len()));
+    drop(clients);
+    assert!(gateways.into_iter().all(Server::terminate));
+    let checked = output(&["fsck", "--pool", &shm]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    assert!(node.terminate());
+}
+
 #[test]
 fn clients_stay_connected_when_a_node_restarts() {
     let folder = tempfile::tempdir().expect("a folder");
