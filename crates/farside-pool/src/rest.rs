@@ -67,7 +67,7 @@ impl<E: Endpoint> Pool<E> {
             return Ok(Rest::IsWanted);
         }
         // The resting client may have been declared dead since that was read. But its entry is not used again before
-        // every living client, this one included, has searched for what it held: these words go nowhere.
+        // every living client, this one included, has noticed the death and parked, some ticks from now.
         let mut progress = Batch::new();
         progress.write_word(lease_at, batch.result(lease) + 1);
         progress.write_word(lease_at.plus(8), batch.result(epoch));
