@@ -2,7 +2,7 @@
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{LockKind, Locker, Mode, Site};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::BenchError;
@@ -64,7 +64,7 @@ pub(crate) fn check_theta(theta: f64) -> Result<(), BenchError> {
 }
 
 impl Program for LockProgram {
-    type Node<E: Endpoint> = ();
+    type Node<E: Endpoint> = Site;
     type Client<E: Endpoint> = LockClient;
 
     fn memory_bytes(&self) -> u64 {
@@ -79,21 +79,22 @@ impl Program for LockProgram {
         Ok(())
     }
 
-    async fn join<E: Endpoint>(&self, _: E) -> Result<(), BenchError> {
-        Ok(())
+    async fn join<E: Endpoint>(&self, _: E) -> Result<Site, BenchError> {
+        Ok(Site::default())
     }
 
-    fn client<E: Endpoint>(&self, _: &(), endpoint: &E, number: u64) -> LockClient {
+    fn client<E: Endpoint>(&self, site: &Site, _: &E, number: u64) -> LockClient {
         LockClient {
             program: self.clone(),
-            locker: Locker::new(self.kind, endpoint, number as u16),
+            site: site.clone(),
+            locker: None,
             random: client_random(self.seed, number),
             zipf: Zipf::new(self.locks, self.theta),
             scatter: Scatter::new(self.locks),
         }
     }
 
-    async fn leave<E: Endpoint>(&self, (): ()) -> Result<(), BenchError> {
+    async fn leave<E: Endpoint>(&self, _: Site) -> Result<(), BenchError> {
         Ok(())
     }
 }
@@ -102,7 +103,9 @@ impl Program for LockProgram {
 #[derive(Debug)]
 pub struct LockClient {
     program: LockProgram,
-    locker: Locker,
+    site: Site,
+    /// Made with the first step, which can fail.
+    locker: Option<Locker>,
     random: Xoshiro256PlusPlus,
     zipf: Zipf,
     scatter: Scatter,
@@ -110,17 +113,21 @@ pub struct LockClient {
 
 impl<E: Endpoint> Client<E> for LockClient {
     async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError> {
+        let locker = match &mut self.locker {
+            Some(locker) => locker,
+            none => none.insert(Locker::new(self.program.kind, cx.endpoint(), &self.site)?),
+        };
         let lock = self.scatter.key(self.zipf.rank(&mut self.random));
         let is_shared = self.program.read_ratio > 0.0 && unit(&mut self.random) < self.program.read_ratio;
         let mode = if is_shared { Mode::Shared } else { Mode::Exclusive };
         let before = cx.endpoint().counters().snapshot();
-        let grant = self.locker.acquire(cx, self.program.entry(lock), mode).await?;
+        let grant = locker.acquire(cx, self.program.entry(lock), mode).await?;
         let granted_ns = cx.endpoint().now_ns();
         let acquire = cx.endpoint().counters().snapshot().since(&before);
         for _ in 0..self.program.section_verbs {
             cx.read_word(self.program.data(lock)).await?;
         }
-        self.locker.release(cx, grant).await?;
+        locker.release(cx, grant).await?;
         Ok(Some(Step {
             granted_ns: Some(granted_ns),
             acquire,

@@ -231,9 +231,9 @@ fn a_retry_costs_one_swap_and_nothing_else() {
 }
 
 #[test]
-fn a_lock_costs_one_swap_and_one_write_and_retries_swap() {
+fn a_cas_lock_costs_one_swap_and_one_write_and_retries_swap() {
     let setting = setting(FabricKind::Sim, 40);
-    for (kind, ..) in LockKind::ALL {
+    for kind in [LockKind::Cas, LockKind::CasBackoff] {
         let report = measure_lock(&lock(kind, 1, 1), &setting, &mut None, &Progress::hidden()).expect("a measurement");
         let acquire = report.per_acquire.expect("a lock has one");
         assert_eq!((acquire.reads, acquire.writes, acquire.sends), (0.0, 0.0, 0.0));

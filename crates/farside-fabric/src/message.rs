@@ -54,4 +54,10 @@ pub trait Messages {
     /// # Errors
     /// [`FabricError::NoMessage`] when the deadline passes first.
     async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError>;
+
+    /// Takes the oldest message that has arrived, if there is one.
+    ///
+    /// # Errors
+    /// If none can arrive any more.
+    fn try_receive(&self) -> Result<Option<Received>, FabricError>;
 }

@@ -77,6 +77,7 @@ macro_rules! conformance {
                     an_unknown_peer_is_named,
                     a_receive_ends_at_its_deadline,
                     a_receive_waits_for_a_late_message,
+                    what_has_arrived_is_taken_without_waiting,
                     a_dropped_receive_loses_no_message,
                 ]
                 failures: [

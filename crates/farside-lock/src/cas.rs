@@ -22,12 +22,16 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
 use crate::backoff::{Backoff, give_way};
+use crate::grant::Held;
+use crate::inbox::Seat;
 use crate::word::{Attempt, CasWord, Holder};
 use crate::{Grant, Lock, LockError, Mode};
 
 /// A client's side of the CAS lock.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CasLock {
+    /// Nobody writes to it; its number is the client's.
+    _seat: Seat,
     mine: CasWord,
     backoff: Option<Backoff>,
 }
@@ -35,8 +39,13 @@ pub struct CasLock {
 impl CasLock {
     /// `cas`: tries again at once.
     #[must_use]
-    pub fn new(holder: Holder) -> Self {
+    pub fn new(seat: Seat) -> Self {
+        let holder = Holder {
+            endpoint: seat.place().endpoint.0,
+            client: seat.number(),
+        };
         Self {
+            _seat: seat,
             mine: CasWord::held_by(holder),
             backoff: None,
         }
@@ -44,10 +53,10 @@ impl CasLock {
 
     /// `cas-backoff`: waits before it tries again.
     #[must_use]
-    pub fn with_backoff(holder: Holder) -> Self {
+    pub fn with_backoff(seat: Seat) -> Self {
         Self {
             backoff: Some(Backoff::default()),
-            ..Self::new(holder)
+            ..Self::new(seat)
         }
     }
 }
@@ -79,7 +88,7 @@ impl Lock for CasLock {
                 backoff.note(attempt == Attempt::Held);
             }
             if attempt != Attempt::Held || (retry > 8 && is_planted("cas: a grant to an impatient client")) {
-                return Ok(Grant { entry, mode });
+                return Ok(Grant::new(entry, mode, Held::Plain));
             }
             cx.count_retry();
             let deadline = cx.deadline();
@@ -95,15 +104,16 @@ impl Lock for CasLock {
     }
 
     async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+        let entry = grant.entry();
         if is_planted("cas: a release that arrives late") {
             let endpoint = cx.endpoint().clone();
             cx.endpoint().spawn(async move {
                 endpoint.sleep(5_000).await;
-                let _ = OpContext::new(endpoint).write_word(grant.entry, CasWord::FREE.0).await;
+                let _ = OpContext::new(endpoint).write_word(entry, CasWord::FREE.0).await;
             });
             return Ok(());
         }
-        Ok(cx.write_word(grant.entry, CasWord::FREE.0).await?)
+        Ok(cx.write_word(entry, CasWord::FREE.0).await?)
     }
 }
 

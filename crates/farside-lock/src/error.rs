@@ -9,6 +9,20 @@ pub enum LockError {
     /// The fabric failed underneath.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// The fabric lacks an atomic that the lock cannot do without.
+    #[error("the lock {lock} needs {needs}, which this fabric does not have")]
+    Unsupported {
+        /// The lock's name.
+        lock: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// The endpoint has as many clients in queues as lock words have numbers for.
+    #[error("an endpoint queues up in at most 4095 places at a time; no place is left for the lock at {entry}")]
+    NoSeat {
+        /// The lock.
+        entry: RemoteAddr,
+    },
     /// The lock was not free before the deadline.
     #[error("the lock at {entry} was not free before the deadline")]
     Timeout {

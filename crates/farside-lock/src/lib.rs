@@ -4,6 +4,21 @@
 //! gives it back afterwards. A lock is a few bytes of far memory (its *entry*) and what each client
 //! keeps for itself; it never allocates far memory.
 //!
+//! # What a lock is made of
+//! - **The entry**, 8 or 16 bytes of far memory: [`Lock::ENTRY_BYTES`]. Its fields are declared once, and
+//!   each change of it is a function `word -> word` or the operands of one atomic, tested without a fabric.
+//! - **The client's side**, a [`Locker`]: what one client adapts and remembers.
+//! - **The site**, a [`Site`]: what the clients of a compute node share. It has the settings, and an
+//!   [`Inbox`](inbox::Inbox) for each endpoint.
+//! - **Letters** ([`letter`]): a client that queues up takes a *seat* at its endpoint's inbox and puts the
+//!   seat's number into the entry, so that others can write to it. Late and foreign letters are dropped. On
+//!   every fabric a client that waits for a letter sleeps; over mapped memory it looks into its mailbox for
+//!   about two microseconds first.
+//! - **The grant**, a [`Grant`]: what the lock needs to give itself back, the seat included.
+//!
+//! A lock that needs an atomic which the fabric lacks either has a fallback, which its module documents
+//! with its cost, or [`Locker::new`] refuses it with [`LockError::Unsupported`].
+//!
 //! # Contract
 //! Each line is a test of the conformance suite (`tests/conformance.rs`), run for every lock of
 //! [`LockKind::ALL`].
@@ -17,7 +32,8 @@
 //! - **Zero**: an entry of zeros is a free lock.
 //! - A client asks for one lock at a time, and never for one that it holds.
 //! - An acquire whose deadline passes fails with [`LockError::Timeout`] and leaves nothing that a
-//!   later acquire of the same client would trip over.
+//!   later acquire of the same client would trip over. Who has queued up keeps its place without its client:
+//!   a task of the endpoint waits on, and gives the lock back as soon as it is granted.
 //!
 //! # What a lock does when its holder dies
 //! What its paper defines. `cas` and `cas-backoff` define nothing: the word names the holder, and
@@ -25,16 +41,25 @@
 
 #![forbid(unsafe_code)]
 
+mod atomics;
 pub mod backoff;
 pub mod cas;
 pub mod error;
+pub mod grant;
+pub mod inbox;
+pub mod letter;
+pub mod mcs;
+mod patience;
 pub mod registry;
+pub mod site;
 pub mod word;
 
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 pub use error::LockError;
+pub use grant::Grant;
 pub use registry::{LockKind, Locker};
+pub use site::{LockOptions, Site};
 
 /// What a client wants to do under the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,30 +68,6 @@ pub enum Mode {
     Shared,
     /// Write: alone.
     Exclusive,
-}
-
-/// A lock that is held; give it to `release`.
-///
-/// Not a guard that releases when dropped: a release is a verb, which may fail, and has to be awaited.
-#[derive(PartialEq, Eq, Debug)]
-#[must_use = "a lock that is not released stays locked"]
-pub struct Grant {
-    entry: RemoteAddr,
-    mode: Mode,
-}
-
-impl Grant {
-    /// The lock.
-    #[must_use]
-    pub fn entry(&self) -> RemoteAddr {
-        self.entry
-    }
-
-    /// How it is held.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
 }
 
 /// One client's side of a lock algorithm: what it adapts and remembers, for all entries that it

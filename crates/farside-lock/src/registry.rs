@@ -6,8 +6,8 @@
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 use crate::cas::CasLock;
-use crate::word::Holder;
-use crate::{Grant, Lock, LockError, Mode};
+use crate::mcs::McsLock;
+use crate::{Grant, Lock, LockError, Mode, Site};
 
 /// Which lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,11 +16,13 @@ pub enum LockKind {
     Cas,
     /// [`CasLock`] that waits in between.
     CasBackoff,
+    /// [`McsLock`].
+    Mcs,
 }
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+    pub const ALL: [(Self, &'static str, &'static str); 3] = [
         (
             Self::Cas,
             "cas",
@@ -30,6 +32,11 @@ impl LockKind {
             Self::CasBackoff,
             "cas-backoff",
             "the same with truncated exponential back-off (SMART)",
+        ),
+        (
+            Self::Mcs,
+            "mcs",
+            "a queue in which each client hands over to the next (ShiftLock, algorithm 1)",
         ),
     ];
 
@@ -48,6 +55,7 @@ impl LockKind {
         match self {
             Self::Cas => "cas",
             Self::CasBackoff => "cas-backoff",
+            Self::Mcs => "mcs",
         }
     }
 
@@ -56,6 +64,7 @@ impl LockKind {
     pub fn entry_bytes(self) -> u64 {
         match self {
             Self::Cas | Self::CasBackoff => CasLock::ENTRY_BYTES,
+            Self::Mcs => McsLock::ENTRY_BYTES,
         }
     }
 
@@ -63,7 +72,7 @@ impl LockKind {
     #[must_use]
     pub fn is_shared(self) -> bool {
         match self {
-            Self::Cas | Self::CasBackoff => false,
+            Self::Cas | Self::CasBackoff | Self::Mcs => false,
         }
     }
 
@@ -71,7 +80,7 @@ impl LockKind {
     #[must_use]
     pub fn survives_crashes(self) -> bool {
         match self {
-            Self::Cas | Self::CasBackoff => false,
+            Self::Cas | Self::CasBackoff | Self::Mcs => false,
         }
     }
 
@@ -80,30 +89,32 @@ impl LockKind {
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff => false,
+            Self::Mcs => true,
         }
     }
 }
 
 /// One client's side of whichever lock was chosen.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Locker {
     /// `cas` or `cas-backoff`.
     Cas(CasLock),
+    /// `mcs`.
+    Mcs(McsLock),
 }
 
 impl Locker {
-    /// A client's side of a lock of this kind. Clients that share an endpoint need different
-    /// numbers.
-    #[must_use]
-    pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, client: u16) -> Self {
-        let holder = Holder {
-            endpoint: endpoint.id().0,
-            client,
-        };
-        match kind {
-            LockKind::Cas => Self::Cas(CasLock::new(holder)),
-            LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(holder)),
-        }
+    /// A client's side of a lock of this kind, at the site of its endpoint.
+    ///
+    /// # Errors
+    /// [`LockError::Unsupported`], [`LockError::NoSeat`].
+    pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
+        let inbox = site.inbox(endpoint.id());
+        Ok(match kind {
+            LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
+            LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?)),
+            LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
+        })
     }
 
     /// See [`Lock::acquire`].
@@ -119,6 +130,7 @@ impl Locker {
     ) -> Result<Grant, LockError> {
         match self {
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
+            Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
         }
     }
 
@@ -130,6 +142,7 @@ impl Locker {
     pub async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
         match self {
             Self::Cas(lock) => lock.release(cx, grant).await,
+            Self::Mcs(lock) => lock.release(cx, grant).await,
         }
     }
 }

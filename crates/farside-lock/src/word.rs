@@ -4,6 +4,10 @@
 //! declares a word once: its fields, their place, and the accessors. Fields that overlap or leave
 //! the word do not compile.
 
+use farside_fabric::EndpointId;
+
+use crate::letter::{Place, SeatNumber};
+
 /// Declares a word of named bit fields: `name: start..end` counts bits from the least significant.
 ///
 /// ```
@@ -140,6 +144,57 @@ impl CasWord {
             word if word == mine => Attempt::Recovered,
             _ => Attempt::Held,
         }
+    }
+}
+
+bit_fields! {
+    /// The tail of a queue: the seat of the client that is last, 0 if nobody is in the queue.
+    pub struct TailWord {
+        /// The endpoint of the last client.
+        endpoint, with_endpoint: 0..48;
+        /// Its seat there.
+        seat, with_seat: 48..60;
+    }
+}
+
+impl TailWord {
+    /// Nobody is in the queue.
+    pub const NOBODY: Self = Self(0);
+
+    /// The word as it is in far memory. Bits that belong to no field are another's.
+    #[must_use]
+    pub const fn of_bits(bits: u64) -> Self {
+        Self(bits & low_bits(60))
+    }
+
+    /// The bits of the word.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The tail of a queue whose last client sits there.
+    ///
+    /// # Panics
+    /// If the endpoint's identity is 0 or has more than 48 bits.
+    #[must_use]
+    pub const fn of(place: Place) -> Self {
+        assert!(place.endpoint.0 != 0, "an endpoint's identity is not 0");
+        Self::NOBODY
+            .with_endpoint(place.endpoint.0)
+            .with_seat(place.seat as u64)
+    }
+
+    /// Where the last client sits.
+    #[must_use]
+    pub const fn place(self) -> Option<Place> {
+        if self.endpoint() == 0 {
+            return None;
+        }
+        Some(Place {
+            endpoint: EndpointId(self.endpoint()),
+            seat: self.seat() as SeatNumber,
+        })
     }
 }
 

@@ -7,6 +7,8 @@
 mod cost;
 #[path = "conformance/exclusion.rs"]
 mod exclusion;
+#[path = "conformance/order.rs"]
+mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
 #[path = "conformance/timeout.rs"]
@@ -26,6 +28,16 @@ macro_rules! conformance {
             #[test]
             fn simulated_clients_exclude_each_other() {
                 crate::exclusion::simulated(kind());
+            }
+
+            #[test]
+            fn plain_atomics_are_enough_or_the_lock_says_so() {
+                crate::exclusion::plain_atomics(kind());
+            }
+
+            #[test]
+            fn first_come_is_first_served_if_the_lock_says_so() {
+                crate::order::first_come_first_served(kind());
             }
 
             #[test]
@@ -66,10 +78,11 @@ fn every_lock_is_in_the_suite() {
     let registered: Vec<&str> = farside_lock::LockKind::ALL.iter().map(|&(_, name, _)| name).collect();
     assert_eq!(
         registered,
-        ["cas", "cas-backoff"],
+        ["cas", "cas-backoff", "mcs"],
         "a new lock needs a line at the end of this file"
     );
 }
 
 conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
+conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);

@@ -158,6 +158,10 @@ impl Messages for Endpoint {
     async fn receive(&self, _: Deadline) -> Result<Received, FabricError> {
         Err(FabricError::NoMessage)
     }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        Ok(None)
+    }
 }
 
 impl Fencing for Endpoint {

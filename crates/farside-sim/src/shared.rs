@@ -1,9 +1,11 @@
 //! What the tasks of a run share: who has how much left to do, what was asked and answered.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use farside_fabric::sim::Endpoint;
 use farside_fabric::{Clock, OpContext};
+use farside_lock::Site;
 
 use crate::coverage::Coverage;
 use crate::history::{Answer, Call, Hold, Operation};
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) actors: RefCell<Vec<ActorState>>,
     pub(crate) history: RefCell<Vec<Operation>>,
     pub(crate) holds: RefCell<Vec<Hold>>,
+    /// By compute node.
+    sites: RefCell<BTreeMap<u32, Site>>,
     pub(crate) coverage: RefCell<Coverage>,
     /// When the only memory node went down and came back blank.
     pub(crate) losses: RefCell<Vec<(u64, u64)>>,
@@ -61,6 +65,7 @@ impl Shared {
             observer,
             history: RefCell::default(),
             holds: RefCell::default(),
+            sites: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
             pieces_done: Cell::new(0),
@@ -103,6 +108,12 @@ impl Shared {
     pub(crate) fn client(&self, actor: usize) -> u32 {
         let clients = self.actors.borrow()[actor].clients;
         actor as u32 + 1000 * clients
+    }
+
+    /// What the clients of an actor's compute node share.
+    pub(crate) fn site(&self, actor: usize) -> Site {
+        let on = self.actor(actor).compute_node;
+        self.sites.borrow_mut().entry(on).or_default().clone()
     }
 
     /// Notes that something was asked; returns its place in the history.

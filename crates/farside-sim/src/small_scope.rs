@@ -15,7 +15,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
 use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{LockKind, Locker, Mode, Site};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -198,11 +198,11 @@ pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored
         let node = sim.add_memory_node(4096);
         sim.set_chooser(Some(fair(&choices)));
         let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
-        for client in 0..clients {
+        for _ in 0..clients {
             let endpoint = sim.endpoint(sim.add_compute_node());
             let (inside, ended) = (Rc::clone(&inside), Rc::clone(&ended));
             endpoint.clone().spawn(async move {
-                let locker = Locker::new(kind, &endpoint, client);
+                let locker = Locker::new(kind, &endpoint, &Site::default()).expect("it has all atomics");
                 let mut cx = OpContext::new(endpoint);
                 for _ in 0..sections {
                     let grant = locker

@@ -10,7 +10,6 @@
 use core::sync::atomic::Ordering;
 
 use super::error::SegmentError;
-use super::mailbox::Taken;
 use super::registration::Registration;
 use super::segment::Segment;
 use super::table::Kind;
@@ -83,10 +82,7 @@ impl Connected {
     /// The oldest message for the client, if there is one.
     #[must_use]
     pub fn take(&self) -> Option<Received> {
-        match self.registration.take() {
-            Taken::Message(received) => Some(received),
-            Taken::Empty | Taken::Unfinished => None,
-        }
+        self.registration.try_receive()
     }
 
     /// Takes the oldest message for the client, or waits for one.

@@ -236,6 +236,10 @@ impl Messages for Endpoint {
     async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
         self.shared.home.receive(deadline).await
     }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        Ok(self.shared.home.try_receive())
+    }
 }
 
 impl Fencing for Endpoint {

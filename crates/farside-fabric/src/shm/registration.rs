@@ -98,6 +98,14 @@ impl Registration {
         self.entry().mailbox().take(self.id(), |sender| self.is_gone(sender))
     }
 
+    /// The oldest message, if one is there and whole.
+    pub(super) fn try_receive(&self) -> Option<Received> {
+        match self.take() {
+            Taken::Message(received) => Some(received),
+            Taken::Empty | Taken::Unfinished => None,
+        }
+    }
+
     /// Whether the sender that claimed a slot will never fill it.
     fn is_gone(&self, sender: u64) -> bool {
         let entry = self.segment.shared.table.at_tag(sender);

@@ -332,6 +332,10 @@ impl Messages for Endpoint {
             flight.await;
         }
     }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        Ok(self.handle.shared.world().take_message(self.handle.client))
+    }
 }
 
 impl Fencing for Endpoint {

@@ -246,6 +246,23 @@ impl Endpoint {
         connection.failure().map_or(Ok(()), Err)
     }
 
+    /// The oldest message that node 0 has pushed over `connection`, if there is one.
+    fn take(&self, connection: &Connection) -> Result<Option<Received>, FabricError> {
+        match self.shared.inbox.take() {
+            Taken::Message(received, grant) => {
+                if grant > 0 {
+                    connection.grant(grant);
+                }
+                Ok(Some(received))
+            }
+            Taken::Lost => {
+                let gone = FabricError::NodeGone { node: NodeId::new(0) };
+                Err(connection.failure().unwrap_or(gone))
+            }
+            Taken::Empty => Ok(None),
+        }
+    }
+
     /// Posts a request that is no batch, and waits.
     async fn ask(
         &self,
@@ -459,22 +476,18 @@ impl Messages for Endpoint {
             Way::Remote { connection, .. } => connection,
         };
         loop {
-            match self.shared.inbox.take() {
-                Taken::Message(received, grant) => {
-                    if grant > 0 {
-                        connection.grant(grant);
-                    }
-                    return Ok(received);
-                }
-                Taken::Lost => {
-                    let gone = FabricError::NodeGone { node: NodeId::new(0) };
-                    return Err(connection.failure().unwrap_or(gone));
-                }
-                Taken::Empty => {
-                    let change = HostClock.until(deadline, self.shared.inbox.changed()).await;
-                    change.ok_or(FabricError::NoMessage)?;
-                }
+            if let Some(received) = self.take(connection)? {
+                return Ok(received);
             }
+            let change = HostClock.until(deadline, self.shared.inbox.changed()).await;
+            change.ok_or(FabricError::NoMessage)?;
+        }
+    }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        match &self.shared.nodes[0].way {
+            Way::Mapped { connected, .. } => Ok(connected.take()),
+            Way::Remote { connection, .. } => self.take(connection),
         }
     }
 }

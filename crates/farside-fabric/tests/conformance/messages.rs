@@ -163,6 +163,23 @@ pub(crate) async fn a_receive_waits_for_a_late_message<C: Cluster>(cluster: C) {
     }
 }
 
+pub(crate) async fn what_has_arrived_is_taken_without_waiting<C: Cluster>(cluster: C) {
+    let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
+    for round in 0..20_u8 {
+        assert_eq!(receiver.try_receive(), Ok(None));
+        send(&sender, receiver.id(), &[round]).await;
+        let give_up = soon(&receiver);
+        let received = loop {
+            if let Some(received) = receiver.try_receive().expect("the node is there") {
+                break received;
+            }
+            assert!(receiver.now_ns() < give_up.0, "it was sent");
+            receiver.sleep(10_000).await;
+        };
+        assert_eq!((received.from, &received.message[..]), (sender.id(), &[round][..]));
+    }
+}
+
 pub(crate) async fn a_dropped_receive_loses_no_message<C: Cluster>(cluster: C) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     for round in 0..20_u8 {

@@ -2,7 +2,7 @@
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{LockKind, Locker, Mode, Site};
 
 use crate::exclusion::LOCK;
 
@@ -22,7 +22,7 @@ pub(crate) fn uncontended(kind: LockKind, acquire: Cost, release: Cost) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
     let endpoint = sim.endpoint(sim.add_compute_node());
-    let locker = Locker::new(kind, &endpoint, 0);
+    let locker = Locker::new(kind, &endpoint, &Site::default()).expect("it has all atomics");
     let mut cx = OpContext::new(endpoint.clone());
     for _ in 0..3 {
         let start = endpoint.counters().snapshot();

@@ -8,7 +8,7 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::give_way;
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{LockError, LockKind, Locker, Mode, Site};
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
 pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 128);
@@ -27,41 +27,64 @@ pub(crate) async fn count_under_lock<E: Endpoint>(cx: &mut OpContext<E>, locker:
     }
 }
 
+const CLIENTS: u64 = 12;
+const ROUNDS: u64 = 8;
+
 pub(crate) fn simulated(kind: LockKind) {
-    const CLIENTS: u64 = 12;
-    const ROUNDS: u64 = 8;
+    let profiles = Profile::all();
     for seed in 0..40 {
-        let profiles = Profile::all();
-        let options = SimOptions {
-            seed,
-            jitter_ns: 50 * (seed % 40),
-            profile: profiles[seed as usize % profiles.len()].clone(),
-            ..SimOptions::default()
-        };
-        let sim = Sim::new(options);
-        let _ = sim.add_memory_node(4096);
-        let done = Rc::new(Cell::new(0));
-        let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
-        let mut endpoints = Vec::new();
-        for client in 0..CLIENTS {
-            let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
-            let (task, done) = (endpoint.clone(), Rc::clone(&done));
-            farside_fabric::Spawn::spawn(&endpoint, async move {
-                let locker = Locker::new(kind, &task, client as u16);
-                count_under_lock(&mut OpContext::new(task), &locker, ROUNDS).await;
-                done.set(done.get() + 1);
-            });
-            endpoints.push(endpoint);
-        }
-        sim.run_until_idle();
-        assert_eq!(done.get(), CLIENTS, "every client came through with seed {seed}");
-        let mut cx = OpContext::new(endpoints[0].clone());
-        assert_eq!(
-            sim.block_on(cx.read_word(COUNT)),
-            Ok(CLIENTS * ROUNDS),
-            "no count was lost with seed {seed}"
-        );
+        let profile = profiles[seed as usize % profiles.len()].clone();
+        one_simulation(kind, seed, profile).expect("it has all atomics");
     }
+}
+
+/// A fabric with compare-and-swap and fetch-and-add of 8 bytes and nothing else: the lock works, or says
+/// at once what it needs.
+pub(crate) fn plain_atomics(kind: LockKind) {
+    let profile = Profile {
+        has_masked_atomics: false,
+        has_wide_atomics: false,
+        ..Profile::default()
+    };
+    for seed in 0..10 {
+        let refused = one_simulation(kind, seed, profile.clone()).err();
+        let is_clear = |error| matches!(error, LockError::Unsupported { lock, .. } if lock == kind.name());
+        assert!(refused.is_none_or(is_clear), "{refused:?}");
+    }
+}
+
+fn one_simulation(kind: LockKind, seed: u64, profile: Profile) -> Result<(), LockError> {
+    let options = SimOptions {
+        seed,
+        jitter_ns: 50 * (seed % 40),
+        profile,
+        ..SimOptions::default()
+    };
+    let sim = Sim::new(options);
+    let _ = sim.add_memory_node(4096);
+    let done = Rc::new(Cell::new(0));
+    let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
+    let sites = [Site::default(), Site::default()];
+    let mut endpoints = Vec::new();
+    for client in 0..CLIENTS {
+        let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
+        let (task, done) = (endpoint.clone(), Rc::clone(&done));
+        let locker = Locker::new(kind, &task, &sites[client as usize % 2])?;
+        farside_fabric::Spawn::spawn(&endpoint, async move {
+            count_under_lock(&mut OpContext::new(task), &locker, ROUNDS).await;
+            done.set(done.get() + 1);
+        });
+        endpoints.push(endpoint);
+    }
+    sim.run_until_idle();
+    assert_eq!(done.get(), CLIENTS, "every client came through with seed {seed}");
+    let mut cx = OpContext::new(endpoints[0].clone());
+    assert_eq!(
+        sim.block_on(cx.read_word(COUNT)),
+        Ok(CLIENTS * ROUNDS),
+        "no count was lost with seed {seed}"
+    );
+    Ok(())
 }
 
 /// Runs a body with tasks and timers on this thread.
@@ -74,12 +97,13 @@ pub(crate) fn on_this_thread(body: impl Future<Output = ()>) {
 pub(crate) fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) {
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
+        let site = Site::default();
         let mut tasks = Vec::new();
-        for client in 0..clients {
+        for _ in 0..clients {
             let endpoint = endpoint.clone();
+            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
             #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
             tasks.push(tokio::task::spawn_local(async move {
-                let locker = Locker::new(kind, &endpoint, client);
                 count_under_lock(&mut OpContext::new(endpoint), &locker, rounds).await;
             }));
         }

@@ -9,7 +9,7 @@ use farside_lock::{LockError, LockKind, Locker, Mode};
 
 use crate::checkers::exclusion::{self, Promise};
 use crate::history::Hold;
-use crate::plan::Work;
+use crate::plan::{Disturbance, Fault, Work};
 use crate::run::Failure;
 use crate::shared::{Condition, Shared};
 
@@ -28,7 +28,8 @@ fn count(lock: u64) -> RemoteAddr {
 /// One client of an actor: works until there is nothing left, or until it needs another client.
 async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared>) {
     let client = shared.client(actor);
-    let locker = Locker::new(kind, &endpoint, actor as u16);
+    let site = shared.site(actor);
+    let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
     let mut cx = OpContext::new(endpoint.clone());
     while let Some(work) = shared.next_work(actor) {
         let retries = cx.retries();
@@ -132,9 +133,10 @@ impl Critical {
 pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<(), Failure> {
     let holds = shared.holds.borrow();
     // A compare-and-swap lock promises no order; a lock that does queues its askers in the order in
-    // which their first verb arrives.
+    // which their first verb arrives, which is that of asking if the way to the lock is the same for all.
     let slack_ns = 50_000 + shared.plan.setup.jitter_ns;
-    let promise = if kind.is_ordered() {
+    let is_slow = |fault: &Fault| matches!(fault.what, Disturbance::Partition { .. } | Disturbance::Delay { .. });
+    let promise = if kind.is_ordered() && !shared.plan.faults.iter().any(is_slow) {
         Promise::Fifo { slack_ns }
     } else {
         Promise::None

@@ -201,6 +201,10 @@ impl<E: Endpoint> Messages for Seat<E> {
     async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
         self.endpoint.receive(deadline).await
     }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        self.endpoint.try_receive()
+    }
 }
 
 impl<E: Endpoint> Fencing for Seat<E> {

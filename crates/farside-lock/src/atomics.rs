@@ -1,0 +1,57 @@
+//! Atomics of work that may outlive its operation, and the fetch-and-store that no NIC has.
+//!
+//! On the path: queue locks. Their verbs have no deadline of their own, since a verb of unknown outcome
+//! would leave a queue of unknown shape: it is the caller that stops waiting (see
+//! [`patience`](crate::patience)). Words travel in the verbs themselves, so no buffer is needed.
+
+use core::cell::Cell;
+
+use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
+
+/// Executes a verb on words.
+pub(crate) async fn execute<E: Endpoint>(endpoint: &E, verb: Verb) -> Result<u128, FabricError> {
+    endpoint.execute(verb, &mut Buffer::default(), Deadline::NEVER).await
+}
+
+/// Compare-and-swap; returns the word before.
+pub(crate) async fn compare_swap<E: Endpoint>(
+    endpoint: &E,
+    target: RemoteAddr,
+    compare: u64,
+    swap: u64,
+) -> Result<u64, FabricError> {
+    Ok(execute(endpoint, Verb::CompareSwap { target, compare, swap }).await? as u64)
+}
+
+/// Stores a word; returns the word before.
+///
+/// A masked compare-and-swap that compares nothing always swaps (ShiftLock, section 3.3): one atomic. A
+/// fabric without masked atomics takes compare-and-swaps until one succeeds, each a retry: one when
+/// nobody is in the way, and up to one more for each client that stores at the same time.
+pub(crate) async fn swap<E: Endpoint>(
+    endpoint: &E,
+    target: RemoteAddr,
+    value: u64,
+    retries: &Cell<u64>,
+) -> Result<u64, FabricError> {
+    if endpoint.capabilities().masked_atomics {
+        let operands = MaskedCas {
+            compare: 0,
+            compare_mask: 0,
+            swap: value,
+            swap_mask: u64::MAX,
+        };
+        return Ok(execute(endpoint, Verb::MaskedCompareSwap { target, operands }).await? as u64);
+    }
+    let mut expected = 0;
+    // Ends, since each turn means that another client has stored its word meanwhile, and a client
+    // stores one for each place in the queue.
+    loop {
+        let found = compare_swap(endpoint, target, expected, value).await?;
+        if found == expected {
+            return Ok(found);
+        }
+        expected = found;
+        retries.set(retries.get() + 1);
+    }
+}

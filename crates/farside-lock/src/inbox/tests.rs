@@ -1,0 +1,134 @@
+//! Letters reach the seat that they are for, whichever client of the endpoint takes them out, and no other.
+
+use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::{Clock, Message, Messages, NodeId, Spawn};
+
+use super::*;
+use crate::letter::LetterKind;
+
+const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
+const OTHER: RemoteAddr = RemoteAddr::new(NodeId::new(0), 128);
+
+fn letter(to: &Seat, word: u64) -> Letter {
+    Letter {
+        kind: LetterKind::Handover,
+        seat: to.number(),
+        reply: 0,
+        stamp: to.stamp(),
+        entry: LOCK,
+        words: [word, 0, 0],
+    }
+}
+
+fn two_endpoints() -> (Sim, Endpoint, Endpoint) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(4096);
+    let (one, other) = (
+        sim.endpoint(sim.add_compute_node()),
+        sim.endpoint(sim.add_compute_node()),
+    );
+    (sim, one, other)
+}
+
+fn words(arrived: Option<Arrived>) -> Option<u64> {
+    arrived.map(|arrived| arrived.letter.words[0])
+}
+
+#[test]
+fn whoever_takes_a_letter_out_hands_it_on() {
+    let (sim, here, there) = two_endpoints();
+    let (inbox, writer) = (Inbox::new(here.id()), Inbox::new(there.id()));
+    let seats: Vec<Seat> = (0..3).map(|_| inbox.take_seat(LOCK).expect("a seat")).collect();
+    let letters: Vec<Letter> = (0..).zip(&seats).map(|(word, seat)| letter(seat, word)).collect();
+    let got = Rc::new(RefCell::new(Vec::new()));
+    for seat in seats {
+        let (endpoint, got) = (here.clone(), Rc::clone(&got));
+        here.spawn(async move {
+            let arrived = seat
+                .receive(&endpoint, Deadline::NEVER)
+                .await
+                .expect("the fabric is there");
+            got.borrow_mut().push((seat.number(), words(arrived)));
+        });
+    }
+    // In the opposite order of waiting: the first who waits takes out what is for the last.
+    sim.block_on(async {
+        there.sleep(10_000).await;
+        for letter in letters.into_iter().rev() {
+            writer.send(&there, here.id(), letter).await.expect("it is there");
+        }
+    });
+    sim.run_until_idle();
+    let mut got = got.take();
+    got.sort_unstable();
+    assert_eq!(got, [(1, Some(0)), (2, Some(1)), (3, Some(2))]);
+}
+
+#[test]
+fn late_and_foreign_letters_are_dropped() {
+    let (sim, here, there) = two_endpoints();
+    let (inbox, writer) = (Inbox::new(here.id()), Inbox::new(there.id()));
+    let before = inbox.take_seat(LOCK).expect("a seat");
+    let late = letter(&before, 1);
+    drop(before);
+    let seat = inbox.take_seat(LOCK).expect("a seat");
+    assert_eq!(seat.number(), late.seat, "the seat is dealt again");
+    let foreign = Letter {
+        entry: OTHER,
+        ..letter(&seat, 2)
+    };
+    let nowhere = Letter {
+        seat: 77,
+        ..letter(&seat, 3)
+    };
+    let unstamped = Letter {
+        stamp: ANY_STAMP,
+        ..letter(&seat, 4)
+    };
+    sim.block_on(async {
+        let noise = Message::try_from(&b"noise"[..]).expect("short");
+        there
+            .send(here.id(), &noise, Deadline::NEVER)
+            .await
+            .expect("it is there");
+        for letter in [late, foreign, nowhere, unstamped, letter(&seat, 5)] {
+            writer.send(&there, here.id(), letter).await.expect("it is there");
+        }
+        for expected in [Some(4), Some(5), None] {
+            let deadline = here.deadline_in(100_000);
+            assert_eq!(words(seat.receive(&here, deadline).await.expect("no error")), expected);
+        }
+    });
+}
+
+#[test]
+fn a_letter_to_oneself_takes_no_message() {
+    let (sim, here, _) = two_endpoints();
+    let inbox = Inbox::new(here.id());
+    let seat = inbox.take_seat(LOCK).expect("a seat");
+    sim.block_on(inbox.send(&here, here.id(), letter(&seat, 9)))
+        .expect("nothing can fail");
+    assert_eq!(words(seat.take(&here).expect("no error")), Some(9));
+    assert_eq!(seat.take(&here), Ok(None));
+    assert_eq!(sim.verbs_executed(), 0);
+}
+
+#[test]
+fn a_burnt_seat_is_not_dealt_again() {
+    let inbox = Inbox::new(EndpointId(7));
+    let burnt = inbox.take_seat(LOCK).expect("a seat");
+    let number = burnt.number();
+    burnt.burn();
+    drop(burnt);
+    let seats: Vec<Seat> = (0..3).map(|_| inbox.take_seat(LOCK).expect("a seat")).collect();
+    assert!(seats.iter().all(|seat| seat.number() != number));
+    assert!(seats.iter().all(|seat| seat.stamp() != ANY_STAMP));
+}
+
+#[test]
+fn seats_run_out() {
+    let inbox = Inbox::new(EndpointId(7));
+    let seats: Vec<_> = (1..SEAT_COUNT_MAX).map(|_| inbox.take_seat(LOCK)).collect();
+    assert!(seats.iter().all(Result::is_ok));
+    assert_eq!(inbox.take_seat(LOCK), Err(LockError::NoSeat { entry: LOCK }));
+}

@@ -1,0 +1,207 @@
+//! The MCS lock over far memory (ShiftLock, Algorithm 1 with sections 3.2 and 3.3): clients queue up, and
+//! each hands the lock over to the next.
+//!
+//! The entry is one word: who is last in the queue ([`TailWord`]), 0 if nobody is.
+//!
+//! Acquire:
+//!  1. take a seat, and swap it into the tail: one atomic. The tail was 0: the lock is ours.
+//!  2. Otherwise write `Successor` to the seat that was there, and wait for `Handover`.
+//!
+//! Release:
+//!  1. if no `Successor` has arrived, compare-and-swap the tail from the own seat to 0: the lock is free;
+//!  2. if that fails somebody has queued up: wait for its `Successor`;
+//!  3. write `Handover` to it.
+//!
+//! Invariants:
+//! - each client in the queue but the first writes one `Successor` to the one in front of it, which does not
+//!   get up before it has arrived; so a `Successor` is never late;
+//! - `Handover` carries the receiver's stamp, which is dealt once.
+//!
+//! Order: first come, first served, by the order in which the swaps take effect. There is no shared mode.
+//! Whoever dies in the queue, or holding the lock, stops everybody behind it (ShiftLock, section 2.4).
+//!
+//! Cost without contention: one atomic, and one atomic. With a queue: one atomic and two SENDs for both.
+//! Without masked atomics the swap is a loop ([`swap`](crate::atomics::swap)).
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+
+use crate::atomics::{compare_swap, swap};
+use crate::grant::Held;
+use crate::inbox::{Arrived, Inbox, Seat};
+use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
+use crate::patience::until;
+use crate::word::TailWord;
+use crate::{Grant, Lock, LockError, Mode};
+
+/// A client's side of the MCS lock.
+#[derive(Debug)]
+pub struct McsLock {
+    inbox: Inbox,
+}
+
+/// A place at the head of the queue.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    seat: Seat,
+    successor: Option<Successor>,
+}
+
+/// Who is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Successor {
+    place: Place,
+    stamp: u32,
+}
+
+impl Successor {
+    fn of(arrived: &Arrived) -> Self {
+        Self {
+            place: arrived.sender(),
+            stamp: arrived.letter.words[0] as u32,
+        }
+    }
+}
+
+impl McsLock {
+    /// A client at this inbox.
+    #[must_use]
+    pub fn new(inbox: Inbox) -> Self {
+        Self { inbox }
+    }
+}
+
+impl Lock for McsLock {
+    const ENTRY_BYTES: u64 = 8;
+
+    async fn acquire<E: Endpoint>(
+        &self,
+        cx: &mut OpContext<E>,
+        entry: RemoteAddr,
+        mode: Mode,
+    ) -> Result<Grant, LockError> {
+        let seat = self.inbox.take_seat(entry)?;
+        let endpoint = cx.endpoint().clone();
+        let work = reach_head(cx.endpoint().clone(), entry, seat, cx.retry_meter());
+        let give_back = async move |head: Result<Head, LockError>| {
+            if let Ok(head) = head
+                && !is_planted("mcs: a queue left when the deadline passes")
+            {
+                // If that fails the connection is gone, or the node.
+                let _ = pass_on(endpoint, entry, head).await;
+            }
+        };
+        match until(cx.endpoint(), cx.deadline(), work, give_back).await {
+            Some(head) => Ok(Grant::new(entry, mode, Held::Mcs(head?))),
+            None => Err(LockError::Timeout { entry }),
+        }
+    }
+
+    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+        let entry = grant.entry();
+        let Held::Mcs(head) = grant.into_held() else {
+            unreachable!("a grant goes back to the lock that gave it");
+        };
+        let work = pass_on(cx.endpoint().clone(), entry, head);
+        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
+            Some(done) => done,
+            // It goes on by itself.
+            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
+        }
+    }
+}
+
+/// Queues up and waits until everybody in front has left.
+async fn reach_head<E: Endpoint>(
+    endpoint: E,
+    entry: RemoteAddr,
+    seat: Seat,
+    retries: Rc<Cell<u64>>,
+) -> Result<Head, LockError> {
+    let reached = queue_up(&endpoint, entry, &seat, &retries).await;
+    if reached.is_err() {
+        // A swap of unknown outcome may still name the seat.
+        seat.burn();
+    }
+    Ok(Head {
+        successor: reached?,
+        seat,
+    })
+}
+
+async fn queue_up<E: Endpoint>(
+    endpoint: &E,
+    entry: RemoteAddr,
+    seat: &Seat,
+    retries: &Cell<u64>,
+) -> Result<Option<Successor>, LockError> {
+    // ShiftLock Algorithm 1, line 2.
+    let before = TailWord::of_bits(swap(endpoint, entry, TailWord::of(seat.place()).bits(), retries).await?);
+    let Some(predecessor) = before.place() else {
+        return Ok(None);
+    };
+    let letter = Letter {
+        kind: LetterKind::Successor,
+        seat: predecessor.seat,
+        reply: seat.number(),
+        stamp: ANY_STAMP,
+        entry,
+        words: [u64::from(seat.stamp()), 0, 0],
+    };
+    seat.inbox().send(endpoint, predecessor.endpoint, letter).await?; // Line 4.
+    let mut successor = None;
+    // Ends when everybody in front has released.
+    loop {
+        let Some(arrived) = seat.receive(endpoint, Deadline::NEVER).await? else {
+            continue;
+        };
+        match arrived.letter.kind {
+            LetterKind::Successor => successor = Some(Successor::of(&arrived)),
+            LetterKind::Handover => return Ok(successor), // Line 5.
+            _ => {}
+        }
+        if is_planted("mcs: any letter taken for a hand-over") {
+            return Ok(successor);
+        }
+    }
+}
+
+/// Frees the lock, or hands it over.
+async fn pass_on<E: Endpoint>(endpoint: E, entry: RemoteAddr, head: Head) -> Result<(), LockError> {
+    let Head { seat, mut successor } = head;
+    if successor.is_none() {
+        successor = arrived_successor(seat.take(&endpoint)?); // Line 7.
+    }
+    if successor.is_none() {
+        let mine = TailWord::of(seat.place()).bits();
+        if compare_swap(&endpoint, entry, mine, 0).await? == mine {
+            return Ok(()); // Lines 8 and 9.
+        }
+        if is_planted("mcs: a successor that is not waited for") {
+            return Ok(());
+        }
+    }
+    // Ends when the client that has swapped the tail after us has told us so.
+    while successor.is_none() {
+        successor = arrived_successor(seat.receive(&endpoint, Deadline::NEVER).await?); // Line 10.
+    }
+    let Successor { place, stamp } = successor.expect("waited for above");
+    let letter = Letter {
+        kind: LetterKind::Handover,
+        seat: place.seat,
+        reply: seat.number(),
+        stamp,
+        entry,
+        words: [0; 3],
+    };
+    Ok(seat.inbox().send(&endpoint, place.endpoint, letter).await?) // Line 11.
+}
+
+fn arrived_successor(arrived: Option<Arrived>) -> Option<Successor> {
+    arrived
+        .filter(|arrived| arrived.letter.kind == LetterKind::Successor)
+        .map(|arrived| Successor::of(&arrived))
+}

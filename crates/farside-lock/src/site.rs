@@ -1,0 +1,79 @@
+//! What the clients of one compute node share: settings, inboxes, and what locks keep there.
+//!
+//! On the path: made once per compute node, before the first [`Locker`](crate::Locker). A compute node is a
+//! thread with its clients (Farside shares nothing between threads); in the simulator it is all clients
+//! of a simulated machine.
+
+use core::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::{EndpointId, RemoteAddr};
+
+use crate::inbox::Inbox;
+
+/// How locks behave; the same for all clients of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockOptions {
+    /// The longest that a client may hold a lock whose paper has leases, in nanoseconds (ShiftLock,
+    /// section 3.6). How long after a death the lock goes on follows from it.
+    pub lease_ns: u64,
+    /// Where the lock service has its block in far memory, if there is one. Recovery, and
+    /// the lock `rpc`, need it.
+    pub service: Option<RemoteAddr>,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            lease_ns: 10_000_000,
+            service: None,
+        }
+    }
+}
+
+/// What the clients of one compute node share. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Site {
+    shared: Rc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: LockOptions,
+    /// One for each endpoint that has clients here, or had; an endpoint costs some hundred bytes.
+    inboxes: RefCell<BTreeMap<EndpointId, Inbox>>,
+}
+
+impl Site {
+    /// A compute node without clients.
+    #[must_use]
+    pub fn new(options: LockOptions) -> Self {
+        Self {
+            shared: Rc::new(Shared {
+                options,
+                inboxes: RefCell::default(),
+            }),
+        }
+    }
+
+    /// How locks behave here.
+    #[must_use]
+    pub fn options(&self) -> &LockOptions {
+        &self.shared.options
+    }
+
+    /// The inbox of an endpoint. An endpoint belongs to one site.
+    #[must_use]
+    pub fn inbox(&self, endpoint: EndpointId) -> Inbox {
+        let mut inboxes = self.shared.inboxes.borrow_mut();
+        let inbox = inboxes.entry(endpoint).or_insert_with(|| Inbox::new(endpoint));
+        inbox.clone()
+    }
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self::new(LockOptions::default())
+    }
+}

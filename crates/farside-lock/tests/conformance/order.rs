@@ -1,0 +1,57 @@
+//! Order: what a lock that says so in `LockKind::is_ordered` promises to clients that want it exclusively.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{Clock, OpContext, Random, Spawn};
+use farside_lock::{LockKind, Locker, Mode, Site};
+
+use crate::exclusion::LOCK;
+
+const CLIENTS: u64 = 10;
+/// Between two requests: so much that the first verb of one has arrived before that of the next.
+const APART_NS: u64 = 5_000;
+
+/// While one client holds the lock the others ask, one after the other; they are granted it in that order.
+/// A lock that promises no order has to let everybody in nonetheless.
+pub(crate) fn first_come_first_served(kind: LockKind) {
+    for seed in 0..30 {
+        let sim = Sim::new(SimOptions {
+            seed,
+            jitter_ns: 100 * (seed % 20),
+            ..SimOptions::default()
+        });
+        let _ = sim.add_memory_node(4096);
+        let site = Site::default();
+        let compute_nodes: Vec<_> = (0..3).map(|_| sim.add_compute_node()).collect();
+        let granted = Rc::new(RefCell::new(Vec::new()));
+        for client in 0..CLIENTS {
+            let endpoint = sim.endpoint(compute_nodes[client as usize % 3]);
+            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+            let (task, granted) = (endpoint.clone(), Rc::clone(&granted));
+            endpoint.spawn(async move {
+                task.sleep(client * APART_NS).await;
+                let mut cx = OpContext::new(task.clone());
+                let grant = locker
+                    .acquire(&mut cx, LOCK, Mode::Exclusive)
+                    .await
+                    .expect("no deadline");
+                granted.borrow_mut().push(client);
+                let inside_ns = if client == 0 {
+                    CLIENTS * APART_NS
+                } else {
+                    task.random_below(3_000)
+                };
+                task.sleep(inside_ns).await;
+                locker.release(&mut cx, grant).await.expect("the node is there");
+            });
+        }
+        sim.run_until_idle();
+        let mut granted = granted.take();
+        if !kind.is_ordered() {
+            granted.sort_unstable();
+        }
+        assert_eq!(granted, (0..CLIENTS).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
