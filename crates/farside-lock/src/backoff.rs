@@ -3,9 +3,9 @@
 //! On the path: a lock that has lost a race waits before it tries again, so that the retries of many
 //! clients do not fill the queue that the holder's release has to pass.
 //!
-//! The wait before retry `i` (from 0) is `min(t0 * 2^i, t_max)` plus a uniform jitter below `t0`.
-//! `t_max` adapts to the share of attempts that fail, taken over [`WINDOW_ATTEMPTS`] attempts: above a
-//! half it doubles, below a tenth it halves, between `t0` and `1024 t0`.
+//! The wait before retry `i` (from 0) is `min(t0 * 2^i, t_max)` plus a uniform jitter. `t_max` adapts to
+//! the share of attempts that fail, taken over [`WINDOW_ATTEMPTS`] attempts: above one limit it doubles,
+//! below another it halves. The numbers are those of a [`Pace`].
 //!
 //! Where it differs from SMART (ASPLOS 2024, section 4.3): a window is a number of attempts rather
 //! than a time, and the first knob, how many coroutines of a thread run at once, is left to the
@@ -15,57 +15,113 @@ use core::cell::Cell;
 
 use farside_fabric::{Clock, Random};
 
-/// `t0` in nanoseconds: 4096 cycles of the processor that SMART was measured on.
-pub const WAIT_MIN_NS: u64 = 1_700;
-/// How often `t_max` can double, counted from `t0`.
-pub const DOUBLINGS_MAX: u32 = 10;
 /// How many attempts decide whether `t_max` changes.
 pub const WINDOW_ATTEMPTS: u32 = 32;
 
+/// The numbers of a back-off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// `t0` in nanoseconds.
+    pub wait_min_ns: u64,
+    /// What chance adds at most, in nanoseconds.
+    pub jitter_ns: u64,
+    /// How often `t_max` can double, counted from `t0`.
+    pub doublings_max: u32,
+    /// `t_max` doubles when more than so many percent of the attempts fail.
+    pub raise_percent: u32,
+    /// `t_max` halves when less than so many percent of the attempts fail.
+    pub lower_percent: u32,
+}
+
+impl Pace {
+    /// SMART's: `t0` is 4096 cycles of the processor that it was measured on.
+    pub const SMART: Self = Self {
+        wait_min_ns: 1_700,
+        jitter_ns: 1_700,
+        doublings_max: 10,
+        raise_percent: 50,
+        lower_percent: 10,
+    };
+
+    /// Of DSLR+, DecLock's ticket lock with back-off (DecLock, section 2.3): from 100 ns to 3.2 us.
+    pub const DSLR_PLUS: Self = Self {
+        wait_min_ns: 100,
+        jitter_ns: 2_000,
+        doublings_max: 5,
+        raise_percent: 70,
+        lower_percent: 50,
+    };
+
+    /// The next value of the exponent of `t_max`, given how many of a window's attempts failed.
+    #[must_use]
+    pub fn adapted(self, doublings: u32, failures: u32, attempts: u32) -> u32 {
+        if failures * 100 > attempts * self.raise_percent {
+            (doublings + 1).min(self.doublings_max)
+        } else if failures * 100 < attempts * self.lower_percent {
+            doublings.saturating_sub(1)
+        } else {
+            doublings
+        }
+    }
+
+    /// The wait before retry `retry`, without jitter.
+    #[must_use]
+    pub fn wait_ns(self, retry: u32, doublings: u32) -> u64 {
+        self.wait_min_ns << retry.min(doublings)
+    }
+}
+
 /// What one client has learned about contention.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Backoff {
+    pace: Pace,
     /// `t_max = t0 << doublings`.
     doublings: Cell<u32>,
     attempts: Cell<u32>,
     failures: Cell<u32>,
 }
 
-/// The next value of the exponent of `t_max`, given how many of a window's attempts failed.
-#[must_use]
-pub fn adapted(doublings: u32, failures: u32, attempts: u32) -> u32 {
-    if failures * 2 > attempts {
-        (doublings + 1).min(DOUBLINGS_MAX)
-    } else if failures * 10 < attempts {
-        doublings.saturating_sub(1)
-    } else {
-        doublings
+impl Default for Backoff {
+    /// SMART's.
+    fn default() -> Self {
+        Self::new(Pace::SMART)
     }
 }
 
-/// The wait before retry `retry`, without jitter.
-#[must_use]
-pub fn wait_ns(retry: u32, doublings: u32) -> u64 {
-    WAIT_MIN_NS << retry.min(doublings)
-}
-
 impl Backoff {
+    /// A client that knows nothing yet.
+    #[must_use]
+    pub fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            doublings: Cell::new(0),
+            attempts: Cell::new(0),
+            failures: Cell::new(0),
+        }
+    }
+
     /// Notes how an attempt went.
     pub fn note(&self, is_failure: bool) {
         self.attempts.set(self.attempts.get() + 1);
         self.failures.set(self.failures.get() + u32::from(is_failure));
         if self.attempts.get() == WINDOW_ATTEMPTS {
-            let next = adapted(self.doublings.get(), self.failures.get(), WINDOW_ATTEMPTS);
+            let next = self
+                .pace
+                .adapted(self.doublings.get(), self.failures.get(), WINDOW_ATTEMPTS);
             self.doublings.set(next);
             self.attempts.set(0);
             self.failures.set(0);
         }
     }
 
-    /// Waits before retry `retry`, counted from 0 within one acquire.
+    /// How long to wait before retry `retry`, counted from 0 within one acquire.
+    pub fn wait_ns<E: Random>(&self, endpoint: &E, retry: u32) -> u64 {
+        self.pace.wait_ns(retry, self.doublings.get()) + endpoint.random_below(self.pace.jitter_ns)
+    }
+
+    /// Waits before retry `retry`.
     pub async fn wait<E: Clock + Random>(&self, endpoint: &E, retry: u32) {
-        let jitter_ns = endpoint.random_below(WAIT_MIN_NS);
-        endpoint.sleep(wait_ns(retry, self.doublings.get()) + jitter_ns).await;
+        endpoint.sleep(self.wait_ns(endpoint, retry)).await;
     }
 }
 
@@ -89,20 +145,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn paces() -> impl Strategy<Value = Pace> {
+        prop_oneof![Just(Pace::SMART), Just(Pace::DSLR_PLUS)]
+    }
+
     proptest! {
         #[test]
-        fn waits_double_up_to_their_limit(retry in 0_u32..100, doublings in 0..=DOUBLINGS_MAX) {
-            let wait = wait_ns(retry, doublings);
-            prop_assert!((WAIT_MIN_NS..=WAIT_MIN_NS << DOUBLINGS_MAX).contains(&wait));
+        fn waits_double_up_to_their_limit(pace in paces(), retry in 0_u32..100, doublings in 0_u32..=10) {
+            let doublings = doublings.min(pace.doublings_max);
+            let wait = pace.wait_ns(retry, doublings);
+            prop_assert!((pace.wait_min_ns..=pace.wait_min_ns << pace.doublings_max).contains(&wait));
             let next = if retry < doublings { 2 * wait } else { wait };
-            prop_assert_eq!(wait_ns(retry + 1, doublings), next);
+            prop_assert_eq!(pace.wait_ns(retry + 1, doublings), next);
         }
 
         #[test]
-        fn limits_move_one_step_at_a_time(doublings in 0..=DOUBLINGS_MAX, failures in 0..=WINDOW_ATTEMPTS) {
-            let next = adapted(doublings, failures, WINDOW_ATTEMPTS);
-            prop_assert!(next.abs_diff(doublings) <= 1 && next <= DOUBLINGS_MAX);
-            if failures * 2 > WINDOW_ATTEMPTS {
+        fn limits_move_one_step_at_a_time(pace in paces(), doublings in 0_u32..=5, failures in 0..=WINDOW_ATTEMPTS) {
+            let next = pace.adapted(doublings, failures, WINDOW_ATTEMPTS);
+            prop_assert!(next.abs_diff(doublings) <= 1 && next <= pace.doublings_max);
+            if failures * 100 > WINDOW_ATTEMPTS * pace.raise_percent {
                 prop_assert!(next >= doublings);
             }
         }

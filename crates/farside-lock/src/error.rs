@@ -29,4 +29,11 @@ pub enum LockError {
         /// The lock.
         entry: RemoteAddr,
     },
+    /// The lease of a grant had run out when it was given back. Somebody else may hold the lock by now;
+    /// nothing was changed.
+    #[error("the lease of the lock at {entry} ran out before it was released")]
+    LeaseLost {
+        /// The lock.
+        entry: RemoteAddr,
+    },
 }

@@ -17,6 +17,7 @@ pub struct Grant {
     entry: RemoteAddr,
     mode: Mode,
     held: Held,
+    until_ns: u64,
 }
 
 /// What each lock needs to give itself back: one line per lock that needs anything.
@@ -30,7 +31,31 @@ pub(crate) enum Held {
 
 impl Grant {
     pub(crate) fn new(entry: RemoteAddr, mode: Mode, held: Held) -> Self {
-        Self { entry, mode, held }
+        Self {
+            entry,
+            mode,
+            held,
+            until_ns: u64::MAX,
+        }
+    }
+
+    /// The same, held no longer than until `until_ns`.
+    pub(crate) fn leased_until(self, until_ns: u64) -> Self {
+        Self { until_ns, ..self }
+    }
+
+    /// Until when it is held, on the clock of the endpoint that acquired it, in nanoseconds. Afterwards
+    /// somebody else may hold the lock, whether it was released or not. `u64::MAX` if the lock has no
+    /// leases.
+    #[must_use]
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Whether the lease has run out.
+    #[must_use]
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns
     }
 
     /// The lock.

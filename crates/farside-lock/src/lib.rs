@@ -31,19 +31,28 @@
 //!   an order say so in [`LockKind::is_ordered`].
 //! - **Zero**: an entry of zeros is a free lock.
 //! - A client asks for one lock at a time, and never for one that it holds.
+//! - **Sharing**: readers of a lock with shared mode are inside together.
+//! - **Leases**: a grant of a lock with leases says until when it holds. A release after that fails with
+//!   [`LockError::LeaseLost`].
 //! - An acquire whose deadline passes fails with [`LockError::Timeout`] and leaves nothing that a
 //!   later acquire of the same client would trip over. Who has queued up keeps its place without its client:
 //!   a task of the endpoint waits on, and gives the lock back as soon as it is granted.
 //!
 //! # What a lock does when its holder dies
-//! What its paper defines. `cas` and `cas-backoff` define nothing: the word names the holder, and
-//! whoever knows that it is dead may write a zero.
+//! What its paper defines.
+//!
+//! - `cas`, `cas-backoff`: nothing. The word names the holder, and whoever knows that it is dead may
+//!   write a zero.
+//! - `dslr`, `dslr-plus`: its lease runs out, and whoever waits takes all tickets back.
+//! - `drtm`: a reader's lease runs out. A dead writer is treated as that of `cas`.
 
 #![forbid(unsafe_code)]
 
 mod atomics;
 pub mod backoff;
 pub mod cas;
+pub mod drtm;
+pub mod dslr;
 pub mod error;
 pub mod grant;
 pub mod inbox;

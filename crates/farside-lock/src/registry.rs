@@ -6,6 +6,8 @@
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 use crate::cas::CasLock;
+use crate::drtm::Drtm;
+use crate::dslr::Dslr;
 use crate::mcs::McsLock;
 use crate::{Grant, Lock, LockError, Mode, Site};
 
@@ -18,11 +20,17 @@ pub enum LockKind {
     CasBackoff,
     /// [`McsLock`].
     Mcs,
+    /// [`Dslr`] that waits for those ahead.
+    Dslr,
+    /// [`Dslr`] that backs off.
+    DslrPlus,
+    /// [`Drtm`].
+    Drtm,
 }
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 3] = [
+    pub const ALL: [(Self, &'static str, &'static str); 6] = [
         (
             Self::Cas,
             "cas",
@@ -37,6 +45,21 @@ impl LockKind {
             Self::Mcs,
             "mcs",
             "a queue in which each client hands over to the next (ShiftLock, algorithm 1)",
+        ),
+        (
+            Self::Dslr,
+            "dslr",
+            "reader-writer tickets in one word, taken by fetch-and-add (SIGMOD 2018)",
+        ),
+        (
+            Self::DslrPlus,
+            "dslr-plus",
+            "the same with truncated exponential back-off (DecLock, section 2.3)",
+        ),
+        (
+            Self::Drtm,
+            "drtm",
+            "compare-and-swap with leases for readers; clocks within 50 us (SOSP 2015)",
         ),
     ];
 
@@ -56,6 +79,9 @@ impl LockKind {
             Self::Cas => "cas",
             Self::CasBackoff => "cas-backoff",
             Self::Mcs => "mcs",
+            Self::Dslr => "dslr",
+            Self::DslrPlus => "dslr-plus",
+            Self::Drtm => "drtm",
         }
     }
 
@@ -65,6 +91,8 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff => CasLock::ENTRY_BYTES,
             Self::Mcs => McsLock::ENTRY_BYTES,
+            Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
+            Self::Drtm => Drtm::ENTRY_BYTES,
         }
     }
 
@@ -73,6 +101,7 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
+            Self::Dslr | Self::DslrPlus | Self::Drtm => true,
         }
     }
 
@@ -81,6 +110,8 @@ impl LockKind {
     pub fn survives_crashes(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
+            Self::Drtm => false,
+            Self::Dslr | Self::DslrPlus => true,
         }
     }
 
@@ -90,6 +121,8 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff => false,
             Self::Mcs => true,
+            Self::Drtm => false,
+            Self::Dslr | Self::DslrPlus => true,
         }
     }
 }
@@ -99,6 +132,10 @@ impl LockKind {
 pub enum Locker {
     /// `cas` or `cas-backoff`.
     Cas(CasLock),
+    /// `dslr` or `dslr-plus`.
+    Dslr(Dslr),
+    /// `drtm`.
+    Drtm(Drtm),
     /// `mcs`.
     Mcs(McsLock),
 }
@@ -114,6 +151,9 @@ impl Locker {
             LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
+            LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
+            LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
+            LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?)),
         })
     }
 
@@ -131,6 +171,8 @@ impl Locker {
         match self {
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
             Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
+            Self::Dslr(lock) => lock.acquire(cx, entry, mode).await,
+            Self::Drtm(lock) => lock.acquire(cx, entry, mode).await,
         }
     }
 
@@ -143,6 +185,8 @@ impl Locker {
         match self {
             Self::Cas(lock) => lock.release(cx, grant).await,
             Self::Mcs(lock) => lock.release(cx, grant).await,
+            Self::Dslr(lock) => lock.release(cx, grant).await,
+            Self::Drtm(lock) => lock.release(cx, grant).await,
         }
     }
 }

@@ -11,13 +11,18 @@ mod exclusion;
 mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
+#[path = "conformance/sharing.rs"]
+mod sharing;
 #[path = "conformance/timeout.rs"]
 mod timeout;
 
 /// The whole suite for one lock. `acquire` and `release` are what each costs when nobody is in the
-/// way: READs, WRITEs, atomics, SENDs.
+/// way: READs, WRITEs, atomics, SENDs; `shared` is the same for a reader, if it is not the same.
 macro_rules! conformance {
     ($name:ident, acquire: $acquire:expr, release: $release:expr) => {
+        conformance!($name, acquire: $acquire, release: $release, shared: [$acquire, $release]);
+    };
+    ($name:ident, acquire: $acquire:expr, release: $release:expr, shared: $shared:expr) => {
         mod $name {
             use farside_lock::LockKind;
 
@@ -67,7 +72,27 @@ macro_rules! conformance {
 
             #[test]
             fn cost_without_contention_is_exact() {
-                crate::cost::uncontended(kind(), $acquire, $release);
+                crate::cost::uncontended(kind(), farside_lock::Mode::Exclusive, [$acquire, $release]);
+            }
+
+            #[test]
+            fn cost_of_a_reader_without_contention_is_exact() {
+                crate::cost::uncontended(kind(), farside_lock::Mode::Shared, $shared);
+            }
+
+            #[test]
+            fn readers_are_inside_together_and_without_writers() {
+                crate::sharing::modes(kind());
+            }
+
+            #[test]
+            fn simulated_writers_exclude_readers() {
+                crate::sharing::simulated(kind());
+            }
+
+            #[test]
+            fn writers_exclude_readers_between_threads() {
+                crate::sharing::threads(kind());
             }
         }
     };
@@ -78,7 +103,7 @@ fn every_lock_is_in_the_suite() {
     let registered: Vec<&str> = farside_lock::LockKind::ALL.iter().map(|&(_, name, _)| name).collect();
     assert_eq!(
         registered,
-        ["cas", "cas-backoff", "mcs"],
+        ["cas", "cas-backoff", "mcs", "dslr", "dslr-plus", "drtm"],
         "a new lock needs a line at the end of this file"
     );
 }
@@ -86,3 +111,6 @@ fn every_lock_is_in_the_suite() {
 conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);

@@ -18,7 +18,7 @@ fn cost(counters: CounterSnapshot) -> Cost {
     ]
 }
 
-pub(crate) fn uncontended(kind: LockKind, acquire: Cost, release: Cost) {
+pub(crate) fn uncontended(kind: LockKind, mode: Mode, [acquire, release]: [Cost; 2]) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
     let endpoint = sim.endpoint(sim.add_compute_node());
@@ -26,9 +26,7 @@ pub(crate) fn uncontended(kind: LockKind, acquire: Cost, release: Cost) {
     let mut cx = OpContext::new(endpoint.clone());
     for _ in 0..3 {
         let start = endpoint.counters().snapshot();
-        let grant = sim
-            .block_on(locker.acquire(&mut cx, LOCK, Mode::Exclusive))
-            .expect("it is free");
+        let grant = sim.block_on(locker.acquire(&mut cx, LOCK, mode)).expect("it is free");
         let held = endpoint.counters().snapshot();
         sim.block_on(locker.release(&mut cx, grant)).expect("the node is there");
         let end = endpoint.counters().snapshot();

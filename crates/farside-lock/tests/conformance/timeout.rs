@@ -37,7 +37,24 @@ async fn gives_up<E: Endpoint>(kind: LockKind, first: E, second: E) {
         .await
         .expect("it is free");
     waiter.release(&mut waiting, grant).await.expect("the node is there");
-    assert_eq!(cx.read_word(LOCK).await, Ok(0));
+    assert!(is_free(&mut cx, &holder).await, "nobody holds it");
+}
+
+/// Whether a client that has nothing to do with it is granted the lock, before its patience ends.
+async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker) -> bool {
+    cx.set_deadline(Deadline(cx.endpoint().now_ns() + PATIENCE_NS));
+    let acquired = locker.acquire(cx, LOCK, Mode::Exclusive).await;
+    cx.set_deadline(Deadline::NEVER);
+    match acquired {
+        Ok(grant) => {
+            locker.release(cx, grant).await.expect("the node is there");
+            true
+        }
+        Err(error) => {
+            assert_eq!(error, LockError::Timeout { entry: LOCK });
+            false
+        }
+    }
 }
 
 pub(crate) fn simulated(kind: LockKind) {
@@ -63,9 +80,12 @@ pub(crate) fn shared_memory(kind: LockKind) {
 pub(crate) fn late_grant(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
-    let endpoint = sim.endpoint(sim.add_compute_node());
-    let locker = Locker::new(kind, &endpoint, &Site::default()).expect("it has all atomics");
-    let mut cx = OpContext::new(endpoint.clone());
+    let compute_node = sim.add_compute_node();
+    let (endpoint, other) = (sim.endpoint(compute_node), sim.endpoint(compute_node));
+    let site = Site::default();
+    let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+    let observer = Locker::new(kind, &other, &site).expect("it has all atomics");
+    let (mut cx, mut observing) = (OpContext::new(endpoint.clone()), OpContext::new(other));
     sim.block_on(async {
         cx.set_deadline(Deadline(endpoint.now_ns() + 500));
         let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
@@ -77,16 +97,14 @@ pub(crate) fn late_grant(kind: LockKind) {
             .await
             .expect("nobody else wants it");
         endpoint.sleep(100_000).await;
-        assert_ne!(cx.read_word(LOCK).await, Ok(0), "it is held");
+        assert!(!is_free(&mut observing, &observer).await, "it is held");
         locker.release(&mut cx, grant).await.expect("the node is there");
         cx.set_deadline(Deadline(endpoint.now_ns() + 500));
         let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
         assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
         endpoint.sleep(100_000).await;
-        cx.set_deadline(Deadline::NEVER);
-        assert_eq!(
-            cx.read_word(LOCK).await,
-            Ok(0),
+        assert!(
+            is_free(&mut observing, &observer).await,
             "nobody holds a lock that was not granted"
         );
     });
