@@ -23,6 +23,15 @@ pub enum LockError {
         /// The lock.
         entry: RemoteAddr,
     },
+    /// More readers than a lock word counts.
+    #[error("the lock at {entry} has 16384 readers already")]
+    TooManyReaders {
+        /// The lock.
+        entry: RemoteAddr,
+    },
+    /// The settings name no lock service.
+    #[error("this needs a lock service; name the address of its block in `LockOptions::service`")]
+    NoService,
     /// The lock was not free before the deadline.
     #[error("the lock at {entry} was not free before the deadline")]
     Timeout {

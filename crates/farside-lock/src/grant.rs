@@ -7,6 +7,7 @@ use farside_fabric::RemoteAddr;
 
 use crate::Mode;
 use crate::mcs::Head;
+use crate::shiftlock::Hold;
 
 /// A lock that is held; give it to `release` of the same client.
 ///
@@ -27,6 +28,8 @@ pub(crate) enum Held {
     Plain,
     /// The head of the queue.
     Mcs(Head),
+    /// A writer, or a reader, and its lease.
+    Shift(Hold),
 }
 
 impl Grant {

@@ -58,6 +58,22 @@ impl Arrived {
     }
 }
 
+/// Who is next in a queue: whoever wrote `Successor`, with its stamp in word 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Successor {
+    pub(crate) place: Place,
+    pub(crate) stamp: u32,
+}
+
+impl Successor {
+    pub(crate) fn of(arrived: &Arrived) -> Self {
+        Self {
+            place: arrived.sender(),
+            stamp: arrived.letter.words[0] as u32,
+        }
+    }
+}
+
 /// Who sits there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Guest {

@@ -69,6 +69,9 @@ pub type SeatNumber = u16;
 /// Where the agent of an endpoint sits, if it has one.
 pub const AGENT_SEAT: SeatNumber = 0;
 
+/// Where nobody sits: a letter that wants no answer.
+pub const NO_SEAT: SeatNumber = SeatNumber::MAX;
+
 /// Where a letter goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {

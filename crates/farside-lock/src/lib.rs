@@ -60,6 +60,8 @@ pub mod letter;
 pub mod mcs;
 mod patience;
 pub mod registry;
+pub mod service;
+pub mod shiftlock;
 pub mod site;
 pub mod word;
 

@@ -21,7 +21,7 @@
 //! Whoever dies in the queue, or holding the lock, stops everybody behind it (ShiftLock, section 2.4).
 //!
 //! Cost without contention: one atomic, and one atomic. With a queue: one atomic and two SENDs for both.
-//! Without masked atomics the swap is a loop ([`swap`](crate::atomics::swap)).
+//! Without masked atomics the swap is a loop (`atomics::swap`).
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -31,8 +31,8 @@ use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
 use crate::atomics::{compare_swap, swap};
 use crate::grant::Held;
-use crate::inbox::{Arrived, Inbox, Seat};
-use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
+use crate::inbox::{Arrived, Inbox, Seat, Successor};
+use crate::letter::{ANY_STAMP, Letter, LetterKind};
 use crate::patience::until;
 use crate::word::TailWord;
 use crate::{Grant, Lock, LockError, Mode};
@@ -48,22 +48,6 @@ pub struct McsLock {
 pub(crate) struct Head {
     seat: Seat,
     successor: Option<Successor>,
-}
-
-/// Who is next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Successor {
-    place: Place,
-    stamp: u32,
-}
-
-impl Successor {
-    fn of(arrived: &Arrived) -> Self {
-        Self {
-            place: arrived.sender(),
-            stamp: arrived.letter.words[0] as u32,
-        }
-    }
 }
 
 impl McsLock {

@@ -3,12 +3,13 @@
 //! On the path: names are resolved once; an operation then dispatches with one match, so that locks
 //! do not multiply the code of whatever uses them.
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{Capabilities, Endpoint, OpContext, RemoteAddr};
 
 use crate::cas::CasLock;
 use crate::drtm::Drtm;
 use crate::dslr::Dslr;
 use crate::mcs::McsLock;
+use crate::shiftlock::ShiftLock;
 use crate::{Grant, Lock, LockError, Mode, Site};
 
 /// Which lock.
@@ -26,11 +27,15 @@ pub enum LockKind {
     DslrPlus,
     /// [`Drtm`].
     Drtm,
+    /// [`ShiftLock`].
+    ShiftLock,
+    /// [`ShiftLock`] without shared mode.
+    ShiftLockMutex,
 }
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str, &'static str); 7] = [
         (
             Self::Cas,
             "cas",
@@ -61,15 +66,26 @@ impl LockKind {
             "drtm",
             "compare-and-swap with leases for readers; clocks within 50 us (SOSP 2015)",
         ),
+        (
+            Self::ShiftLock,
+            "shiftlock",
+            "readers and writers, hand-over, leases; `shiftlock:mutex` has no readers (ShiftLock)",
+        ),
     ];
+
+    /// Locks of [`LockKind::ALL`] with another setting, by their names.
+    pub const VARIANTS: [(Self, &'static str); 1] = [(Self::ShiftLockMutex, "shiftlock:mutex")];
+
+    /// Every lock and every variant with its name.
+    pub fn named() -> impl Iterator<Item = (Self, &'static str)> {
+        let all = Self::ALL.iter().map(|&(kind, name, _)| (kind, name));
+        all.chain(Self::VARIANTS)
+    }
 
     /// The lock with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(_, known, _)| *known == name)
-            .map(|&(kind, ..)| kind)
+        Self::named().find(|(_, known)| *known == name).map(|(kind, _)| kind)
     }
 
     /// Its name on the command line.
@@ -82,6 +98,8 @@ impl LockKind {
             Self::Dslr => "dslr",
             Self::DslrPlus => "dslr-plus",
             Self::Drtm => "drtm",
+            Self::ShiftLock => "shiftlock",
+            Self::ShiftLockMutex => "shiftlock:mutex",
         }
     }
 
@@ -93,6 +111,7 @@ impl LockKind {
             Self::Mcs => McsLock::ENTRY_BYTES,
             Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
             Self::Drtm => Drtm::ENTRY_BYTES,
+            Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::ENTRY_BYTES,
         }
     }
 
@@ -100,30 +119,43 @@ impl LockKind {
     #[must_use]
     pub fn is_shared(self) -> bool {
         match self {
-            Self::Cas | Self::CasBackoff | Self::Mcs => false,
-            Self::Dslr | Self::DslrPlus | Self::Drtm => true,
+            Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
+            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::ShiftLock => true,
         }
     }
 
-    /// Whether the lock goes on when its holder dies, or loses its connection.
+    /// Whether the lock goes on when its holder dies, or loses its connection; with a [lock
+    /// service](crate::service).
     #[must_use]
     pub fn survives_crashes(self) -> bool {
         match self {
+            Self::ShiftLock | Self::ShiftLockMutex => true,
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
             Self::Drtm => false,
             Self::Dslr | Self::DslrPlus => true,
         }
     }
 
-    /// Whether clients are granted the lock in the order in which they asked.
+    /// Whether clients that want the lock exclusively are granted it in the order in which they asked.
     #[must_use]
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff => false,
-            Self::Mcs => true,
             Self::Drtm => false,
-            Self::Dslr | Self::DslrPlus => true,
+            Self::Mcs | Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => true,
         }
+    }
+
+    /// Whether a fabric has the atomics that the lock cannot do without.
+    fn check(self, has: Capabilities) -> Result<(), LockError> {
+        let needs_wide = matches!(self, Self::ShiftLock | Self::ShiftLockMutex);
+        if needs_wide && !(has.wide_atomics && has.masked_atomics) {
+            return Err(LockError::Unsupported {
+                lock: self.name(),
+                needs: "masked atomics of 16 bytes",
+            });
+        }
+        Ok(())
     }
 }
 
@@ -138,6 +170,8 @@ pub enum Locker {
     Drtm(Drtm),
     /// `mcs`.
     Mcs(McsLock),
+    /// `shiftlock` or `shiftlock:mutex`.
+    ShiftLock(ShiftLock),
 }
 
 impl Locker {
@@ -146,6 +180,7 @@ impl Locker {
     /// # Errors
     /// [`LockError::Unsupported`], [`LockError::NoSeat`].
     pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
+        kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
         Ok(match kind {
             LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
@@ -154,6 +189,8 @@ impl Locker {
             LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
             LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?)),
+            LockKind::ShiftLock => Self::ShiftLock(ShiftLock::new(inbox, site)),
+            LockKind::ShiftLockMutex => Self::ShiftLock(ShiftLock::mutex(inbox, site)),
         })
     }
 
@@ -173,6 +210,7 @@ impl Locker {
             Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
             Self::Dslr(lock) => lock.acquire(cx, entry, mode).await,
             Self::Drtm(lock) => lock.acquire(cx, entry, mode).await,
+            Self::ShiftLock(lock) => lock.acquire(cx, entry, mode).await,
         }
     }
 
@@ -187,6 +225,7 @@ impl Locker {
             Self::Mcs(lock) => lock.release(cx, grant).await,
             Self::Dslr(lock) => lock.release(cx, grant).await,
             Self::Drtm(lock) => lock.release(cx, grant).await,
+            Self::ShiftLock(lock) => lock.release(cx, grant).await,
         }
     }
 }
@@ -197,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_lock_is_found_by_its_name() {
-        for (kind, name, _) in LockKind::ALL {
+        for (kind, name) in LockKind::named() {
             assert_eq!(LockKind::by_name(name), Some(kind));
             assert_eq!(kind.name(), name);
         }

@@ -18,6 +18,8 @@ pub struct LockOptions {
     /// The longest that a client may hold a lock whose paper has leases, in nanoseconds (ShiftLock,
     /// section 3.6). How long after a death the lock goes on follows from it.
     pub lease_ns: u64,
+    /// How many writers hand a ShiftLock over in a row before readers get it: `N` of section 3.5.2.
+    pub handovers_max: u64,
     /// Where the lock service has its block in far memory, if there is one. Recovery, and
     /// the lock `rpc`, need it.
     pub service: Option<RemoteAddr>,
@@ -29,6 +31,7 @@ impl Default for LockOptions {
             // The default of ShiftLock's artifact. The evaluation's 10 ms (section 4.1) are what a process
             // that shares its core with others may well be away for.
             lease_ns: 1_000_000_000,
+            handovers_max: 16,
             service: None,
         }
     }

@@ -11,6 +11,8 @@ mod exclusion;
 mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
+#[path = "conformance/recovery.rs"]
+mod recovery;
 #[path = "conformance/sharing.rs"]
 mod sharing;
 #[path = "conformance/timeout.rs"]
@@ -19,15 +21,18 @@ mod timeout;
 /// The whole suite for one lock. `acquire` and `release` are what each costs when nobody is in the
 /// way: READs, WRITEs, atomics, SENDs; `shared` is the same for a reader, if it is not the same.
 macro_rules! conformance {
-    ($name:ident, acquire: $acquire:expr, release: $release:expr) => {
-        conformance!($name, acquire: $acquire, release: $release, shared: [$acquire, $release]);
+    ($name:ident$(: $lock:literal)?, acquire: $acquire:expr, release: $release:expr) => {
+        conformance!($name$(: $lock)?, acquire: $acquire, release: $release, shared: [$acquire, $release]);
     };
     ($name:ident, acquire: $acquire:expr, release: $release:expr, shared: $shared:expr) => {
+        conformance!($name: &stringify!($name).replace('_', "-"), acquire: $acquire, release: $release, shared: $shared);
+    };
+    ($name:ident: $lock:expr, acquire: $acquire:expr, release: $release:expr, shared: $shared:expr) => {
         mod $name {
             use farside_lock::LockKind;
 
             fn kind() -> LockKind {
-                LockKind::by_name(&stringify!($name).replace('_', "-")).expect("a registered lock")
+                LockKind::by_name($lock).expect("a registered lock")
             }
 
             #[test]
@@ -43,6 +48,21 @@ macro_rules! conformance {
             #[test]
             fn first_come_is_first_served_if_the_lock_says_so() {
                 crate::order::first_come_first_served(kind());
+            }
+
+            #[test]
+            fn the_lock_survives_clients_that_die_at_any_verb() {
+                crate::recovery::clients_die_at_every_verb(kind());
+            }
+
+            #[test]
+            fn the_lock_survives_the_death_of_its_agent() {
+                crate::recovery::the_agent_dies_at_every_verb(kind());
+            }
+
+            #[test]
+            fn slow_clients_find_out_that_their_lease_is_over() {
+                crate::recovery::slow_clients_find_out(kind());
             }
 
             #[test]
@@ -100,10 +120,19 @@ macro_rules! conformance {
 
 #[test]
 fn every_lock_is_in_the_suite() {
-    let registered: Vec<&str> = farside_lock::LockKind::ALL.iter().map(|&(_, name, _)| name).collect();
+    let registered: Vec<&str> = farside_lock::LockKind::named().map(|(_, name)| name).collect();
     assert_eq!(
         registered,
-        ["cas", "cas-backoff", "mcs", "dslr", "dslr-plus", "drtm"],
+        [
+            "cas",
+            "cas-backoff",
+            "mcs",
+            "dslr",
+            "dslr-plus",
+            "drtm",
+            "shiftlock",
+            "shiftlock:mutex"
+        ],
         "a new lock needs a line at the end of this file"
     );
 }
@@ -114,3 +143,5 @@ conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);
+conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(shiftlock_mutex: "shiftlock:mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);

@@ -22,13 +22,15 @@ pub enum Target {
 }
 
 impl Target {
-    /// All there are: each index with each scheme, and each lock.
+    /// All there are: each index with each scheme, and each lock with its variants.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL
             .iter()
             .flat_map(|&(index, ..)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
-        stores.chain(LockKind::ALL.map(|(kind, ..)| Self::Lock(kind))).collect()
+        stores
+            .chain(LockKind::named().map(|(kind, _)| Self::Lock(kind)))
+            .collect()
     }
 
     /// Its name: `store:INDEX/SCHEME` or `lock:KIND`.

@@ -40,6 +40,22 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("mcs: a queue left when the deadline passes", Swarm("lock:mcs")),
     ("mcs: any letter taken for a hand-over", Swarm("lock:mcs")),
     ("mcs: a successor that is not waited for", Swarm("lock:mcs")),
+    (
+        "shiftlock: a writer that does not wait for readers",
+        Swarm("lock:shiftlock"),
+    ),
+    (
+        "shiftlock: a reader that does not wait for writers",
+        Swarm("lock:shiftlock"),
+    ),
+    ("shiftlock: a hand-over without a count", Swarm("lock:shiftlock")),
+    ("shiftlock: a grant that comes late", Swarm("lock:shiftlock")),
+    ("shiftlock: a writer that was cut off goes on", Swarm("lock:shiftlock")),
+    ("shiftlock: a reader that was cut off goes on", Swarm("lock:shiftlock")),
+    (
+        "shiftlock: a letter of before the reset believed",
+        Swarm("lock:shiftlock"),
+    ),
     ("pool: a block reused two epochs too early", Swarm("store")),
     ("pool: a retired block reused at once", Swarm("store")),
     ("pool: a block retired twice", Swarm("store")),

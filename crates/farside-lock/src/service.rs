@@ -1,0 +1,171 @@
+//! The lock service: an agent beside the locks, for what clients cannot do one-sidedly.
+//!
+//! On the path: nowhere, as long as nobody dies. Clients of ShiftLock ask the agent to take a lock from
+//! whoever stopped in it (ShiftLock, section 3.6, *two-sided recovery*); the lock `rpc` is the agent's alone.
+//!
+//! The agent is a task of some endpoint, best of the memory node's own; it needs no thread. Clients find
+//! it through the service's *block* in far memory, whose address is a setting
+//! ([`LockOptions::service`](crate::LockOptions)):
+//!
+//! ```text
+//! block:  | agent: its endpoint | (nothing) | era 0 | era 1 | ... | era 63 |
+//!         0                     8           64                             576
+//! ```
+//!
+//! Recovery of a lock, when a client says that its release count has stood still for too long:
+//!  1. compare-and-swap the era of the lock from the client's number to the next. If that fails somebody
+//!     was quicker, and the client has to look again;
+//!  2. reset the entry with one masked compare-and-swap that compares the release count the client saw.
+//!
+//! Both go through the agent's endpoint: where a NIC executes the atomics of others, the processor's own
+//! would not be atomic with them. Each lock has one of 64 eras, by its address, so that recoveries of
+//! different locks rarely refuse each other.
+//!
+//! An agent may die at any point: another takes its place with [`Agent::start`], and clients ask
+//! again. Two agents at once do no harm to ShiftLock; the locks that an agent grants itself (`rpc`)
+//! end with it.
+
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Verb};
+
+use crate::atomics::{compare_swap, execute};
+use crate::error::LockError;
+use crate::inbox::{Arrived, Inbox, Seat};
+use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, LetterKind, NO_SEAT};
+use crate::shiftlock::word::{Entry, Releases};
+use crate::site::Site;
+
+/// Bytes of the service's block; its address is a multiple of 8.
+pub const BLOCK_BYTES: u64 = ERAS_AT + 8 * ERA_COUNT;
+const AGENT_AT: u64 = 0;
+const ERAS_AT: u64 = 64;
+const ERA_COUNT: u64 = 64;
+
+/// Where the era of a lock is.
+fn era_of(block: RemoteAddr, entry: RemoteAddr) -> RemoteAddr {
+    // Fibonacci hashing: neighbouring locks have different eras.
+    let index = (entry.to_bits() >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+    block.plus(ERAS_AT + 8 * (index % ERA_COUNT))
+}
+
+/// A lock, as a client saw it stand still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Standstill {
+    /// Which lock.
+    pub(crate) entry: RemoteAddr,
+    /// The era in which it was seen.
+    pub(crate) era: u64,
+    /// Its release count all the time.
+    pub(crate) releases: Releases,
+}
+
+/// The era of a lock.
+pub(crate) async fn read_era<E: Endpoint>(
+    endpoint: &E,
+    block: RemoteAddr,
+    entry: RemoteAddr,
+) -> Result<u64, FabricError> {
+    let source = era_of(block, entry);
+    Ok(execute(endpoint, Verb::ReadWord { source }).await? as u64)
+}
+
+/// Who the agent is, if there is one.
+pub(crate) async fn read_agent<E: Endpoint>(
+    endpoint: &E,
+    block: RemoteAddr,
+) -> Result<Option<EndpointId>, FabricError> {
+    let source = block.plus(AGENT_AT);
+    let id = execute(endpoint, Verb::ReadWord { source }).await? as u64;
+    Ok((id != 0).then_some(EndpointId(id)))
+}
+
+/// Asks the agent to recover a lock. There is no answer: the release count leaps, or the client has to ask
+/// again a lease later.
+pub(crate) async fn ask_recovery<E: Endpoint>(
+    endpoint: &E,
+    block: RemoteAddr,
+    inbox: &Inbox,
+    still: Standstill,
+) -> Result<(), FabricError> {
+    let Some(agent) = read_agent(endpoint, block).await? else {
+        return Ok(());
+    };
+    let letter = Letter {
+        kind: LetterKind::Recover,
+        seat: AGENT_SEAT,
+        reply: NO_SEAT,
+        stamp: ANY_STAMP,
+        entry: still.entry,
+        words: [still.era, still.releases.bits(), 0],
+    };
+    match inbox.send(endpoint, agent, letter).await {
+        // It has died. The next one will have written its name when we ask again.
+        Err(FabricError::PeerUnknown { .. }) => Ok(()),
+        sent => sent,
+    }
+}
+
+/// The agent of a lock service.
+#[derive(Debug)]
+pub struct Agent<E> {
+    endpoint: E,
+    block: RemoteAddr,
+    seat: Seat,
+}
+
+impl<E: Endpoint> Agent<E> {
+    /// Takes over: from now on clients ask this one.
+    ///
+    /// # Errors
+    /// [`LockError::NoService`] if the site's options name no block, or what the fabric reports.
+    ///
+    /// # Panics
+    /// If the endpoint is an agent already.
+    pub async fn start(endpoint: E, site: &Site) -> Result<Self, LockError> {
+        let block = site.options().service.ok_or(LockError::NoService)?;
+        let seat = site.inbox(endpoint.id()).take_agent_seat();
+        let agent = Self { endpoint, block, seat };
+        OpContext::new(agent.endpoint.clone())
+            .write_word(block.plus(AGENT_AT), agent.endpoint.id().0)
+            .await?;
+        Ok(agent)
+    }
+
+    /// Answers clients until the fabric fails.
+    ///
+    /// # Errors
+    /// Always: why it cannot go on.
+    pub async fn serve(self) -> LockError {
+        loop {
+            match self.serve_one().await {
+                // What a letter says is data from outside.
+                Ok(()) | Err(FabricError::OutOfBounds { .. } | FabricError::Misaligned { .. }) => {}
+                Err(error) => return error.into(),
+            }
+        }
+    }
+
+    async fn serve_one(&self) -> Result<(), FabricError> {
+        let Some(arrived) = self.seat.receive(&self.endpoint, Deadline::NEVER).await? else {
+            return Ok(());
+        };
+        match arrived.letter.kind {
+            LetterKind::Recover => self.recover(&arrived).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn recover(&self, arrived: &Arrived) -> Result<(), FabricError> {
+        let Letter { entry, words, .. } = arrived.letter;
+        let (era, releases) = (words[0], Releases::of_bits(words[1]));
+        let at = era_of(self.block, entry);
+        // Section 3.6: once per era.
+        if compare_swap(&self.endpoint, at, era, era.wrapping_add(1)).await? != era {
+            return Ok(());
+        }
+        let verb = Verb::WideCompareSwap {
+            target: entry,
+            operands: Entry::reset(releases),
+        };
+        execute(&self.endpoint, verb).await.map(drop)
+    }
+}

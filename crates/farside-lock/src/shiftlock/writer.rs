@@ -1,0 +1,351 @@
+//! The writer's side of ShiftLock: Algorithms 2 and 3, with failure detection.
+//!
+//! On the path: `ShiftLock` calls these when a lock is wanted exclusively.
+//!
+//! Letters, and what their words say:
+//!
+//! | letter | word 0 | word 1 | word 2 |
+//! |---|---|---|---|
+//! | `Successor` | the sender's stamp | the count that its swap returned | |
+//! | `Handover` | the release count | consecutive writers so far | epoch |
+//! | `ModeChanged` | the release count to wait for | | epoch |
+//!
+//! The paper's letters do not carry the epoch: each writer uses the one that its swap returned. That is
+//! stale for a writer that had queued up before an earlier writer changed the mode, and readers would then
+//! wait for an epoch that never comes.
+
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Deadline, Endpoint, FabricError, MaskedCas, Verb};
+
+use super::watch::{Seen, Watch};
+use super::word::{Entry, Releases};
+use super::{Attempt, Outcome};
+use crate::atomics::execute;
+use crate::error::LockError;
+use crate::inbox::{Arrived, Seat, Successor};
+use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
+
+/// A writer at the head of the queue.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct WriterHold {
+    seat: Seat,
+    /// The count when it queued up.
+    begun: Releases,
+    /// The count now.
+    releases: Releases,
+    epoch: u64,
+    /// How many writers handed over in a row before it (`consWrt`).
+    streak: u64,
+    successor: Option<Successor>,
+    /// When it has to stop.
+    pub(super) end_ns: u64,
+}
+
+/// What waiting at the queue has brought.
+struct Turn {
+    releases: Releases,
+    epoch: u64,
+    streak: u64,
+    /// The lock is safe for three leases from here on.
+    base_ns: u64,
+}
+
+/// Why a wait ended.
+enum Waited {
+    Turn(Turn),
+    Again,
+}
+
+impl<E: Endpoint> Attempt<E> {
+    /// WRITER-ACQUIRE, once: queues up and waits.
+    pub(super) async fn queue_up(&self, seat: Seat) -> Result<Outcome<WriterHold>, LockError> {
+        let posted_ns = self.endpoint.now_ns();
+        // Algorithm 2, line 7.
+        let before = self.swap(Entry::queue_up(seat.place())).await;
+        let before = before.inspect_err(|_| seat.burn())?;
+        let now_ns = self.endpoint.now_ns();
+        let mut watch = Watch::new(&self.options, before.releases(), posted_ns, now_ns);
+        let mut hold = WriterHold {
+            begun: before.releases(),
+            releases: before.releases(),
+            epoch: before.counts.epoch(),
+            streak: 0,
+            successor: None,
+            end_ns: 0,
+            seat,
+        };
+        match self.wait_for_turn(before, &mut hold, &mut watch).await {
+            Ok(Waited::Turn(turn)) => self.begin(hold, turn, &watch).await,
+            Ok(Waited::Again) => Ok(Outcome::Again),
+            Err(error) => {
+                hold.seat.burn();
+                Err(error)
+            }
+        }
+    }
+
+    async fn wait_for_turn(
+        &self,
+        before: Entry,
+        hold: &mut WriterHold,
+        watch: &mut Watch,
+    ) -> Result<Waited, LockError> {
+        let readers = before.counts.readers();
+        if let Some(predecessor) = before.tail.place() {
+            self.introduce(predecessor, hold).await?;
+            self.await_letter(hold, watch).await
+        } else if readers != 0 && !is_planted("shiftlock: a writer that does not wait for readers") {
+            // Lines 23 to 25.
+            self.await_releases(before.releases().plus(readers), hold, watch).await
+        } else {
+            Ok(Waited::Turn(Turn {
+                releases: before.releases(),
+                epoch: before.counts.epoch(),
+                streak: 0,
+                base_ns: watch.base_ns(before.releases()),
+            }))
+        }
+    }
+
+    /// Tells the one in front who comes next (lines 14 and 15).
+    async fn introduce(&self, predecessor: Place, hold: &WriterHold) -> Result<(), LockError> {
+        let letter = Letter {
+            kind: LetterKind::Successor,
+            seat: predecessor.seat,
+            reply: hold.seat.number(),
+            stamp: ANY_STAMP,
+            entry: self.entry,
+            words: [u64::from(hold.seat.stamp()), hold.begun.bits(), 0],
+        };
+        self.write(&hold.seat, predecessor, letter).await
+    }
+
+    /// Sends a letter. Whoever is gone gets none; the lock then stands still until it is reset.
+    async fn write(&self, seat: &Seat, to: Place, letter: Letter) -> Result<(), LockError> {
+        match seat.inbox().send(&self.endpoint, to.endpoint, letter).await {
+            Err(FabricError::PeerUnknown { .. }) => Ok(()),
+            sent => Ok(sent?),
+        }
+    }
+
+    /// Lines 16 to 22.
+    async fn await_letter(&self, hold: &mut WriterHold, watch: &mut Watch) -> Result<Waited, LockError> {
+        // Ends with a letter, or when the lock was reset.
+        loop {
+            let next_look = Deadline(watch.next_look_ns());
+            let Some(arrived) = hold.seat.receive(&self.endpoint, next_look).await? else {
+                match watch
+                    .look(&self.endpoint, &self.options, self.entry, &self.inbox)
+                    .await?
+                {
+                    Seen::Counts(_) => continue,
+                    seen => return Ok(start_again(seen, &hold.seat)),
+                }
+            };
+            let words = arrived.letter.words;
+            match arrived.letter.kind {
+                LetterKind::Successor => hold.note_successor(&arrived),
+                LetterKind::Handover => {
+                    let releases = Releases::of_bits(words[0]);
+                    return Ok(Waited::Turn(Turn {
+                        releases,
+                        streak: words[1],
+                        epoch: words[2] & 1,
+                        base_ns: watch.base_ns(releases),
+                    }));
+                }
+                LetterKind::ModeChanged => {
+                    hold.epoch = words[2] & 1;
+                    return self.await_releases(Releases::of_bits(words[0]), hold, watch).await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until everybody who was inside has left.
+    async fn await_releases(
+        &self,
+        expected: Releases,
+        hold: &mut WriterHold,
+        watch: &mut Watch,
+    ) -> Result<Waited, LockError> {
+        // Ends with the last release, or when the lock was reset.
+        loop {
+            let counts = match watch
+                .look(&self.endpoint, &self.options, self.entry, &self.inbox)
+                .await?
+            {
+                Seen::Counts(counts) => counts,
+                seen => return Ok(start_again(seen, &hold.seat)),
+            };
+            if Releases::new(counts.releases()) == expected {
+                return Ok(Waited::Turn(Turn {
+                    releases: expected,
+                    epoch: hold.epoch,
+                    streak: 0,
+                    base_ns: watch.base_ns(expected),
+                }));
+            }
+            self.retries.set(self.retries.get() + 1);
+            self.endpoint.sleep(watch.pause_ns()).await;
+        }
+    }
+
+    /// The lock is ours, if it still is.
+    async fn begin(&self, mut hold: WriterHold, turn: Turn, watch: &Watch) -> Result<Outcome<WriterHold>, LockError> {
+        (hold.releases, hold.epoch, hold.streak) = (turn.releases, turn.epoch, turn.streak);
+        let (lease, mut base_ns) = (watch.lease(), turn.base_ns);
+        if lease.is_stale(base_ns, self.endpoint.now_ns()) && !is_planted("shiftlock: a grant that comes late") {
+            // Others may have seen the count stand still for nearly as long. A count that moves starts their
+            // time anew, and moves only if the lock is still ours.
+            base_ns = self.endpoint.now_ns();
+            let renew = Entry::hand_over(hold.releases);
+            let found = self.swap(renew).await;
+            if !renew.matches(found.inspect_err(|_| hold.seat.burn())?.bits()) {
+                return Ok(Outcome::Again);
+            }
+            hold.releases = hold.releases.plus(1);
+            if lease.is_stale(base_ns, self.endpoint.now_ns()) {
+                // So slow that the same could happen again; whoever is behind us gets the lock instead.
+                self.leave_writer(hold).await?;
+                return Ok(Outcome::Again);
+            }
+        }
+        hold.end_ns = lease.end_ns(base_ns, self.endpoint.now_ns());
+        Ok(Outcome::Held(hold))
+    }
+
+    /// WRITER-RELEASE.
+    ///
+    /// # Errors
+    /// [`LockError::LeaseLost`] if the lock was reset.
+    pub(super) async fn leave_writer(&self, mut hold: WriterHold) -> Result<(), LockError> {
+        let left = self.try_leave_writer(&mut hold).await;
+        if left.is_err() {
+            hold.seat.burn();
+        }
+        left
+    }
+
+    async fn try_leave_writer(&self, hold: &mut WriterHold) -> Result<(), LockError> {
+        // Algorithm 3, line 4.
+        while let Some(arrived) = hold.seat.take(&self.endpoint)? {
+            hold.note_successor(&arrived);
+        }
+        if hold.successor.is_none() {
+            // Line 6.
+            let leave = Entry::leave_writer(hold.seat.place(), hold.releases, hold.epoch);
+            let found = self.swap(leave).await?;
+            if leave.matches(found.bits()) {
+                return Ok(());
+            }
+            if found.releases() != hold.releases {
+                return Err(LockError::LeaseLost { entry: self.entry });
+            }
+            self.await_successor(hold).await?;
+        }
+        let Some(successor) = hold.successor else {
+            // Section 3.6: it has died before it could say who it is. The lock is dropped, and will be reset.
+            hold.seat.burn();
+            return Ok(());
+        };
+        if hold.streak >= self.options.handovers_max && !self.is_mutex {
+            self.change_mode(hold, successor).await
+        } else {
+            self.hand_over(hold, successor).await
+        }
+    }
+
+    /// Lines 12 and 13, for a lease at most.
+    async fn await_successor(&self, hold: &mut WriterHold) -> Result<(), LockError> {
+        let deadline = self.endpoint.deadline_in(self.options.lease_ns);
+        while hold.successor.is_none() {
+            match hold.seat.receive(&self.endpoint, deadline).await? {
+                Some(arrived) => hold.note_successor(&arrived),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lines 15 to 18.
+    async fn change_mode(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
+        let found = self.count(hold, Entry::change_mode(hold.releases, hold.epoch)).await?;
+        let readers = found.counts.readers();
+        let expected = hold.releases.plus(readers + 1);
+        self.pass(
+            hold,
+            successor,
+            LetterKind::ModeChanged,
+            [expected.bits(), 0, 1 - hold.epoch],
+        )
+        .await
+    }
+
+    /// Lines 19 to 23.
+    async fn hand_over(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
+        if !is_planted("shiftlock: a hand-over without a count") {
+            self.count(hold, Entry::hand_over(hold.releases)).await?;
+        }
+        let words = [hold.releases.plus(1).bits(), hold.streak + 1, hold.epoch];
+        self.pass(hold, successor, LetterKind::Handover, words).await
+    }
+
+    /// Changes the count, unless the lock was reset.
+    async fn count(&self, hold: &WriterHold, operands: MaskedCas<u128>) -> Result<Entry, LockError> {
+        let found = self.swap(operands).await?;
+        if operands.matches(found.bits()) || is_planted("shiftlock: a writer that was cut off goes on") {
+            Ok(found)
+        } else {
+            debug_assert!(found.releases() != hold.releases);
+            Err(LockError::LeaseLost { entry: self.entry })
+        }
+    }
+
+    async fn pass(
+        &self,
+        hold: &WriterHold,
+        successor: Successor,
+        kind: LetterKind,
+        words: [u64; 3],
+    ) -> Result<(), LockError> {
+        let letter = Letter {
+            kind,
+            seat: successor.place.seat,
+            reply: hold.seat.number(),
+            stamp: successor.stamp,
+            entry: self.entry,
+            words,
+        };
+        self.write(&hold.seat, successor.place, letter).await
+    }
+
+    /// An atomic on the entry; returns the entry before.
+    async fn swap(&self, operands: MaskedCas<u128>) -> Result<Entry, FabricError> {
+        let target = self.entry;
+        let verb = Verb::WideCompareSwap { target, operands };
+        Ok(Entry::of_bits(execute(&self.endpoint, verb).await?))
+    }
+}
+
+impl WriterHold {
+    /// Notes who is behind us, if the letter is of this queue: written after we queued up, and before any
+    /// reset.
+    fn note_successor(&mut self, arrived: &Arrived) {
+        let is_successor = arrived.letter.kind == LetterKind::Successor;
+        let is_ours = Releases::of_bits(arrived.letter.words[1]).follows(self.begun);
+        if is_successor && (is_ours || is_planted("shiftlock: a letter of before the reset believed")) {
+            self.successor = Some(Successor::of(arrived));
+        }
+    }
+}
+
+/// The place in the queue is worth nothing any more.
+fn start_again(seen: Seen, seat: &Seat) -> Waited {
+    if seen == Seen::LostTrack {
+        // It may be in the queue after all.
+        seat.burn();
+    }
+    Waited::Again
+}
