@@ -69,7 +69,7 @@ use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 pub use error::LockError;
 pub use grant::Grant;
-pub use registry::{LockKind, Locker};
+pub use registry::{Leases, LockKind, Locker};
 pub use site::{LockOptions, Site};
 
 /// What a client wants to do under the lock.

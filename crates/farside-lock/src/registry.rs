@@ -33,6 +33,17 @@ pub enum LockKind {
     ShiftLockMutex,
 }
 
+/// What of a lock is held on time, and lost when the time is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leases {
+    /// Nothing: a grant holds until it is released, or its client is dead.
+    None,
+    /// Grants of readers; their end is a time that clients agree on.
+    Readers,
+    /// Every grant, measured by its holder and by who waits for it, each on its own clock.
+    All,
+}
+
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
     pub const ALL: [(Self, &'static str, &'static str); 7] = [
@@ -124,6 +135,16 @@ impl LockKind {
         }
     }
 
+    /// What of it is held on time: see [`Grant::until_ns`].
+    #[must_use]
+    pub fn leases(self) -> Leases {
+        match self {
+            Self::Drtm => Leases::Readers,
+            Self::Dslr | Self::DslrPlus => Leases::All,
+            _ => Leases::None,
+        }
+    }
+
     /// Whether the lock goes on when its holder dies, or loses its connection; with a [lock
     /// service](crate::service).
     #[must_use]
@@ -188,7 +209,7 @@ impl Locker {
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
             LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
             LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
-            LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?)),
+            LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::ShiftLock => Self::ShiftLock(ShiftLock::new(inbox, site)),
             LockKind::ShiftLockMutex => Self::ShiftLock(ShiftLock::mutex(inbox, site)),
         })

@@ -6,6 +6,7 @@
 //! quick, or deaths one upon the other.
 
 use farside_fabric::sim::Profile;
+use farside_lock::Leases;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -235,13 +236,17 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
         horizon_ns,
         ..
     } = *setup;
-    // A lock without recovery stays locked when its holder dies or loses its way to the node.
-    let survives = match target {
-        Target::Store { .. } => true,
-        Target::Lock(kind) => kind.survives_crashes(),
-    };
     let mut kinds: Vec<u32> = (0..11).collect();
-    kinds.retain(|kind| survives || matches!(kind, 3 | 5..=8 | 10));
+    kinds.retain(|kind| match (target, kind) {
+        (Target::Store { .. }, _) => true,
+        // A lock without recovery stays locked when its holder dies or loses its way to the node.
+        (Target::Lock(lock), 0..=2 | 4 | 9) => lock.survives_crashes(),
+        // Verbs that arrive after the lease of who posted them are more than leases can keep apart.
+        (Target::Lock(lock), 5) => lock.leases() != Leases::All,
+        // And clocks that are set are not what leases are measured by.
+        (Target::Lock(lock), 10) => lock.leases() == Leases::None,
+        (Target::Lock(_), _) => true,
+    });
     kinds.retain(|_| dice.one_in(2));
     if kinds.is_empty() || dice.one_in(10) {
         return Vec::new();
@@ -286,7 +291,8 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
                     node,
                     down_ns: for_ns,
                     // What several nodes hold together is worth nothing without one of them.
-                    is_blank: memory_nodes == 1 && dice.one_in(4),
+                    // And a lock whose word is lost is free, whoever holds it.
+                    is_blank: memory_nodes == 1 && dice.one_in(4) && matches!(target, Target::Store { .. }),
                 },
                 _ => Disturbance::Clock {
                     compute_node,

@@ -282,6 +282,7 @@ impl Driver {
     /// A client has crashed at the point that was armed.
     fn bury(&mut self, actor: usize) {
         self.shared.set_condition(actor, Condition::Crashed);
+        self.shared.end_holds(actor);
         self.paused.remove(&actor);
         if let Some(what) = self.armed.remove(&actor) {
             self.shared.count("faults that happened", what.name());
@@ -340,6 +341,7 @@ impl Driver {
         }
         if let Disturbance::Crash { actor, verbs: None, .. } = what {
             self.shared.set_condition(actor, Condition::Crashed);
+            self.shared.end_holds(actor);
             self.paused.remove(&actor);
             self.replace_if_wanted(actor, &what);
         }

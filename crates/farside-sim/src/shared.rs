@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use farside_fabric::sim::Endpoint;
-use farside_fabric::{Clock, OpContext};
-use farside_lock::Site;
+use farside_fabric::{Clock, EndpointId, Messages, OpContext};
+use farside_lock::{LockOptions, Site};
 
 use crate::coverage::Coverage;
 use crate::history::{Answer, Call, Hold, Operation};
-use crate::plan::{Actor, Plan, Work};
+use crate::plan::{Actor, Disturbance, Plan, Work};
 
 /// How an actor is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,12 @@ pub(crate) struct Shared {
     /// By compute node.
     sites: RefCell<BTreeMap<u32, Site>>,
     pub(crate) coverage: RefCell<Coverage>,
+    /// By lock: how many counted under it, and how many may have.
+    counts: RefCell<BTreeMap<u64, (u64, u64)>>,
+    /// By place in the history: until when a hold lasts at most.
+    leases: RefCell<BTreeMap<usize, u64>>,
+    /// Who is who, by the number in histories.
+    endpoints: RefCell<BTreeMap<u32, EndpointId>>,
     /// When the only memory node went down and came back blank.
     pub(crate) losses: RefCell<Vec<(u64, u64)>>,
     pub(crate) pieces_done: Cell<u64>,
@@ -66,6 +72,9 @@ impl Shared {
             history: RefCell::default(),
             holds: RefCell::default(),
             sites: RefCell::default(),
+            counts: RefCell::default(),
+            leases: RefCell::default(),
+            endpoints: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
             pieces_done: Cell::new(0),
@@ -110,10 +119,83 @@ impl Shared {
         actor as u32 + 1000 * clients
     }
 
-    /// What the clients of an actor's compute node share.
+    /// What the clients of an actor's compute node share. Where clients die one by one, each is a compute
+    /// node: what is shared dies together.
     pub(crate) fn site(&self, actor: usize) -> Site {
+        let options = LockOptions {
+            lease_ns: self.plan.setup.lease_ns,
+            ..LockOptions::default()
+        };
+        let ends_clients = |what: &Disturbance| match what {
+            Disturbance::Crash { .. }
+            | Disturbance::Pause { .. }
+            | Disturbance::BreakQueuePair { .. }
+            | Disturbance::Restart { .. } => true,
+            _ => false,
+        };
+        if self.plan.faults.iter().any(|fault| ends_clients(&fault.what)) {
+            return Site::new(options);
+        }
         let on = self.actor(actor).compute_node;
-        self.sites.borrow_mut().entry(on).or_default().clone()
+        let mut sites = self.sites.borrow_mut();
+        sites.entry(on).or_insert_with(|| Site::new(options)).clone()
+    }
+
+    /// Notes who the client of this number is.
+    pub(crate) fn introduce(&self, client: u32, endpoint: &Endpoint) {
+        self.endpoints.borrow_mut().insert(client, endpoint.id());
+    }
+
+    /// Somebody is about to count under a lock.
+    pub(crate) fn begin_count(&self, lock: u64) {
+        self.counts.borrow_mut().entry(lock).or_default().1 += 1;
+    }
+
+    /// Whoever was about to count has done so, or certainly has not.
+    pub(crate) fn end_count(&self, lock: u64, has_counted: bool) {
+        let mut counts = self.counts.borrow_mut();
+        let (certain, open) = counts.entry(lock).or_default();
+        *open -= 1;
+        *certain += u64::from(has_counted);
+    }
+
+    /// How many counted under a lock, and how many may have.
+    pub(crate) fn counts_of(&self, lock: u64) -> (u64, u64) {
+        self.counts.borrow().get(&lock).copied().unwrap_or_default()
+    }
+
+    /// Notes until when the lease of a hold lasts.
+    pub(crate) fn note_lease(&self, place: usize, until_ns: u64) {
+        self.leases.borrow_mut().insert(place, until_ns);
+    }
+
+    /// A client releases what it holds, or stops waiting; or its lease had run out before.
+    pub(crate) fn end_hold(&self, place: usize) {
+        let until_ns = self.leases.borrow().get(&place).copied().unwrap_or(u64::MAX);
+        self.holds.borrow_mut()[place]
+            .ended_ns
+            .get_or_insert(self.now_ns().min(until_ns));
+    }
+
+    /// An actor's client has died: it holds nothing any more, and waits for nothing.
+    pub(crate) fn end_holds(&self, actor: usize) {
+        let client = self.client(actor);
+        let all = 0..self.holds.borrow().len();
+        for place in all.filter(|&place| self.holds.borrow()[place].client == client) {
+            self.end_hold(place);
+        }
+    }
+
+    /// Whoever was cut off could do nothing under its last lock from some time on that only the one
+    /// who cut it off knows: that hold proves nothing.
+    pub(crate) fn void_holds_of(&self, is_cut_off: impl Fn(EndpointId) -> bool) {
+        for (&client, &endpoint) in self.endpoints.borrow().iter() {
+            let mut holds = self.holds.borrow_mut();
+            let last = holds.iter_mut().rev().find(|hold| hold.client == client);
+            if let Some(hold) = last.filter(|hold| hold.granted_ns.is_some() && is_cut_off(endpoint)) {
+                hold.ended_ns = hold.granted_ns;
+            }
+        }
     }
 
     /// Notes that something was asked; returns its place in the history.

@@ -310,6 +310,17 @@ impl Sim {
         self.shared.world().clients[client_of(endpoint) as usize].is_crashed
     }
 
+    /// Whether the client was cut off from a memory node.
+    #[must_use]
+    pub fn is_fenced(&self, endpoint: EndpointId) -> bool {
+        let client = client_of(endpoint);
+        self.shared
+            .world()
+            .nodes
+            .iter()
+            .any(|node| node.fenced.contains(&client))
+    }
+
     /// Crashes a memory node. Operations there fail with `NodeGone`, as do later ones.
     pub fn crash_node(&self, node: NodeId) {
         self.shared.world().crash_node_now(node);

@@ -6,7 +6,7 @@
 //! they have long gone.
 //!
 //! Acquire, exclusive: compare-and-swap a free word for our own. A lease that is over counts as free.
-//! Acquire, shared: compare-and-swap a free word for a lease that ends [`LEASE_NS`] from now; a lease
+//! Acquire, shared: compare-and-swap a free word for a lease of a millisecond ([`LEASE_NS_MAX`]) from now; a lease
 //! that still runs for a while is joined as it is, whoever made it. Whoever finds the lock held backs
 //! off and swaps again.
 //!
@@ -41,7 +41,10 @@ use crate::inbox::Seat;
 use crate::word::Holder;
 use crate::{Grant, Lock, LockError, Mode};
 
-use word::{CLOCK_ERROR_NS, DrtmWord, LEASE_NS, State};
+use word::{CLOCK_ERROR_NS, DrtmWord, LEASE_NS_MAX, State};
+
+/// A reader joins a lease of which at least one part in so many is left.
+const JOIN_SHARE: u64 = 10;
 
 /// A client's side of DrTM's lock.
 #[derive(Debug)]
@@ -50,12 +53,13 @@ pub struct Drtm {
     _seat: Seat,
     mine: DrtmWord,
     backoff: Backoff,
+    lease_ns: u64,
 }
 
 impl Drtm {
-    /// The side of this client.
+    /// The side of this client, whose leases are of this length, or [`LEASE_NS_MAX`] if that is less.
     #[must_use]
-    pub fn new(seat: Seat) -> Self {
+    pub fn new(seat: Seat, lease_ns: u64) -> Self {
         let holder = Holder {
             endpoint: seat.place().endpoint.0,
             client: seat.number(),
@@ -64,6 +68,7 @@ impl Drtm {
             _seat: seat,
             mine: DrtmWord::written_by(holder),
             backoff: Backoff::default(),
+            lease_ns: lease_ns.min(LEASE_NS_MAX),
         }
     }
 }
@@ -82,8 +87,8 @@ impl Lock for Drtm {
         // Ends when the lock is free at our turn, at the latest at the deadline.
         loop {
             let now_ns = cx.endpoint().now_ns();
-            let end_ns = now_ns + LEASE_NS;
-            let expected = match found.state(self.mine, now_ns) {
+            let end_ns = now_ns + self.lease_ns;
+            let expected = match found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE) {
                 State::Free => found,
                 // We want to read, and a swap of ours to write has taken effect late.
                 State::Ours => self.mine,
@@ -103,7 +108,7 @@ impl Lock for Drtm {
                 found => DrtmWord(found?),
             };
             let now_ns = cx.endpoint().now_ns();
-            let until_ns = match (mode, found.state(self.mine, now_ns)) {
+            let until_ns = match (mode, found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE)) {
                 _ if found == expected => Some((mode == Mode::Shared).then(|| end_ns - CLOCK_ERROR_NS)),
                 (Mode::Exclusive, State::Ours) => Some(None),
                 (Mode::Shared, State::Leased { until_ns }) => Some(Some(until_ns)),
@@ -121,7 +126,7 @@ impl Lock for Drtm {
             if cx.deadline() != Deadline::NEVER && left_ns == 0 {
                 return Err(LockError::Timeout { entry });
             }
-            let held_ns = match found.state(self.mine, now_ns) {
+            let held_ns = match found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE) {
                 State::Free | State::Ours => 0,
                 State::Leased { until_ns } => until_ns + 2 * CLOCK_ERROR_NS - now_ns,
                 State::Held { until_ns } => until_ns.map_or(u64::MAX, |until_ns| until_ns - now_ns),

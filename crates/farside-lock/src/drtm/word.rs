@@ -6,10 +6,8 @@ use crate::word::Holder;
 
 /// How far two clocks may be apart, in nanoseconds (ShiftLock, section 4.1).
 pub const CLOCK_ERROR_NS: u64 = 50_000;
-/// How long a reader's lease lasts, in nanoseconds.
-pub const LEASE_NS: u64 = 1_000_000;
-/// What must be left of a lease for a reader to join it: less is no use to anybody.
-pub const JOIN_NS_MIN: u64 = LEASE_NS / 10;
+/// How long a reader's lease lasts at most, in nanoseconds.
+pub const LEASE_NS_MAX: u64 = 1_000_000;
 
 crate::bit_fields! {
     /// The lock word; all zeros are a free lock.
@@ -73,17 +71,18 @@ impl DrtmWord {
         Self::FREE.with_body(end_ns)
     }
 
-    /// What the word means to the client whose word as a writer is `mine`.
+    /// What the word means to the client whose word as a writer is `mine`, and which joins a lease if
+    /// `join_ns_min` is left of it.
     #[inline]
     #[must_use]
-    pub fn state(self, mine: Self, now_ns: u64) -> State {
+    pub fn state(self, mine: Self, now_ns: u64, join_ns_min: u64) -> State {
         if self == mine {
             return State::Ours;
         }
         if self.writer() == 1 {
             return State::Held { until_ns: None };
         }
-        if is_planted("drtm: a lease that clocks do not have to agree on") && now_ns >= self.body() {
+        if is_planted("drtm: a lease that a writer does not wait for") && now_ns + 3 * CLOCK_ERROR_NS > self.body() {
             return State::Free;
         }
         // Whoever reads under the lease stops when its own clock shows `end - error`; the slowest clock
@@ -91,7 +90,7 @@ impl DrtmWord {
         let end_ns = self.body();
         if self == Self::FREE || now_ns >= end_ns + CLOCK_ERROR_NS {
             State::Free
-        } else if now_ns + CLOCK_ERROR_NS + JOIN_NS_MIN <= end_ns {
+        } else if now_ns + CLOCK_ERROR_NS + join_ns_min <= end_ns {
             State::Leased {
                 until_ns: end_ns - CLOCK_ERROR_NS,
             }
@@ -108,6 +107,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const JOIN_NS_MIN: u64 = LEASE_NS_MAX / 10;
     const MINE: DrtmWord = DrtmWord::written_by(Holder { endpoint: 3, client: 4 });
 
     proptest! {
@@ -115,17 +115,17 @@ mod tests {
         /// within the same error, takes the lock for free.
         #[test]
         fn readers_stop_before_a_writer_starts(
-            end_ns in 10 * LEASE_NS..1 << 60,
+            end_ns in 10 * LEASE_NS_MAX..1 << 60,
             reader_off in 0..=CLOCK_ERROR_NS,
             writer_off in 0..=CLOCK_ERROR_NS,
-            at in 0_u64..4 * LEASE_NS,
+            at in 0_u64..4 * LEASE_NS_MAX,
         ) {
             // The clocks are at most the error apart: one right, the other ahead by its offset.
-            let true_ns = end_ns - 2 * LEASE_NS + at;
+            let true_ns = end_ns - 2 * LEASE_NS_MAX + at;
             let word = DrtmWord::leased_until(end_ns);
             for (reader_ns, writer_ns) in [(true_ns, true_ns + writer_off), (true_ns + reader_off, true_ns)] {
                 let may_read = reader_ns < end_ns - CLOCK_ERROR_NS;
-                let may_write = word.state(MINE, writer_ns) == State::Free;
+                let may_write = word.state(MINE, writer_ns, JOIN_NS_MIN) == State::Free;
                 prop_assert!(!(may_read && may_write));
             }
         }
@@ -133,30 +133,30 @@ mod tests {
         #[test]
         fn the_word_names_its_writer(endpoint in 1_u64..1 << 47, client: u16, now_ns in 0_u64..1 << 62) {
             let word = DrtmWord::written_by(Holder { endpoint, client });
-            prop_assert_eq!(word.state(word, now_ns), State::Ours);
+            prop_assert_eq!(word.state(word, now_ns, JOIN_NS_MIN), State::Ours);
             let writer = Writer(word.body());
             prop_assert_eq!((writer.endpoint(), writer.client()), (endpoint, u64::from(client)));
             prop_assume!(word != MINE);
-            prop_assert_eq!(word.state(MINE, now_ns), State::Held { until_ns: None });
+            prop_assert_eq!(word.state(MINE, now_ns, JOIN_NS_MIN), State::Held { until_ns: None });
         }
 
         #[test]
-        fn time_passes_from_leased_over_held_to_free(end_ns in 10 * LEASE_NS..1 << 60, step in 0_u64..2 * LEASE_NS) {
+        fn time_passes_from_leased_over_held_to_free(end_ns in 10 * LEASE_NS_MAX..1 << 60, step in 0_u64..2 * LEASE_NS_MAX) {
             let word = DrtmWord::leased_until(end_ns);
-            let rank = |now_ns| match word.state(MINE, now_ns) {
+            let rank = |now_ns| match word.state(MINE, now_ns, JOIN_NS_MIN) {
                 State::Leased { until_ns } => { assert!(until_ns >= now_ns + JOIN_NS_MIN); 0 }
                 State::Held { until_ns } => { assert!(until_ns > Some(now_ns)); 1 }
                 State::Free => 2,
                 State::Ours => unreachable!("it is a lease"),
             };
-            let start_ns = end_ns - LEASE_NS;
+            let start_ns = end_ns - LEASE_NS_MAX;
             prop_assert!(rank(start_ns) <= rank(start_ns + step));
-            prop_assert_eq!(rank(start_ns + 2 * LEASE_NS), 2);
+            prop_assert_eq!(rank(start_ns + 2 * LEASE_NS_MAX), 2);
         }
     }
 
     #[test]
     fn zeros_are_free() {
-        assert_eq!(DrtmWord(0).state(MINE, 0), State::Free);
+        assert_eq!(DrtmWord(0).state(MINE, 0, JOIN_NS_MIN), State::Free);
     }
 }

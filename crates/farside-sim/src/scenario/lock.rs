@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim};
 use farside_fabric::{Clock, Deadline, NodeId, OpContext, RemoteAddr, Spawn};
-use farside_lock::{LockError, LockKind, Locker, Mode};
+use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
 
 use crate::checkers::exclusion::{self, Promise};
 use crate::history::Hold;
@@ -14,8 +14,8 @@ use crate::run::Failure;
 use crate::shared::{Condition, Shared};
 
 /// Locks and their counts stand so far apart, and the counts so far behind the locks.
-const STRIDE_BYTES: u64 = 256;
-const COUNT_AT: u64 = 128;
+const STRIDE_BYTES: u64 = 512;
+const COUNT_AT: u64 = 256;
 
 fn entry(lock: u64) -> RemoteAddr {
     RemoteAddr::new(NodeId::new(0), (lock + 1) * STRIDE_BYTES)
@@ -28,6 +28,7 @@ fn count(lock: u64) -> RemoteAddr {
 /// One client of an actor: works until there is nothing left, or until it needs another client.
 async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared>) {
     let client = shared.client(actor);
+    shared.introduce(client, &endpoint);
     let site = shared.site(actor);
     let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
     let mut cx = OpContext::new(endpoint.clone());
@@ -103,40 +104,73 @@ impl Critical {
                 };
             }
         };
-        shared.holds.borrow_mut()[place].granted_ns = Some(shared.now_ns());
-        let seen = cx.read_word(count(self.lock)).await?;
+        let granted_ns = shared.now_ns();
+        shared.holds.borrow_mut()[place].granted_ns = Some(granted_ns);
+        let left_ns = grant.until_ns().saturating_sub(cx.endpoint().now_ns());
+        shared.note_lease(place, granted_ns.saturating_add(left_ns));
+        let worked = self.work(cx, &grant, shared).await;
+        shared.end_hold(place);
+        let released = match locker.release(cx, grant).await {
+            Err(LockError::LeaseLost { .. }) => {
+                shared.count("operations answered", "release: lease lost");
+                Ok(())
+            }
+            released => released,
+        };
+        worked.and(released)
+    }
+
+    /// What is done under the lock.
+    async fn work(&self, cx: &mut OpContext<Endpoint>, grant: &Grant, shared: &Shared) -> Result<(), LockError> {
+        let at = count(self.lock);
+        let seen = cx.read_word(at).await?;
         cx.endpoint().clone().sleep(self.inside_ns).await;
+        let is_over = |cx: &OpContext<Endpoint>| grant.is_over(cx.endpoint().now_ns());
+        if is_over(cx) {
+            shared.count("operations answered", "section: lease lost");
+            return Ok(());
+        }
         if self.is_shared {
-            let now = cx.read_word(count(self.lock)).await?;
-            assert_eq!(
-                now, seen,
+            let now = cx.read_word(at).await?;
+            assert!(
+                now == seen || is_over(cx),
                 "lock {}: somebody wrote while readers were inside",
                 self.lock
             );
-        } else {
-            cx.write_word(count(self.lock), seen + 1).await?;
+            shared.count("operations answered", "shared section");
+            return Ok(());
         }
-        shared.holds.borrow_mut()[place].ended_ns = Some(shared.now_ns());
-        shared.count(
-            "operations answered",
-            if self.is_shared {
-                "shared section"
-            } else {
-                "exclusive section"
-            },
-        );
-        locker.release(cx, grant).await
+        shared.begin_count(self.lock);
+        if grant.until_ns() == u64::MAX {
+            cx.write_word(at, seen + 1).await?;
+        } else {
+            // A lease is no protection from a verb that arrives after it, so what it protects has to be.
+            let found = cx.compare_swap(at, seen, seen + 1).await?;
+            if found != seen {
+                assert!(is_over(cx), "lock {}: two writers were inside", self.lock);
+                shared.end_count(self.lock, false);
+                return Ok(());
+            }
+        }
+        shared.end_count(self.lock, true);
+        shared.count("operations answered", "exclusive section");
+        Ok(())
     }
 }
 
 /// What must hold when everybody has come to an end.
 pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<(), Failure> {
+    shared.void_holds_of(|endpoint| sim.is_fenced(endpoint));
     let holds = shared.holds.borrow();
     // A compare-and-swap lock promises no order; a lock that does queues its askers in the order in
     // which their first verb arrives, which is that of asking if the way to the lock is the same for all.
     let slack_ns = 50_000 + shared.plan.setup.jitter_ns;
-    let is_slow = |fault: &Fault| matches!(fault.what, Disturbance::Partition { .. } | Disturbance::Delay { .. });
-    let promise = if kind.is_ordered() && !shared.plan.faults.iter().any(is_slow) {
+    // What a lock does about the dead may cost those who wait their place.
+    let disturbs_order = |fault: &Fault| match fault.what {
+        Disturbance::Partition { .. } | Disturbance::Delay { .. } => true,
+        _ => kind.survives_crashes(),
+    };
+    let promise = if kind.is_ordered() && !shared.plan.faults.iter().any(disturbs_order) {
         Promise::Fifo { slack_ns }
     } else {
         Promise::None
@@ -144,13 +178,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<()
     exclusion::check(&holds, promise).map_err(|violation| Failure::new("exclusion", violation.to_string()))?;
     let locks: std::collections::BTreeSet<u64> = holds.iter().map(|hold| hold.lock).collect();
     for lock in locks {
-        let of_lock = || holds.iter().filter(|hold| hold.lock == lock && !hold.is_shared);
-        let certain = of_lock()
-            .filter(|hold| hold.granted_ns.is_some() && hold.ended_ns.is_some())
-            .count() as u64;
-        let open = of_lock()
-            .filter(|hold| hold.granted_ns.is_some() && hold.ended_ns.is_none())
-            .count() as u64;
+        let (certain, open) = shared.counts_of(lock);
         let counted = sim
             .region(NodeId::new(0))
             .word(count(lock).offset())
