@@ -32,6 +32,12 @@ pub enum LockError {
     /// The settings name no lock service.
     #[error("this needs a lock service; name the address of its block in `LockOptions::service`")]
     NoService,
+    /// There is a lock service, but nobody answers.
+    #[error("no agent serves the lock service at {block}")]
+    NoAgent {
+        /// The service's block.
+        block: RemoteAddr,
+    },
     /// The lock was not free before the deadline.
     #[error("the lock at {entry} was not free before the deadline")]
     Timeout {

@@ -6,6 +6,7 @@
 use farside_fabric::RemoteAddr;
 
 use crate::Mode;
+use crate::inbox::Seat;
 use crate::mcs::Head;
 use crate::shiftlock::Hold;
 
@@ -28,6 +29,8 @@ pub(crate) enum Held {
     Plain,
     /// The head of the queue.
     Mcs(Head),
+    /// The seat that was granted it.
+    Rpc(Seat),
     /// A writer, or a reader, and its lease.
     Shift(Hold),
 }

@@ -60,6 +60,7 @@ pub mod letter;
 pub mod mcs;
 mod patience;
 pub mod registry;
+pub mod rpc;
 pub mod service;
 pub mod shiftlock;
 pub mod site;

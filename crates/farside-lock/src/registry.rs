@@ -9,6 +9,7 @@ use crate::cas::CasLock;
 use crate::drtm::Drtm;
 use crate::dslr::Dslr;
 use crate::mcs::McsLock;
+use crate::rpc::RpcLock;
 use crate::shiftlock::ShiftLock;
 use crate::{Grant, Lock, LockError, Mode, Site};
 
@@ -27,6 +28,8 @@ pub enum LockKind {
     DslrPlus,
     /// [`Drtm`].
     Drtm,
+    /// [`RpcLock`].
+    Rpc,
     /// [`ShiftLock`].
     ShiftLock,
     /// [`ShiftLock`] without shared mode.
@@ -46,7 +49,7 @@ pub enum Leases {
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str, &'static str); 8] = [
         (
             Self::Cas,
             "cas",
@@ -76,6 +79,11 @@ impl LockKind {
             Self::Drtm,
             "drtm",
             "compare-and-swap with leases for readers; clocks within 50 us (SOSP 2015)",
+        ),
+        (
+            Self::Rpc,
+            "rpc",
+            "a server that grants locks by messages (ShiftLock, section 4.1)",
         ),
         (
             Self::ShiftLock,
@@ -109,6 +117,7 @@ impl LockKind {
             Self::Dslr => "dslr",
             Self::DslrPlus => "dslr-plus",
             Self::Drtm => "drtm",
+            Self::Rpc => "rpc",
             Self::ShiftLock => "shiftlock",
             Self::ShiftLockMutex => "shiftlock:mutex",
         }
@@ -122,6 +131,7 @@ impl LockKind {
             Self::Mcs => McsLock::ENTRY_BYTES,
             Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
             Self::Drtm => Drtm::ENTRY_BYTES,
+            Self::Rpc => RpcLock::ENTRY_BYTES,
             Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::ENTRY_BYTES,
         }
     }
@@ -131,7 +141,7 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::ShiftLock => true,
+            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::Rpc | Self::ShiftLock => true,
         }
     }
 
@@ -140,7 +150,7 @@ impl LockKind {
     pub fn leases(self) -> Leases {
         match self {
             Self::Drtm => Leases::Readers,
-            Self::Dslr | Self::DslrPlus => Leases::All,
+            Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => Leases::All,
             _ => Leases::None,
         }
     }
@@ -152,7 +162,7 @@ impl LockKind {
         match self {
             Self::ShiftLock | Self::ShiftLockMutex => true,
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
-            Self::Drtm => false,
+            Self::Drtm | Self::Rpc => false,
             Self::Dslr | Self::DslrPlus => true,
         }
     }
@@ -162,9 +172,15 @@ impl LockKind {
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff => false,
-            Self::Drtm => false,
+            Self::Drtm | Self::Rpc => false,
             Self::Mcs | Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => true,
         }
+    }
+
+    /// Whether the lock asks a [lock service](crate::service): `rpc` always, others when somebody has died.
+    #[must_use]
+    pub fn asks_service(self) -> bool {
+        matches!(self, Self::Rpc | Self::ShiftLock | Self::ShiftLockMutex)
     }
 
     /// Whether a fabric has the atomics that the lock cannot do without.
@@ -191,6 +207,8 @@ pub enum Locker {
     Drtm(Drtm),
     /// `mcs`.
     Mcs(McsLock),
+    /// `rpc`.
+    Rpc(RpcLock),
     /// `shiftlock` or `shiftlock:mutex`.
     ShiftLock(ShiftLock),
 }
@@ -199,7 +217,7 @@ impl Locker {
     /// A client's side of a lock of this kind, at the site of its endpoint.
     ///
     /// # Errors
-    /// [`LockError::Unsupported`], [`LockError::NoSeat`].
+    /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoSeat`].
     pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
@@ -210,6 +228,7 @@ impl Locker {
             LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
             LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
+            LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),
             LockKind::ShiftLock => Self::ShiftLock(ShiftLock::new(inbox, site)),
             LockKind::ShiftLockMutex => Self::ShiftLock(ShiftLock::mutex(inbox, site)),
         })
@@ -231,6 +250,7 @@ impl Locker {
             Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
             Self::Dslr(lock) => lock.acquire(cx, entry, mode).await,
             Self::Drtm(lock) => lock.acquire(cx, entry, mode).await,
+            Self::Rpc(lock) => lock.acquire(cx, entry, mode).await,
             Self::ShiftLock(lock) => lock.acquire(cx, entry, mode).await,
         }
     }
@@ -246,6 +266,7 @@ impl Locker {
             Self::Mcs(lock) => lock.release(cx, grant).await,
             Self::Dslr(lock) => lock.release(cx, grant).await,
             Self::Drtm(lock) => lock.release(cx, grant).await,
+            Self::Rpc(lock) => lock.release(cx, grant).await,
             Self::ShiftLock(lock) => lock.release(cx, grant).await,
         }
     }

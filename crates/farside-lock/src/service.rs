@@ -31,6 +31,7 @@ use crate::atomics::{compare_swap, execute};
 use crate::error::LockError;
 use crate::inbox::{Arrived, Inbox, Seat};
 use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, LetterKind, NO_SEAT};
+use crate::rpc::Table;
 use crate::shiftlock::word::{Entry, Releases};
 use crate::site::Site;
 
@@ -110,6 +111,7 @@ pub struct Agent<E> {
     endpoint: E,
     block: RemoteAddr,
     seat: Seat,
+    table: Table,
 }
 
 impl<E: Endpoint> Agent<E> {
@@ -123,7 +125,12 @@ impl<E: Endpoint> Agent<E> {
     pub async fn start(endpoint: E, site: &Site) -> Result<Self, LockError> {
         let block = site.options().service.ok_or(LockError::NoService)?;
         let seat = site.inbox(endpoint.id()).take_agent_seat();
-        let agent = Self { endpoint, block, seat };
+        let agent = Self {
+            endpoint,
+            block,
+            seat,
+            table: Table::default(),
+        };
         OpContext::new(agent.endpoint.clone())
             .write_word(block.plus(AGENT_AT), agent.endpoint.id().0)
             .await?;
@@ -150,6 +157,7 @@ impl<E: Endpoint> Agent<E> {
         };
         match arrived.letter.kind {
             LetterKind::Recover => self.recover(&arrived).await,
+            LetterKind::Acquire | LetterKind::Release => self.table.answer(&self.endpoint, &self.seat, &arrived).await,
             _ => Ok(()),
         }
     }

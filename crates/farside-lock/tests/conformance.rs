@@ -13,6 +13,8 @@ mod order;
 mod processes;
 #[path = "conformance/recovery.rs"]
 mod recovery;
+#[path = "conformance/service.rs"]
+mod service;
 #[path = "conformance/sharing.rs"]
 mod sharing;
 #[path = "conformance/timeout.rs"]
@@ -130,6 +132,7 @@ fn every_lock_is_in_the_suite() {
             "dslr",
             "dslr-plus",
             "drtm",
+            "rpc",
             "shiftlock",
             "shiftlock:mutex"
         ],
@@ -143,5 +146,6 @@ conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);
+conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(shiftlock_mutex: "shiftlock:mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);

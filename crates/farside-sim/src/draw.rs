@@ -251,6 +251,8 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
     if kinds.is_empty() || dice.one_in(10) {
         return Vec::new();
     }
+    // The agent of the lock service is one actor more.
+    let actors = actors + usize::from(matches!(target, Target::Lock(lock) if lock.asks_service()));
     let count = dice.within(1, 12);
     (0..count)
         .map(|_| {

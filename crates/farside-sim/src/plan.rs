@@ -115,7 +115,7 @@ pub enum Disturbance {
     /// A client dies: now, or after so many verbs more, in the middle of one if `lines` says so. A new
     /// client goes on with its work after a while, if it is to be replaced.
     Crash {
-        /// Whose client.
+        /// Whose client; the agent of the lock service counts as one actor more.
         actor: usize,
         /// After how many verbs; at once if `None`.
         verbs: Option<u64>,

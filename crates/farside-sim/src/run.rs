@@ -4,7 +4,7 @@
 //! Two phases. *Safety*: everybody works, faults happen. *Liveness*: at the horizon all faults are
 //! mended; then every actor has to come to an end, within a bound.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,6 +148,14 @@ struct Driver {
     armed: BTreeMap<usize, Disturbance>,
     paused: BTreeMap<usize, Endpoint>,
     down: BTreeMap<u16, u64>,
+    agent: Option<LockAgent>,
+}
+
+/// The agent of the lock service, on a machine of its own.
+struct LockAgent {
+    compute_node: ComputeNodeId,
+    endpoint: Endpoint,
+    has_ended: Rc<Cell<bool>>,
 }
 
 impl Driver {
@@ -178,11 +186,30 @@ impl Driver {
             armed: BTreeMap::new(),
             paused: BTreeMap::new(),
             down: BTreeMap::new(),
+            agent: None,
         };
+        if let Target::Lock(kind) = target
+            && kind.asks_service()
+        {
+            driver.start_agent();
+        }
         for fault in &plan.faults {
             driver.plan(fault.at_ns, Action::Disturb(fault.what.clone()));
         }
         driver
+    }
+
+    /// The first agent, or the next one.
+    fn start_agent(&mut self) {
+        let previous = self.agent.take();
+        let compute_node = previous.map_or_else(|| self.sim.add_compute_node(), |agent| agent.compute_node);
+        let agent = LockAgent {
+            compute_node,
+            endpoint: self.sim.endpoint(compute_node),
+            has_ended: Rc::default(),
+        };
+        lock::start_agent(&agent.endpoint, &self.shared, &agent.has_ended);
+        self.agent = Some(agent);
     }
 
     fn plan(&mut self, at_ns: u64, action: Action) {
@@ -206,6 +233,9 @@ impl Driver {
         match self.target {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
             Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
+        }
+        if let Some(agent) = &self.agent {
+            self.sim.crash_client(agent.endpoint.id());
         }
         // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
         self.sim
@@ -260,6 +290,10 @@ impl Driver {
 
     /// Notices crashes, and starts clients where they are needed.
     fn attend(&mut self) {
+        let is_over = |agent: &LockAgent| agent.has_ended.get() || self.sim.is_crashed(agent.endpoint.id());
+        if self.agent.as_ref().is_some_and(is_over) {
+            self.start_agent();
+        }
         for index in 0..self.compute_nodes_of_actors() {
             let (condition, endpoint) = {
                 let actors = self.shared.actors.borrow();
@@ -313,8 +347,12 @@ impl Driver {
         }
     }
 
-    /// The client that works for an actor now.
+    /// The client that works for an actor now; behind the last actor is the agent of the lock service.
     fn working(&self, actor: usize) -> Option<Endpoint> {
+        if actor == self.shared.plan.actors.len() {
+            let agent = self.agent.as_ref().map(|agent| agent.endpoint.clone());
+            return agent.filter(|endpoint| !self.sim.is_crashed(endpoint.id()));
+        }
         let actors = self.shared.actors.borrow();
         let state = actors.get(actor)?;
         let endpoint = state
@@ -340,10 +378,12 @@ impl Driver {
             self.shared.count("faults that happened", what.name());
         }
         if let Disturbance::Crash { actor, verbs: None, .. } = what {
-            self.shared.set_condition(actor, Condition::Crashed);
-            self.shared.end_holds(actor);
             self.paused.remove(&actor);
-            self.replace_if_wanted(actor, &what);
+            if actor < self.shared.plan.actors.len() {
+                self.shared.set_condition(actor, Condition::Crashed);
+                self.shared.end_holds(actor);
+                self.replace_if_wanted(actor, &what);
+            }
         }
         if ends_ns > 0 {
             self.plan(now_ns + ends_ns, Action::Mend(what));

@@ -4,12 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use farside_fabric::sim::Endpoint;
-use farside_fabric::{Clock, EndpointId, Messages, OpContext};
+use farside_fabric::{Clock, EndpointId, Messages, NodeId, OpContext, RemoteAddr};
 use farside_lock::{LockOptions, Site};
 
 use crate::coverage::Coverage;
 use crate::history::{Answer, Call, Hold, Operation};
 use crate::plan::{Actor, Disturbance, Plan, Work};
+
+/// Where the lock service has its block: behind all locks.
+const SERVICE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64 << 10);
 
 /// How an actor is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,13 +122,19 @@ impl Shared {
         actor as u32 + 1000 * clients
     }
 
+    /// How locks behave.
+    pub(crate) fn lock_options(&self) -> LockOptions {
+        LockOptions {
+            lease_ns: self.plan.setup.lease_ns,
+            service: Some(SERVICE),
+            ..LockOptions::default()
+        }
+    }
+
     /// What the clients of an actor's compute node share. Where clients die one by one, each is a compute
     /// node: what is shared dies together.
     pub(crate) fn site(&self, actor: usize) -> Site {
-        let options = LockOptions {
-            lease_ns: self.plan.setup.lease_ns,
-            ..LockOptions::default()
-        };
+        let options = self.lock_options();
         let ends_clients = |what: &Disturbance| match what {
             Disturbance::Crash { .. }
             | Disturbance::Pause { .. }

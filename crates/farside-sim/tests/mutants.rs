@@ -40,6 +40,8 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("mcs: a queue left when the deadline passes", Swarm("lock:mcs")),
     ("mcs: any letter taken for a hand-over", Swarm("lock:mcs")),
     ("mcs: a successor that is not waited for", Swarm("lock:mcs")),
+    ("rpc: a lock granted that is held", Swarm("lock:rpc")),
+    ("rpc: the first reader frees the lock", Swarm("lock:rpc")),
     (
         "shiftlock: a writer that does not wait for readers",
         Swarm("lock:shiftlock"),

@@ -2,9 +2,10 @@
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
-use farside_lock::{LockKind, Locker, Mode, Site};
+use farside_lock::{LockKind, Locker, Mode};
 
 use crate::exclusion::LOCK;
+use crate::service;
 
 /// READs, WRITEs, atomics, SENDs.
 type Cost = [u64; 4];
@@ -21,9 +22,14 @@ fn cost(counters: CounterSnapshot) -> Cost {
 pub(crate) fn uncontended(kind: LockKind, mode: Mode, [acquire, release]: [Cost; 2]) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
+    let _agent = service::start(&sim);
     let endpoint = sim.endpoint(sim.add_compute_node());
-    let locker = Locker::new(kind, &endpoint, &Site::default()).expect("it has all atomics");
+    let locker = Locker::new(kind, &endpoint, &service::site()).expect("it has all atomics");
     let mut cx = OpContext::new(endpoint.clone());
+    // The first acquire may learn who there is.
+    let warm_up = sim.block_on(locker.acquire(&mut cx, LOCK, mode)).expect("it is free");
+    sim.block_on(locker.release(&mut cx, warm_up))
+        .expect("the node is there");
     for _ in 0..3 {
         let start = endpoint.counters().snapshot();
         let grant = sim.block_on(locker.acquire(&mut cx, LOCK, mode)).expect("it is free");

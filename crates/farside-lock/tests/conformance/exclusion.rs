@@ -8,7 +8,9 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::give_way;
-use farside_lock::{LockError, LockKind, Locker, Mode, Site};
+use farside_lock::{LockError, LockKind, Locker, Mode};
+
+use crate::service::{self, AgentThread};
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
 pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 128);
@@ -62,9 +64,10 @@ fn one_simulation(kind: LockKind, seed: u64, profile: Profile) -> Result<(), Loc
     };
     let sim = Sim::new(options);
     let _ = sim.add_memory_node(4096);
+    let _agent = service::start(&sim);
     let done = Rc::new(Cell::new(0));
     let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
-    let sites = [Site::default(), Site::default()];
+    let sites = [service::site(), service::site()];
     let mut endpoints = Vec::new();
     for client in 0..CLIENTS {
         let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
@@ -97,7 +100,7 @@ pub(crate) fn on_this_thread(body: impl Future<Output = ()>) {
 pub(crate) fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) {
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let site = Site::default();
+        let site = service::site();
         let mut tasks = Vec::new();
         for _ in 0..clients {
             let endpoint = endpoint.clone();
@@ -118,6 +121,7 @@ pub(crate) fn threads(kind: LockKind) {
     const CLIENTS: u16 = 4;
     const ROUNDS: u64 = 300;
     let segment = Segment::anonymous(1 << 20).expect("memory");
+    let _agent = AgentThread::start(&segment);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| one_thread(&segment, kind, CLIENTS, ROUNDS));

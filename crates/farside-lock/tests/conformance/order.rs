@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{Clock, OpContext, Random, Spawn};
-use farside_lock::{LockKind, Locker, Mode, Site};
+use farside_lock::{LockKind, Locker, Mode};
 
 use crate::exclusion::LOCK;
+use crate::service;
 
 const CLIENTS: u64 = 10;
 /// Between two requests: so much that the first verb of one has arrived before that of the next.
@@ -23,7 +24,8 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
             ..SimOptions::default()
         });
         let _ = sim.add_memory_node(4096);
-        let site = Site::default();
+        let _agent = service::start(&sim);
+        let site = service::site();
         let compute_nodes: Vec<_> = (0..3).map(|_| sim.add_compute_node()).collect();
         let granted = Rc::new(RefCell::new(Vec::new()));
         for client in 0..CLIENTS {

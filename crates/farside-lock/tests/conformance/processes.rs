@@ -7,6 +7,7 @@ use farside_fabric::shm::{Segment, SegmentOptions};
 use farside_lock::LockKind;
 
 use crate::exclusion::{COUNT, one_thread};
+use crate::service::AgentThread;
 
 const CHILDREN: u64 = 3;
 const CLIENTS: u16 = 2;
@@ -18,6 +19,7 @@ pub(crate) fn parent(kind: LockKind) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("segment");
     let segment = Segment::create(&path, SegmentOptions::with_memory(1 << 20)).expect("a segment");
+    let _agent = AgentThread::start(&segment);
     let program = std::env::current_exe().expect("this test is a program");
     let start = |_| {
         Command::new(&program)

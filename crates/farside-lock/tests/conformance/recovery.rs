@@ -6,13 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, EndpointId, Messages, NodeId, OpContext, Random, RemoteAddr, Spawn};
-use farside_lock::service::Agent;
+use farside_fabric::{Clock, EndpointId, Messages, OpContext, Random, Spawn};
 use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 
 use crate::exclusion::{COUNT, LOCK};
+use crate::service;
 
-const SERVICE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 1024);
 const LEASE_NS: u64 = 200_000;
 const SURVIVORS: u64 = 4;
 const ROUNDS: u64 = 5;
@@ -80,9 +79,8 @@ impl World {
             ..SimOptions::default()
         });
         let _ = sim.add_memory_node(4096);
-        let site = Site::new(LockOptions {
+        let site = service::site_with(LockOptions {
             lease_ns: LEASE_NS,
-            service: Some(SERVICE),
             ..LockOptions::default()
         });
         Self {
@@ -92,17 +90,6 @@ impl World {
             log: Rc::default(),
             seed,
         }
-    }
-
-    fn start_agent(&self) -> Endpoint {
-        let endpoint = self.sim.endpoint(self.sim.add_compute_node());
-        let (task, site) = (endpoint.clone(), self.site.clone());
-        endpoint.spawn(async move {
-            let agent = Agent::start(task, &site).await.expect("the node is there");
-            let end = agent.serve().await;
-            panic!("the agent has ended: {end}");
-        });
-        endpoint
     }
 
     /// A client that works for a while, in both modes; it stays inside for up to `inside_ns`.
@@ -190,8 +177,7 @@ async fn enter(cx: &mut OpContext<Endpoint>, locker: &Locker, is_writer: bool, i
 /// Some client dies after its `verb`th verb, while others work. Returns whether it came to that.
 fn a_client_dies(kind: LockKind, seed: u64, verb: u64) -> bool {
     let world = World::new(kind, seed);
-    let _agent = world.start_agent();
-    world.sim.run_until(20_000);
+    let _agent = service::start(&world.sim);
     let victim = world.start_client(3_000);
     world.sim.crash_client_at(victim.id(), CrashPoint { verb, lines: None });
     let _survivors: Vec<_> = (0..SURVIVORS).map(|_| world.start_client(3_000)).collect();
@@ -235,9 +221,10 @@ pub(crate) fn the_agent_dies_at_every_verb(kind: LockKind) {
     for seed in 0..10 {
         for verb in 1..=5 {
             let world = World::new(kind, seed);
-            let agent = world.start_agent();
+            let agent = service::start(&world.sim);
+            // It has written its name.
+            let verb = 1 + verb;
             world.sim.crash_client_at(agent.id(), CrashPoint { verb, lines: None });
-            world.sim.run_until(20_000);
             let victim = world.start_client(3_000);
             world.sim.crash_client_at(
                 victim.id(),
@@ -258,7 +245,7 @@ pub(crate) fn the_agent_dies_at_every_verb(kind: LockKind) {
                     world.log.bury(victim.id(), world.sim.now_ns());
                 }
                 if next_agent.is_none() && world.sim.now_ns() > 10 * LEASE_NS {
-                    next_agent = Some(world.start_agent());
+                    next_agent = Some(service::start(&world.sim));
                 }
             }
             world.check();
@@ -275,8 +262,7 @@ pub(crate) fn slow_clients_find_out(kind: LockKind) {
     let mut leases_lost = 0;
     for seed in 0..200 {
         let world = World::new(kind, seed);
-        let _agent = world.start_agent();
-        world.sim.run_until(20_000);
+        let _agent = service::start(&world.sim);
         let clients: Vec<_> = (0..SURVIVORS).map(|_| world.start_client(5_000)).collect();
         let limit_ns = world.sim.now_ns() + PATIENCE_NS;
         // Two of them, one after the other or both at once.

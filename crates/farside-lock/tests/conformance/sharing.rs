@@ -11,9 +11,10 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Deadline, Endpoint, OpContext, Spawn};
 use farside_lock::backoff::give_way;
-use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
+use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
 
 use crate::exclusion::{COUNT, LOCK, on_this_thread};
+use crate::service::{self, AgentThread};
 
 /// Longer than any lease of readers, far shorter than one of whoever may write.
 const PATIENCE_NS: u64 = 3_000_000;
@@ -46,8 +47,9 @@ impl<E: Endpoint> Client<E> {
 pub(crate) fn modes(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
+    let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
-    let site = Site::default();
+    let site = service::site();
     let mut clients: Vec<_> = (0..4)
         .map(|_| {
             let endpoint = sim.endpoint(compute_node);
@@ -152,8 +154,9 @@ pub(crate) fn simulated(kind: LockKind) {
             ..SimOptions::default()
         });
         let _ = sim.add_memory_node(4096);
+        let _agent = service::start(&sim);
         let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
-        let sites = [Site::default(), Site::default()];
+        let sites = [service::site(), service::site()];
         let (inside, writes, done) = (Rc::new(Inside::default()), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut endpoints = Vec::new();
         for client in 0..CLIENTS {
@@ -184,6 +187,7 @@ pub(crate) fn threads(kind: LockKind) {
     const CLIENTS: u16 = 3;
     const ROUNDS: u64 = 60;
     let segment = Segment::anonymous(1 << 20).expect("memory");
+    let _agent = AgentThread::start(&segment);
     let writes: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|_| scope.spawn(|| one_thread(&segment, kind, CLIENTS, ROUNDS)))
@@ -201,7 +205,7 @@ fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) -> u
     let writes = Rc::new(Cell::new(0));
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let (inside, site) = (Rc::new(Inside::default()), Site::default());
+        let (inside, site) = (Rc::new(Inside::default()), service::site());
         let mut tasks = Vec::new();
         for _ in 0..clients {
             let (endpoint, writes) = (endpoint.clone(), Rc::clone(&writes));

@@ -3,15 +3,16 @@
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{Clock, Deadline, Endpoint, OpContext};
-use farside_lock::{LockError, LockKind, Locker, Mode, Site};
+use farside_lock::{LockError, LockKind, Locker, Mode};
 
 use crate::exclusion::{LOCK, on_this_thread};
+use crate::service::{self, AgentThread};
 
 const PATIENCE_NS: u64 = 100_000;
 
 /// One client holds the lock, the other gives up, and gets it when it is free.
 async fn gives_up<E: Endpoint>(kind: LockKind, first: E, second: E) {
-    let site = Site::default();
+    let site = service::site();
     let new = |endpoint| Locker::new(kind, endpoint, &site).expect("it has all atomics");
     let (holder, waiter) = (new(&first), new(&second));
     let (mut cx, mut waiting) = (OpContext::new(first), OpContext::new(second));
@@ -60,12 +61,14 @@ async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker) -> bool {
 pub(crate) fn simulated(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
+    let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
     sim.block_on(gives_up(kind, sim.endpoint(compute_node), sim.endpoint(compute_node)));
 }
 
 pub(crate) fn shared_memory(kind: LockKind) {
     let segment = Segment::anonymous(1 << 20).expect("memory");
+    let _agent = AgentThread::start(&segment);
     let fabric = shm::Fabric::new(vec![segment]);
     on_this_thread(async {
         let endpoints = (
@@ -80,9 +83,10 @@ pub(crate) fn shared_memory(kind: LockKind) {
 pub(crate) fn late_grant(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(4096);
+    let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
     let (endpoint, other) = (sim.endpoint(compute_node), sim.endpoint(compute_node));
-    let site = Site::default();
+    let site = service::site();
     let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
     let observer = Locker::new(kind, &other, &site).expect("it has all atomics");
     let (mut cx, mut observing) = (OpContext::new(endpoint.clone()), OpContext::new(other));

@@ -1,11 +1,13 @@
 //! A lock under test: actors count under it with a READ and a WRITE, which loses counts as soon as
 //! two of them are inside. The holds are checked for exclusion, order and progress.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim};
 use farside_fabric::{Clock, Deadline, NodeId, OpContext, RemoteAddr, Spawn};
-use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
+use farside_lock::service::Agent;
+use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
 
 use crate::checkers::exclusion::{self, Promise};
 use crate::history::Hold;
@@ -200,4 +202,17 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<()
 /// Starts the next client of an actor.
 pub(crate) fn start(endpoint: &Endpoint, actor: usize, kind: LockKind, shared: &Rc<Shared>) {
     endpoint.spawn(act(endpoint.clone(), actor, kind, Rc::clone(shared)));
+}
+
+/// Starts the agent of the lock service. It serves until it loses its way to the node; then `has_ended` says so.
+pub(crate) fn start_agent(endpoint: &Endpoint, shared: &Rc<Shared>, has_ended: &Rc<Cell<bool>>) {
+    let (task, site) = (endpoint.clone(), Site::new(shared.lock_options()));
+    let has_ended = Rc::clone(has_ended);
+    has_ended.set(false);
+    endpoint.spawn(async move {
+        if let Ok(agent) = Agent::start(task, &site).await {
+            let _why = agent.serve().await;
+        }
+        has_ended.set(true);
+    });
 }

@@ -1,0 +1,78 @@
+//! The lock service that all locks of the suite find in place, whether they need it or not.
+
+use std::thread::JoinHandle;
+
+use farside_fabric::shm::{self, Segment};
+use farside_fabric::sim::{Endpoint, Sim};
+use farside_fabric::{NodeId, RemoteAddr, Spawn};
+use farside_lock::service::Agent;
+use farside_lock::{LockOptions, Site};
+use tokio::sync::oneshot;
+
+use crate::exclusion::on_this_thread;
+
+const BLOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 1024);
+
+/// A compute node that knows where the service is.
+pub(crate) fn site() -> Site {
+    site_with(LockOptions::default())
+}
+
+/// The same with other settings.
+pub(crate) fn site_with(options: LockOptions) -> Site {
+    Site::new(LockOptions {
+        service: Some(BLOCK),
+        ..options
+    })
+}
+
+/// Starts an agent on a compute node of its own.
+pub(crate) fn start(sim: &Sim) -> Endpoint {
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    let agent = sim.block_on(Agent::start(endpoint.clone(), &site()));
+    let agent = agent.expect("the node is there");
+    endpoint.spawn(async move {
+        let end = agent.serve().await;
+        panic!("the agent has ended: {end}");
+    });
+    endpoint
+}
+
+/// An agent in a thread of its own; it ends when dropped.
+pub(crate) struct AgentThread {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentThread {
+    /// Returns when the agent is there.
+    pub(crate) fn start(segment: &Segment) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let segment = segment.clone();
+        let thread = std::thread::spawn(move || {
+            on_this_thread(async {
+                let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+                let agent = Agent::start(endpoint, &site()).await.expect("the segment is there");
+                ready.send(()).expect("somebody waits");
+                tokio::select! {
+                    end = agent.serve() => panic!("the agent has ended: {end}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        is_ready.recv().expect("the agent starts");
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for AgentThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()) || std::thread::panicking());
+    }
+}
