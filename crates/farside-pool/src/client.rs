@@ -9,9 +9,10 @@
 //!         that pinned a smaller epoch is running
 //! word 5  parked: how many deaths this client had seen when it last stopped reusing foreign blocks
 //! word 6  audited: how many deaths' lost blocks this client has searched its chunks for
+//! word 7  held: bytes that were allocated less those that were retired, by all who ever had this entry; signed
 //! ```
 //!
-//! Words 2 to 6 are written by the client alone, in one WRITE each tick.
+//! Words 2 to 7 are written by the client alone, in one WRITE each tick.
 
 use farside_fabric::{EndpointId, NodeId, RemoteAddr};
 
@@ -20,7 +21,7 @@ use crate::layout::{CLIENT_BYTES, CLIENTS_AT, Owner};
 /// Index of the first word that the client itself rewrites.
 pub(crate) const PROGRESS_AT: u64 = 2 * 8;
 /// Bytes of those words.
-pub(crate) const PROGRESS_BYTES: u32 = 5 * 8;
+pub(crate) const PROGRESS_BYTES: u32 = 6 * 8;
 
 /// In which part of its life an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +63,8 @@ pub struct ClientEntry {
     pub parked: u64,
     /// See the module.
     pub audited: u64,
+    /// See [`held`](crate::held).
+    pub held: i64,
 }
 
 impl ClientEntry {
@@ -86,6 +89,7 @@ impl ClientEntry {
             drained: word(4),
             parked: word(5),
             audited: word(6),
+            held: word(7).cast_signed(),
         }
     }
 
@@ -93,7 +97,15 @@ impl ClientEntry {
     #[must_use]
     pub fn progress(&self) -> [u8; PROGRESS_BYTES as usize] {
         let mut bytes = [0; PROGRESS_BYTES as usize];
-        let words = [self.lease, self.published, self.drained, self.parked, self.audited];
+        let held = self.held.cast_unsigned();
+        let words = [
+            self.lease,
+            self.published,
+            self.drained,
+            self.parked,
+            self.audited,
+            held,
+        ];
         for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
             target.copy_from_slice(&word.to_le_bytes());
         }
@@ -149,8 +161,9 @@ mod tests {
             drained: 12,
             parked: 13,
             audited: 14,
+            held: -15,
         };
-        let mut bytes = [0; 7 * 8];
+        let mut bytes = [0; 8 * 8];
         bytes[..8].copy_from_slice(&state_word(Liveness::Live, 3).to_le_bytes());
         bytes[8..16].copy_from_slice(&9_u64.to_le_bytes());
         bytes[PROGRESS_AT as usize..].copy_from_slice(&entry.progress());

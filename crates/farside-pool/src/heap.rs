@@ -484,6 +484,12 @@ impl Heap {
         self.limbo.len()
     }
 
+    /// Whether a block of a class is among them.
+    #[must_use]
+    pub fn limbo_has(&self, class: SizeClass) -> bool {
+        self.limbo.iter().any(|&(_, _, waiting)| waiting == Some(class))
+    }
+
     /// Every block in a list of this client, for accounting.
     pub fn listed(&self) -> impl Iterator<Item = RemoteAddr> + '_ {
         let limbo = self.limbo.iter().map(|&(_, block, _)| block);

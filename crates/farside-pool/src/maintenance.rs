@@ -81,6 +81,7 @@ impl<E: Endpoint> Pool<E> {
         let mut cx = OpContext::new(self.shared.endpoint.clone());
         cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns));
         watch.ticks += 1;
+        self.shared.ticks.set(watch.ticks);
 
         let node = NodeId::new(0);
         let (entry, alive) = client::owner_state(self.shared.owner, Liveness::Live);
@@ -153,6 +154,7 @@ impl<E: Endpoint> Pool<E> {
             drained,
             parked: self.shared.parked.get(),
             audited: self.shared.audited.get(),
+            held: self.held_here(),
         }
         .progress();
         cx.buffer_mut()[..progress.len()].copy_from_slice(&progress);

@@ -76,6 +76,14 @@ pub(crate) struct Shared<E> {
     pub(crate) owner: Owner,
     pub(crate) epochs: Rc<Epochs>,
     pub(crate) heap: RefCell<Heap>,
+    /// See [`held`](crate::held).
+    pub(crate) held: Cell<i64>,
+    /// How many ticks there were.
+    pub(crate) ticks: Cell<u64>,
+    /// See [`Pool::set_impatient`].
+    pub(crate) is_impatient: Cell<bool>,
+    /// See [`Pool::dig`].
+    pub(crate) dig_until: Cell<u64>,
     /// Held while blocks are fetched from far memory, so that many operations that find their class
     /// empty fetch once.
     pub(crate) refill: tokio::sync::Mutex<refill::Hints>,
@@ -140,6 +148,8 @@ impl<E: Endpoint> Pool<E> {
             // Once the entry is live nobody who looks advances past it; whoever looked before that
             // may still do so once. The value read now is therefore at most one behind.
             let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
+            // Whoever had the entry before has been cut off or has left: nobody else writes it.
+            let held = batch.read_word(entry.plus(7 * 8));
             cx.post(&mut batch).await?;
 
             let epochs = Rc::new(Epochs::default());
@@ -155,6 +165,10 @@ impl<E: Endpoint> Pool<E> {
                     owner: Owner { client: index, life },
                     epochs,
                     heap: RefCell::new(heap),
+                    held: Cell::new(batch.result(held).cast_signed()),
+                    ticks: Cell::new(0),
+                    is_impatient: Cell::new(false),
+                    dig_until: Cell::new(0),
                     refill: tokio::sync::Mutex::default(),
                     collecting: tokio::sync::Mutex::default(),
                     ticking: tokio::sync::Mutex::default(),
@@ -194,7 +208,7 @@ impl<E: Endpoint> Pool<E> {
     pub fn allocate(&self, bytes: u64) -> Option<RemoteAddr> {
         let class = self.class_for(bytes);
         let mut heap = self.shared.heap.borrow_mut();
-        if class == SizeClass::RUN {
+        let block = if class == SizeClass::RUN {
             heap.take_run(bytes)
         } else {
             let block = heap.take(class);
@@ -203,7 +217,11 @@ impl<E: Endpoint> Pool<E> {
                 self.shared.endpoint.prefetch(next, 8);
             }
             block
+        };
+        if block.is_some() {
+            self.hold(bytes);
         }
+        block
     }
 
     #[inline]
@@ -215,6 +233,7 @@ impl<E: Endpoint> Pool<E> {
     pub fn give_back(&self, block: RemoteAddr, bytes: u64) {
         let class = self.class_for(bytes);
         self.shared.heap.borrow_mut().release(block, class);
+        self.let_go(bytes);
     }
 
     /// Takes a block that the caller has just unlinked; exactly one client must do so. It is reused
@@ -223,6 +242,9 @@ impl<E: Endpoint> Pool<E> {
     #[inline]
     pub fn retire(&self, block: RemoteAddr, bytes: Option<u64>) {
         let class = bytes.map(|bytes| self.class_for(bytes));
+        if let Some(bytes) = bytes {
+            self.let_go(bytes);
+        }
         self.shared
             .heap
             .borrow_mut()
@@ -252,6 +274,27 @@ impl<E: Endpoint> Pool<E> {
     #[must_use]
     pub fn limbo_count(&self) -> usize {
         self.shared.heap.borrow().limbo_count()
+    }
+
+    /// How many ticks this client has had: a clock that costs nothing to read.
+    #[inline]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.shared.ticks.get()
+    }
+
+    /// Whether [`Pool::restock`] waits only for blocks of the size that is wanted, and fails at once if none is about
+    /// to be reclaimed: for whoever can free such blocks then. The last free chunks are kept for sizes of which
+    /// there is nothing to free.
+    #[inline]
+    pub fn set_impatient(&self, is_impatient: bool) {
+        self.shared.is_impatient.set(is_impatient);
+    }
+
+    /// Lets [`Pool::restock`] take the last free chunks for some ticks: nothing of the size that is wanted can be freed.
+    pub fn dig(&self) {
+        const TICKS: u64 = 8;
+        self.shared.dig_until.set(self.ticks() + TICKS);
     }
 
     /// Watches a word of node 0 for an index that remembers addresses between operations: every tick
@@ -362,6 +405,9 @@ impl<E: Endpoint> Pool<E> {
             self.disown(&mut cx, id).await?;
         }
         let (entry, live) = client::owner_state(self.shared.owner, Liveness::Live);
+        // Whoever takes the entry over goes on from here.
+        cx.write_word(entry.plus(7 * 8), self.held_here().cast_unsigned())
+            .await?;
         if self.limbo_count() == 0 && self.shared.leaving.get() {
             let (_, free) = client::owner_state(self.shared.owner, Liveness::Free);
             if cx.compare_swap(entry, live, free).await? == live {

@@ -40,6 +40,8 @@ struct Request {
 
 /// One in this many chunks of a node is kept for overwrites.
 const RESERVE_SHARE: usize = 64;
+/// The same for sizes of which nothing can be freed, where others can be: there are some forty sizes.
+const RESERVE_SHARE_EVICTING: usize = 32;
 /// How many owned chunks are asked for returned blocks before a new chunk is taken.
 const COLLECT_FIRST: usize = 8;
 /// How long full chunk tables are not searched again.
@@ -79,7 +81,19 @@ impl<E: Endpoint> Pool<E> {
             if self.find_blocks(&mut cx, &mut hints, request).await? {
                 return Ok(());
             }
-            let is_hopeful = self.limbo_count() > 0 || self.shared.heap.borrow().is_homing();
+            let is_impatient = self.shared.is_impatient.get();
+            let is_hopeful = {
+                let heap = self.shared.heap.borrow();
+                let waits = if is_impatient {
+                    heap.limbo_has(request.class)
+                } else {
+                    heap.limbo_count() > 0
+                };
+                waits || heap.is_homing()
+            };
+            if is_impatient {
+                hopeless_waits = 0;
+            }
             if self.shared.endpoint.now_ns() >= patience.0 || (!is_hopeful && hopeless_waits == 0) {
                 return Err(PoolError::OutOfMemory { bytes });
             }
@@ -98,7 +112,7 @@ impl<E: Endpoint> Pool<E> {
         if self.has(request) {
             return Ok(true);
         }
-        if self.shared.endpoint.now_ns() < hints.full_until_ns {
+        if self.shared.endpoint.now_ns() < hints.full_until_ns && !self.digs() {
             return Ok(false);
         }
         if self.take_chunk(cx, hints, request).await? {
@@ -125,6 +139,10 @@ impl<E: Endpoint> Pool<E> {
         Ok(found)
     }
 
+    fn digs(&self) -> bool {
+        self.ticks() < self.shared.dig_until.get()
+    }
+
     fn has(&self, request: Request) -> bool {
         self.shared
             .heap
@@ -148,6 +166,8 @@ impl<E: Endpoint> Pool<E> {
             let table = read_chunk_table(cx, &geometry).await?;
             let free = table.iter().filter(|&&state| state == ChunkState::Free).count();
             let reserve = match request.purpose {
+                _ if self.digs() => 0,
+                _ if self.shared.is_impatient.get() => (table.len() / RESERVE_SHARE_EVICTING).max(2),
                 Purpose::Insert => (table.len() / RESERVE_SHARE).max(2),
                 Purpose::Overwrite => 0,
             };
