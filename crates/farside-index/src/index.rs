@@ -8,7 +8,7 @@ use farside_sync::Scheme;
 
 use crate::error::IndexError;
 use crate::item::Item;
-use crate::operation::{Change, Decision, Found, Likely, Searched, SearchedKeys};
+use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Race, RaceOptions};
 
@@ -266,6 +266,30 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => endpoint.random_below(array.slots()),
             Self::Race(race) => race.random_cursor(endpoint),
+        }
+    }
+
+    /// Visits up to `count` items of a few slots at `cursor`, which is one of a scan, or random; there may be fewer,
+    /// or none. Returns the cursor to go on with, 0 at the end.
+    pub async fn sample(
+        &self,
+        cx: &mut OpContext<E>,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(Sampled<'_>),
+    ) -> Result<u64, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.sample(cx, cursor, count, visit).await,
+            Self::Race(race) => race.sample(cx, cursor, count, visit).await,
+        }
+    }
+
+    /// Removes a key if what is stored under it is still what a sample has found; returns whether it was removed. A key
+    /// that another client changes at the same time stays.
+    pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+        match self {
+            Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
+            Self::Race(race) => race.remove_sampled(cx, wanted).await,
         }
     }
 

@@ -18,6 +18,6 @@ pub mod race;
 pub use error::IndexError;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
 pub use item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Searched};
+pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Race, RaceOptions};

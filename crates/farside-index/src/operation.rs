@@ -71,6 +71,19 @@ pub enum Searched {
 /// What came of each key of a SEARCH of many.
 pub type SearchedKeys = ArrayVec<Searched, KEYS_AT_ONCE>;
 
+/// An item as a sample sees it: enough to judge it, and to know it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sampled<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Bytes that it takes in its block.
+    pub bytes: u64,
+    /// See [`Item::expiry_ms`].
+    pub expiry_ms: u64,
+    /// Tells it apart from what is stored under the key later.
+    pub mark: u64,
+}
+
 /// What to do with a key, given what is stored under it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision<'v> {

@@ -13,6 +13,7 @@
 //! Invariants: a block is changed by nobody once it is linked; an item stays in the slot of its key
 //! until it is unlinked; two items of one slot have different keys.
 
+mod sample;
 mod scan;
 pub(crate) mod search_many;
 pub(crate) mod walk;

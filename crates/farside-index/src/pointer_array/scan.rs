@@ -36,6 +36,20 @@ impl<E: Endpoint> PointerArray<E> {
         cursor: u64,
         visit: &mut dyn FnMut(Item<'_>),
     ) -> Result<u64, IndexError> {
+        let mut visit = |item: Item<'_>| {
+            visit(item);
+            true
+        };
+        self.scan_until(cx, cursor, &mut visit).await
+    }
+
+    /// The same until `visit` has seen enough: no more items are read then. The cursor is behind the page all the same.
+    pub(super) async fn scan_until(
+        &self,
+        cx: &mut OpContext<E>,
+        cursor: u64,
+        visit: &mut dyn FnMut(Item<'_>) -> bool,
+    ) -> Result<u64, IndexError> {
         // A cursor counts the slots of one node after the other.
         let (mut node, mut first) = (0, cursor);
         while let Some(root) = self.roots.get(node)
@@ -48,16 +62,20 @@ impl<E: Endpoint> PointerArray<E> {
         };
         let _pin = self.blocks.pool.pin();
         let slots = read_slots(cx, node, root, first, SLOTS_PER_CALL).await?;
-        for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
+        'page: for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
             let header = self.blocks.read(cx, slot, pointer, 0).await?;
             if let Header::Item { .. } = header {
-                visit(header.item(cx.buffer()));
+                if !visit(header.item(cx.buffer())) {
+                    break;
+                }
                 continue;
             }
             let entries: Vec<Entry> = decode_bucket(&cx.buffer()[..header.block_bytes() as usize]).collect();
             for entry in entries {
                 let header = self.blocks.read_item(cx, slot, entry.pointer, 0).await?;
-                visit(header.item(cx.buffer()));
+                if !visit(header.item(cx.buffer())) {
+                    break 'page;
+                }
             }
         }
         let is_last = node + 1 == self.roots.len() && first + slots.len() as u64 == root.bytes / 8;

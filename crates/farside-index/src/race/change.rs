@@ -24,7 +24,7 @@ const EARLY_BYTES_MAX: u64 = 4 << 10;
 const EARLY_AT: u32 = 2048;
 
 /// How an attempt ended.
-enum Step {
+pub(super) enum Step {
     /// As it should.
     Done(Change),
     /// Another client was quicker, or holds a lock.
@@ -35,6 +35,13 @@ enum Step {
     Busy(Place),
     /// It has to be.
     Full(Place),
+}
+
+impl Step {
+    /// Whether the change was made.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_))
+    }
 }
 
 /// A block with an item that is not linked yet.
@@ -268,7 +275,7 @@ impl<E: Endpoint> Race<E> {
         step
     }
 
-    async fn unlink(
+    pub(super) async fn unlink(
         &self,
         cx: &mut OpContext<E>,
         place: &Place,

@@ -39,6 +39,7 @@ mod directory;
 mod in_place;
 mod layout;
 mod lock;
+mod sample;
 mod scan;
 pub(crate) mod search_many;
 mod split;

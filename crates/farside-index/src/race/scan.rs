@@ -27,14 +27,14 @@ const POSITION_BITS: u32 = DEPTH_MAX - DEPTH_MIN;
 
 /// How far a scan has come: the size of subtable, the group, and the suffix in reverse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cursor {
-    part: u64,
-    group: u64,
+pub(super) struct Cursor {
+    pub(super) part: u64,
+    pub(super) group: u64,
     position: u64,
 }
 
 impl Cursor {
-    fn from_word(word: u64) -> Self {
+    pub(super) fn from_word(word: u64) -> Self {
         Self {
             part: word >> 48,
             group: word >> 32 & 0xffff,
@@ -42,7 +42,7 @@ impl Cursor {
         }
     }
 
-    fn to_word(self) -> u64 {
+    pub(super) fn to_word(self) -> u64 {
         self.part << 48 | self.group << 32 | self.position
     }
 
@@ -63,7 +63,7 @@ impl Cursor {
     }
 
     /// The next one, behind a subtable of this depth; groups and parts come after the last position.
-    fn next(mut self, depth: u32, groups: u64) -> Option<Self> {
+    pub(super) fn next(mut self, depth: u32, groups: u64) -> Option<Self> {
         let step = 1 << (DEPTH_MAX - depth);
         self.position = (self.position & !(step - 1)) + step;
         if self.position >> POSITION_BITS > 0 {
@@ -130,7 +130,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// The entries of a group, and the depth of its subtable.
-    async fn read_group(
+    pub(super) async fn read_group(
         &self,
         cx: &mut OpContext<E>,
         cursor: Cursor,
