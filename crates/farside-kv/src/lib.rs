@@ -10,20 +10,28 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 pub mod config;
 pub mod error;
+pub mod evict;
 pub mod expiry;
+pub mod policy;
+pub mod quota;
 pub mod session;
 pub mod stack;
 pub mod store;
 pub mod sweep;
+mod uses;
 
 pub use config::StoreConfig;
 pub use error::KvError;
+pub use evict::{EvictionPace, KeyUse};
 pub use expiry::Expiry;
 pub use farside_index::{IndexKind, KEYS_AT_ONCE, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
+pub use policy::EvictionPolicy;
+pub use quota::{Quota, SAMPLES_MAX};
 pub use session::{Alteration, Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;

@@ -12,6 +12,7 @@ use farside_index::item::HEADER_BYTES;
 use farside_index::{Change, Decision, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched};
 
 use crate::error::KvError;
+use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
 
@@ -67,6 +68,12 @@ pub enum Alteration<'v> {
 
 /// A key and its value.
 pub type KeyValue = (Vec<u8>, Vec<u8>);
+
+/// How often a change that finds no block makes room for itself before it fails.
+const EVICTION_ROUNDS_MAX: u32 = 16;
+
+/// In so many of these rounds it may take the last free memory, if there is nothing to evict.
+const DIG_ROUNDS_MAX: u32 = 3;
 
 /// One operation at a time on a store.
 #[derive(Debug)]
@@ -133,7 +140,15 @@ impl<E: Endpoint> Session<E> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
         let found = self.store.unless_expired(found);
+        if found.is_some() {
+            self.store.note_use(key);
+        }
         Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// Notes a use of a key, as if it were read; returns whether it is there.
+    pub async fn touch(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        Ok(self.get(key).await?.is_some())
     }
 
     /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read together, which
@@ -170,15 +185,23 @@ impl<E: Endpoint> Session<E> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
         let found = self.store.unless_expired(found);
+        if found.is_some() {
+            self.store.note_use(key);
+        }
         Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
     }
 
     /// Bytes of memory that a key takes: the header, key and value of its item, and the pointer to it. The block
     /// that they stand in may be a little larger. `None` if it is not there.
     pub async fn stored_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
-        let value_bytes = self.get(key).await?.map(<[u8]>::len);
-        let fixed = HEADER_BYTES + size_of::<u64>();
-        Ok(value_bytes.map(|value_bytes| (fixed + key.len() + value_bytes) as u64))
+        self.start();
+        let found = self.store.index.search(&mut self.cx, key).await?;
+        let fixed = HEADER_BYTES + size_of::<u64>() + key.len();
+        let bytes = |value_bytes: usize| (fixed + value_bytes) as u64;
+        Ok(self
+            .store
+            .unless_expired(found)
+            .map(|found| bytes(found.value.bytes as usize)))
     }
 
     /// Stores a value for good.
@@ -188,6 +211,7 @@ impl<E: Endpoint> Session<E> {
 
     /// Stores a value under a condition.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        self.make_room(key, value.len()).await?;
         let mut outcome = SetOutcome::default();
         // Unless what is stored decides.
         let is_known = options.condition != Condition::IfAbsent && options.expiry != Expiry::Keep;
@@ -220,6 +244,7 @@ impl<E: Endpoint> Session<E> {
         key: &[u8],
         mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
     ) -> Result<(), KvError> {
+        self.make_room(key, 0).await?;
         let endpoint = self.store.endpoint.clone();
         self.change(key, |stored| {
             let before_ms = stored.map_or(0, |item| item.expiry_ms);
@@ -378,6 +403,7 @@ impl<E: Endpoint> Session<E> {
         key: &[u8],
         mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
     ) -> Result<Result<(), R>, KvError> {
+        self.make_room(key, 0).await?;
         let mut result = Ok(());
         self.change(key, |stored| match update(stored.map(|item| item.value)) {
             Ok(value) => {
@@ -395,6 +421,15 @@ impl<E: Endpoint> Session<E> {
         })
         .await?;
         Ok(result)
+    }
+
+    /// Makes room for an item, if there is a limit and it would be passed.
+    async fn make_room(&mut self, key: &[u8], value_bytes: usize) -> Result<(), KvError> {
+        let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
+        if self.store.has_room(bytes) {
+            return Ok(());
+        }
+        Box::pin(self.store.make_room(bytes)).await
     }
 
     async fn change<'v>(
@@ -415,12 +450,36 @@ impl<E: Endpoint> Session<E> {
         self.start();
         let Self { store, cx, .. } = self;
         let mut expires = false;
-        let decide = |stored: Option<Item<'_>>| {
+        let mut decide = |stored: Option<Item<'_>>| {
             let decision = decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || store.endpoint.unix_ms())));
             expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
             decision
         };
-        let change = store.index.change(cx, key, likely, decide).await?;
+        store.pool().set_impatient(store.quota.policy().evicts());
+        let mut rounds = 0;
+        let change = loop {
+            match store.index.change(cx, key, likely, &mut decide).await {
+                Ok(change) => break change,
+                // Nothing was changed. Ends after some rounds, or when nothing can go.
+                Err(error) => match missing_block(&error) {
+                    Some(bytes) if store.quota.policy().evicts() && rounds < EVICTION_ROUNDS_MAX => {
+                        rounds += 1;
+                        if !Box::pin(store.evict_blocks_for(bytes)).await? {
+                            if rounds > DIG_ROUNDS_MAX {
+                                return Err(error.into());
+                            }
+                            store.pool().dig();
+                        }
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+        };
+        match change {
+            Change::Inserted | Change::Updated => store.note_use(key),
+            Change::Deleted => store.forget_use(key),
+            Change::Kept => {}
+        }
         if expires {
             // After the item was linked, so that a sweeper that clears the mark later finds it.
             store.expiry_mark.set();
@@ -515,6 +574,9 @@ impl<E: Endpoint> Values<'_, '_, E> {
             Searched::Absent => Ok(None),
             Searched::Found(found) => {
                 let found = self.session.store.unless_expired(Some(found));
+                if found.is_some() {
+                    self.session.store.note_use(self.group[index]);
+                }
                 Ok(found.map(|found| &self.session.cx.buffer()[found.value.range()]))
             }
             Searched::Apart => self.read_apart(self.group[index]).await,
@@ -536,9 +598,10 @@ impl<E: Endpoint> Values<'_, '_, E> {
         let cx = apart.get_or_insert_with(|| OpContext::new(store.endpoint.clone()));
         cx.shrink();
         cx.set_deadline(deadline);
-        let found = store.index.search(cx, key).await?;
-        Ok(store
-            .unless_expired(found)
-            .map(|found| &cx.buffer()[found.value.range()]))
+        let found = store.unless_expired(store.index.search(cx, key).await?);
+        if found.is_some() {
+            store.note_use(key);
+        }
+        Ok(found.map(|found| &cx.buffer()[found.value.range()]))
     }
 }

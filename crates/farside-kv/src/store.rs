@@ -3,13 +3,19 @@
 //! A store belongs to one thread. Its sessions share the membership of the pool, its lists of free
 //! blocks and its endpoint.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
 use farside_index::{Found, Index, IndexError};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
+use crate::background::Background;
 use crate::config::StoreConfig;
 use crate::error::KvError;
+use crate::evict::Evictor;
 use crate::expiry;
+use crate::quota::Quota;
 use crate::session::Session;
 use crate::sweep::ExpiryMark;
 
@@ -23,6 +29,11 @@ pub struct Store<E> {
     pub(crate) endpoint: E,
     pub(crate) timeout_ns: Option<u64>,
     pub(crate) expiry_mark: ExpiryMark,
+    pub(crate) quota: Arc<Quota>,
+    pub(crate) evictor: Rc<Evictor<E>>,
+    pub(crate) background: Rc<Background>,
+    /// Bytes of memory that is cut into blocks.
+    pub(crate) chunk_bytes: u64,
 }
 
 impl<E: Endpoint> Store<E> {
@@ -35,6 +46,7 @@ impl<E: Endpoint> Store<E> {
         let mut cx = OpContext::new(endpoint.clone());
         let geometry = open_or_format(&mut cx, config.format).await?;
         let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
+        let chunk_bytes = geometry.iter().map(|node| node.chunk_count * node.chunk_bytes).sum();
         let pool = Pool::join(&mut cx, geometry, config.pool).await?;
         let options = config.index_options(bytes);
         let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.scheme, options).await;
@@ -45,6 +57,10 @@ impl<E: Endpoint> Store<E> {
             endpoint: endpoint.clone(),
             timeout_ns: config.timeout_ns,
             expiry_mark: ExpiryMark::default(),
+            quota: Arc::default(),
+            evictor: Rc::default(),
+            background: Rc::default(),
+            chunk_bytes,
         };
         let keeper = store.clone();
         endpoint.spawn(async move { keeper.take_over_from_the_dead(config.pool.tick_ns).await });
@@ -57,6 +73,19 @@ impl<E: Endpoint> Store<E> {
     pub fn with_expiry_mark(mut self, mark: ExpiryMark) -> Self {
         self.expiry_mark = mark;
         self
+    }
+
+    /// The same store with a quota that other stores of this process have too.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Arc<Quota>) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// How much memory may be used, and what happens when it is.
+    #[must_use]
+    pub fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 
     /// A session; it has one operation in flight at a time.
@@ -107,8 +136,9 @@ impl<E: Endpoint> Store<E> {
     /// # Errors
     /// What the fabric reports; the other clients clean up then.
     pub async fn close(self) -> Result<(), KvError> {
-        // Ends: such a task goes on until it is done, or this client is cut off.
-        while self.index.is_restructuring() {
+        self.background.close();
+        // Ends: such a task goes on until it is done, or this client is cut off, and a turn is short.
+        while self.index.is_restructuring() || !self.background.is_idle() {
             self.endpoint.sleep(RESTRUCTURING_POLL_NS).await;
         }
         Ok(self.index.pool().clone().leave().await?)

@@ -96,6 +96,7 @@ impl<E: Endpoint> Store<E> {
                 self.expiry_mark.clear();
             }
             let mut pause_ns = pace.pause_ns;
+            let Some(turn) = self.background.begin() else { return };
             match self.sweep_step(&mut session, cursor, pace).await {
                 Ok(step) => {
                     cursor = step.cursor;
@@ -109,6 +110,7 @@ impl<E: Endpoint> Store<E> {
                 }
                 Err(error) => tracing::debug!("the sweeper tries again: {error}"),
             }
+            drop(turn);
             if cursor == 0 && core::mem::take(&mut expiring) == 0 {
                 self.rest(pace.rest_ns).await;
             } else {

@@ -4,7 +4,7 @@ use core::pin::Pin;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, VerbKind, Verbs};
-use farside_kv::{IndexKind, KEYS_AT_ONCE, Session, SetOptions, Store, StoreConfig};
+use farside_kv::{EvictionPolicy, IndexKind, KEYS_AT_ONCE, Session, SetOptions, Store, StoreConfig};
 
 /// READs, WRITEs, atomics, and round trips: nothing else is posted meanwhile.
 type Cost = [u64; 4];
@@ -194,4 +194,34 @@ mod race {
             assert_eq!(cost_of(&endpoint, session.get(b"key")).await, [4, 0, 0, 3]);
         });
     }
+}
+
+#[test]
+fn a_policy_costs_reads_nothing_and_writes_little() {
+    with_session(IndexKind::Race, async |endpoint, mut session| {
+        let e = &endpoint;
+        let (insert, update) = ([4, 2, 2, 3], [3, 1, 1, 3]);
+        let get = [3, 0, 0, 2];
+        for number in 0..3000_u64 {
+            session.put(&number.to_le_bytes(), b"12345678").await.expect("put");
+        }
+        assert_eq!(cost_of(e, session.put(b"one", b"1")).await, insert);
+        assert_eq!(cost_of(e, session.put(b"one", b"1")).await, update);
+        assert_eq!(cost_of(e, session.get(b"one")).await, get);
+        session.store().quota().set_policy(EvictionPolicy::AllKeysLru);
+        // The first change looks at what others hold: the length of the client table, and the table.
+        assert_eq!(cost_of(e, session.put(b"two", b"1")).await, [6, 2, 2, 5]);
+        assert_eq!(cost_of(e, session.put(b"three", b"1")).await, insert);
+        assert_eq!(cost_of(e, session.put(b"three", b"1")).await, update);
+        assert_eq!(cost_of(e, session.get(b"three")).await, get);
+        // At the limit: two round trips to sample (a group and its subtable's identity; five items), three to remove
+        // one of them.
+        let held = session.store().held().await.expect("held");
+        session.store().quota().set_bytes_max(held);
+        assert_eq!(
+            cost_of(e, session.put(b"four", b"1")).await,
+            [4 + 2 + 5 + 3, 2, 3, 3 + 2 + 3]
+        );
+        assert_eq!(session.store().quota().evicted(), 1);
+    });
 }
