@@ -58,6 +58,7 @@ impl Shared {
             hits: self.total(|worker| worker.hits.get()),
             misses: self.total(|worker| worker.misses.get()),
             expired: self.total(|worker| worker.expired.get()),
+            evicted: self.live.quota.evicted(),
         }
     }
 
@@ -100,7 +101,7 @@ pub(crate) struct Context<E> {
 impl<E: Endpoint> Context<E> {
     pub(crate) fn new(store: Store<E>, shared: Arc<Shared>, worker: usize) -> Self {
         Self {
-            store: store.with_expiry_mark(shared.live.expiry_mark.clone()),
+            store: (store.with_expiry_mark(shared.live.expiry_mark.clone())).with_quota(Arc::clone(&shared.live.quota)),
             shared,
             worker,
             sessions: RefCell::default(),

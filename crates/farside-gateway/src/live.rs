@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_kv::ExpiryMark;
+use farside_kv::{ExpiryMark, Quota};
 
 use crate::command::scripts::Loaded;
 use crate::monitor::Monitors;
@@ -26,6 +26,7 @@ pub(crate) struct Live {
     pub(crate) slow_log: Mutex<SlowLog>,
     pub(crate) scripts: Mutex<Loaded>,
     pub(crate) expiry_mark: ExpiryMark,
+    pub(crate) quota: Arc<Quota>,
     /// How often each first word of an error line was sent.
     errors: Mutex<BTreeMap<String, u64>>,
     /// What was counted before CONFIG RESETSTAT.
@@ -45,6 +46,7 @@ pub(crate) struct Totals {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) expired: u64,
+    pub(crate) evicted: u64,
 }
 
 impl Totals {
@@ -59,6 +61,7 @@ impl Totals {
             hits: self.hits.saturating_sub(before.hits),
             misses: self.misses.saturating_sub(before.misses),
             expired: self.expired.saturating_sub(before.expired),
+            evicted: self.evicted.saturating_sub(before.evicted),
         }
     }
 }
@@ -104,6 +107,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
+    /// The state at the start.
+    pub(crate) fn new(quota: Arc<Quota>) -> Self {
+        Self {
+            quota,
+            ..Self::default()
+        }
+    }
+
     /// Counts an error line by its first word, as long as there are not too many of them.
     pub(crate) fn count_error(&self, line: &str) {
         let kind = line.split(' ').next().unwrap_or_default();

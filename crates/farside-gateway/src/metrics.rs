@@ -106,6 +106,20 @@ pub fn gateway(report: &Report) -> Vec<Family> {
             report.connections_max as f64,
         ),
     ];
+    if let Some(bytes) = report.memory_limit {
+        families.push(Family::gauge(
+            "memory_limit",
+            Some("bytes"),
+            "How many bytes may be in use (`maxmemory`); absent if only the memory limits it.",
+            bytes as f64,
+        ));
+    }
+    families.push(Family {
+        name: "eviction",
+        unit: None,
+        help: "What happens when no more memory may be used (`maxmemory-policy`).",
+        samples: Samples::Info(vec![("policy", report.eviction_policy.clone())]),
+    });
     families.extend(DESCRIBED.iter().map(|described| {
         let value = (described.value)(&report.counts);
         Family {
@@ -202,6 +216,14 @@ pub fn pool(pool: Option<&PoolReport>) -> Vec<Family> {
             "pool_deaths",
             "Clients of the pool whose lease ran out and that were declared dead.",
             deaths,
+        ));
+    }
+    if let Some(bytes) = pool.bytes_held {
+        families.push(Family::gauge(
+            "pool_held",
+            Some("bytes"),
+            "Memory of blocks in use, as clients have last published: items and tables of the index.",
+            bytes as f64,
         ));
     }
     if let (Some(live), Some(dead), Some(most)) = (pool.clients_live, pool.clients_dead, pool.clients_max) {

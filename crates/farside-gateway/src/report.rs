@@ -47,6 +47,10 @@ pub struct Report {
     pub latencies: BTreeMap<String, Latencies>,
     /// Verbs by kind.
     pub verbs: BTreeMap<String, u64>,
+    /// How many bytes may be in use; absent if only the memory limits it.
+    pub memory_limit: Option<u64>,
+    /// What happens when they are.
+    pub eviction_policy: String,
     /// Keys that are used often, hottest first.
     pub hot_keys: Vec<HotKey>,
     /// The pool; absent if it could not be reached lately.
@@ -79,6 +83,8 @@ pub struct PoolReport {
     pub clients_dead: Option<u64>,
     /// How many clients there can be.
     pub clients_max: Option<u64>,
+    /// Bytes of blocks in use: what the limit of memory is compared with.
+    pub bytes_held: Option<u64>,
 }
 
 impl From<&Usage> for PoolReport {
@@ -96,6 +102,7 @@ impl From<&Usage> for PoolReport {
             clients_live: members.map(|members| members.clients_live),
             clients_dead: members.map(|members| members.clients_dead),
             clients_max: members.map(|members| members.clients_max),
+            bytes_held: members.map(|members| members.bytes_held),
         }
     }
 }
@@ -114,6 +121,9 @@ impl Report {
         let workers = &shared.statistics;
         let mut counts = Counts::default();
         workers.iter().for_each(|worker| counts.add(worker));
+        let quota = &shared.live.quota;
+        // All workers together.
+        counts.evicted = quota.evicted();
         let commands = TABLE.iter().map(|command| command.name).zip(shared.calls());
         let latencies = Group::ALL.iter().map(|&group| {
             let histograms = workers.iter().map(|worker| &worker.latencies[group as usize]);
@@ -139,6 +149,8 @@ impl Report {
                 .collect(),
             latencies: latencies.collect(),
             verbs: verbs.collect(),
+            memory_limit: quota.bytes_max(),
+            eviction_policy: quota.policy().name().to_owned(),
             hot_keys: hottest(workers.iter().map(|worker| &worker.hot_keys), HOT_KEYS),
             pool: shared.survey.known(now_ns).as_ref().map(PoolReport::from),
         }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use farside_fabric::host::{HostClock, HostRandom};
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_kv::{IndexKind, StoreConfig};
+use farside_kv::{IndexKind, Quota, StoreConfig};
 use tokio::sync::{mpsc, watch};
 
 use crate::context::Shared;
@@ -39,6 +39,8 @@ pub struct GatewayOptions {
     pub secret: Option<Secret>,
     /// What the store is like.
     pub store: StoreConfig,
+    /// How much memory may be used, and what happens then. CONFIG SET changes it.
+    pub quota: Arc<Quota>,
 }
 
 /// Why a gateway cannot start; one line.
@@ -118,7 +120,7 @@ impl Gateway {
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
-            live: Live::default(),
+            live: Live::new(Arc::clone(&options.quota)),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {

@@ -101,6 +101,7 @@ counts! {
     hits: Counter "lookup_hits", "Lookups that found a key.";
     misses: Counter "lookup_misses", "Lookups that did not.";
     expired: Counter "expired_keys", "Keys that had expired and were removed by the sweeper.";
+    evicted: Counter "evicted_keys", "Keys that were removed to make room, as the policy allows.";
     bytes_in: Counter "received" ["bytes"], "Bytes from clients.";
     bytes_out: Counter "sent" ["bytes"], "Bytes to clients.";
     retries: Counter "retries", "Attempts of commands that lost a race against another change, and were made again.";

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{IndexKind, KvError, StackError, Store, StoreConfig, SweepPace};
+use farside_kv::{EvictionPace, IndexKind, KvError, StackError, Store, StoreConfig, SweepPace};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::connection::{Connection, Ended};
@@ -142,6 +142,7 @@ impl EndpointTask for Serve<'_> {
             let counting = Rc::clone(&context);
             let count = move |removed| counting.statistics().expired.add(removed);
             endpoint.spawn(context.store.clone().sweep(SweepPace::default(), count));
+            endpoint.spawn(context.store.clone().keep_within_quota(EvictionPace::default()));
         }
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {

@@ -47,6 +47,8 @@ const CANDIDATES_MAX: usize = 16;
 const RANDOM_GROUPS_MAX: usize = 4;
 /// How many further groups are looked at before there is nothing to evict.
 const GROUPS_MAX: usize = 256;
+/// For so many ticks after that, only random groups are.
+const BARREN_TICKS: u64 = 16;
 /// One part in this many of the memory is kept free by a policy that evicts.
 const FREE_SHARE: u64 = 10;
 /// Within one part in this many of the limit, what others hold is looked at every tick.
@@ -102,6 +104,8 @@ pub(crate) struct Evictor<E> {
     policy: Cell<EvictionPolicy>,
     /// Where the search goes on that finds every key.
     cursor: Cell<u64>,
+    /// Until which tick nobody needs to search further than some random groups.
+    barren_until: Cell<u64>,
     /// What the other clients hold, and at which tick this was seen.
     others: Cell<(i64, Option<u64>)>,
     /// Contexts that nobody uses.
@@ -114,6 +118,7 @@ impl<E> Default for Evictor<E> {
             candidates: RefCell::default(),
             policy: Cell::default(),
             cursor: Cell::new(0),
+            barren_until: Cell::new(0),
             others: Cell::new((0, None)),
             contexts: RefCell::default(),
         }
@@ -241,12 +246,13 @@ impl<E: Endpoint> Store<E> {
 
     /// Removes the best candidate; returns the bytes of its block, or `None` if nothing was found that may go.
     async fn evict_one(&self) -> Result<Option<u64>, KvError> {
-        let samples = self.quota.samples();
-        for turn in 0..RANDOM_GROUPS_MAX + GROUPS_MAX {
-            let cursor = if turn < RANDOM_GROUPS_MAX {
-                self.index.random_cursor(&self.endpoint)
+        let is_barren = self.pool().ticks() < self.evictor.barren_until.get();
+        let groups = if is_barren { 0 } else { GROUPS_MAX };
+        for turn in 0..RANDOM_GROUPS_MAX + groups {
+            let (cursor, samples) = if turn < RANDOM_GROUPS_MAX {
+                (self.index.random_cursor(&self.endpoint), self.quota.samples())
             } else {
-                self.evictor.cursor.get()
+                (self.evictor.cursor.get(), u32::MAX)
             };
             let mut found = Vec::new();
             let next = self.sample(cursor, samples, &mut found).await?;
@@ -259,6 +265,9 @@ impl<E: Endpoint> Store<E> {
                     return Ok(Some(candidate.block_bytes));
                 }
             }
+        }
+        if !is_barren {
+            self.evictor.barren_until.set(self.pool().ticks() + BARREN_TICKS);
         }
         Ok(None)
     }

@@ -12,6 +12,7 @@ use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 
 use crate::client::Liveness;
 use crate::error::PoolError;
+use crate::held::held;
 use crate::layout::{ChunkState, DEATHS_AT, EPOCH_AT, GEOMETRY_WORDS, Geometry};
 use crate::pool::read_clients;
 use crate::refill::read_chunk_table;
@@ -49,6 +50,8 @@ pub struct Members {
     pub clients_dead: u64,
     /// How many clients there can be at once.
     pub clients_max: u64,
+    /// Bytes of blocks in use; see [`held`](crate::held()).
+    pub bytes_held: u64,
 }
 
 /// Looks at every node of a pool.
@@ -130,6 +133,7 @@ async fn members<E: Endpoint>(cx: &mut OpContext<E>, clients_max: u64) -> Result
         clients_live: count(|liveness| liveness == Liveness::Live),
         clients_dead: count(Liveness::is_cut_off),
         clients_max,
+        bytes_held: held(cx, clients_max).await?,
     })
 }
 

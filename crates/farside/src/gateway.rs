@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
 use farside_index::IndexKind;
-use farside_kv::{PoolSpec, StoreConfig};
+use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
-use crate::{serve, signal};
+use crate::{scalar, serve, signal};
 
 /// Connections at once.
 const CLIENTS_MAX: u64 = 10_000;
@@ -68,8 +69,24 @@ pub(crate) struct ServiceArgs {
     /// Threads that serve clients [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// How much memory may be in use; then keys are evicted, or what needs memory fails [default: all there is]
+    #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
+    maxmemory: Option<u64>,
+    /// Which keys are evicted then: noeviction, or allkeys- or volatile- with lru, lfu or random, or volatile-ttl
+    #[arg(long, value_name = "NAME", default_value = "noeviction", value_parser = policy)]
+    maxmemory_policy: EvictionPolicy,
+    /// How many keys an eviction chooses from [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES_MAX)))]
+    maxmemory_samples: Option<u32>,
     #[command(flatten)]
     metrics: MetricsArgs,
+}
+
+fn policy(name: &str) -> Result<EvictionPolicy, String> {
+    EvictionPolicy::by_name(name).ok_or_else(|| {
+        let names = EvictionPolicy::ALL.map(|(_, name)| name);
+        format!("there is no policy `{name}`, but {}", names.join(", "))
+    })
 }
 
 /// The same after a look at files and machine.
@@ -77,18 +94,26 @@ pub(crate) struct Service {
     pub(crate) password: Option<Password>,
     pub(crate) secret: Option<Secret>,
     pub(crate) threads: usize,
+    pub(crate) quota: Arc<Quota>,
     pub(crate) metrics: Metrics,
 }
 
 impl ServiceArgs {
     pub(crate) fn read(&self) -> Result<Service, Failure> {
         let password = self.auth_file.as_deref().map(Password::from_file).transpose();
+        let quota = Quota::default();
+        quota.set_bytes_max(self.maxmemory.unwrap_or(0));
+        quota.set_policy(self.maxmemory_policy);
+        if let Some(count) = self.maxmemory_samples {
+            quota.set_samples(count);
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Service {
             password: password.map_err(Failure::usage)?,
             secret: None,
             // The other half is for the kernel's side of the sockets, and for clients on this machine.
             threads: self.threads.map_or(cores.div_ceil(2), usize::from),
+            quota: Arc::new(quota),
             metrics: self.metrics.bind()?,
         })
     }
@@ -99,6 +124,19 @@ impl Service {
         match self.threads {
             1 => "1 thread".to_owned(),
             count => format!("{count} threads"),
+        }
+    }
+
+    /// A line about the limit of memory, if there is one.
+    pub(crate) fn quota_text(&self) -> Option<String> {
+        let policy = self.quota.policy();
+        match (self.quota.bytes_max(), policy.evicts()) {
+            (None, false) => None,
+            (None, true) => Some(format!("when memory runs out: {}", policy.name())),
+            (Some(bytes), _) => {
+                let size = scalar::show_size(bytes);
+                Some(format!("when {size} are in use: {}", policy.name()))
+            }
         }
     }
 }
@@ -117,6 +155,7 @@ pub(crate) fn start(
         password: service.password.clone(),
         secret: service.secret.clone(),
         store,
+        quota: Arc::clone(&service.quota),
     };
     Gateway::start(listeners, nodes, &options).map_err(|error| Failure::usage(chain(&error)))
 }
@@ -160,6 +199,9 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
         gateway.index().name(),
         args.sync.name()
     );
+    if let Some(text) = service.quota_text() {
+        println!("{text}");
+    }
     println!("{hint}");
     tracing::info!(
         listeners = %places,

@@ -99,6 +99,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if !is_kept {
         println!("data ends with this process; --segment PATH keeps it");
     }
+    if let Some(text) = service.quota_text() {
+        println!("{text}");
+    }
     println!("{hint}");
     tracing::info!(
         listeners = %places,

@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use farside_fabric::Endpoint;
+use farside_kv::{EvictionPolicy, SAMPLES_MAX};
 
 use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
 use crate::glob::{self, Case};
@@ -58,6 +59,7 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 fn settings<E: Endpoint>(call: &Call<'_, E>) -> Vec<(&'static str, String)> {
     let shared = &call.context.shared;
     let settings = &shared.live.settings;
+    let quota = &shared.live.quota;
     let yes_or_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
     vec![
         ("appendonly", "no".to_owned()),
@@ -69,8 +71,16 @@ fn settings<E: Endpoint>(call: &Call<'_, E>) -> Vec<(&'static str, String)> {
         ),
         ("io-threads", shared.statistics.len().to_string()),
         ("maxclients", settings.clients_max(shared.clients_max).to_string()),
-        ("maxmemory", super::info::memory_bytes(&call.context.store).to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        (
+            "maxmemory",
+            // Without a limit, the memory itself is one.
+            (quota
+                .bytes_max()
+                .unwrap_or_else(|| super::info::memory_bytes(&call.context.store)))
+            .to_string(),
+        ),
+        ("maxmemory-policy", quota.policy().name().to_owned()),
+        ("maxmemory-samples", quota.samples().to_string()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),
         ("save", String::new()),
@@ -113,6 +123,9 @@ enum Change {
     SlowUs(i64),
     SlowEntriesMax(usize),
     AllowsMonitor(bool),
+    BytesMax(u64),
+    Policy(EvictionPolicy),
+    Samples(u32),
 }
 
 fn number(value: &[u8], low: i64, high: i64) -> Result<i64, String> {
@@ -121,6 +134,33 @@ fn number(value: &[u8], low: i64, high: i64) -> Result<i64, String> {
         true => Ok(number),
         false => Err(format!("argument must be between {low} and {high} inclusive")),
     }
+}
+
+/// A number of bytes, in the units of Redis: `1k` is 1000, `1kb` is 1024.
+fn memory(value: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(value).ok()?;
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let units = [
+        ("", 1),
+        ("b", 1),
+        ("k", 1000),
+        ("kb", 1 << 10),
+        ("m", 1_000_000),
+        ("mb", 1 << 20),
+        ("g", 1_000_000_000),
+        ("gb", 1 << 30),
+    ];
+    let (_, factor) = units.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+fn policy(value: &[u8]) -> Result<EvictionPolicy, String> {
+    let named = str::from_utf8(value).ok().and_then(EvictionPolicy::by_name);
+    named.ok_or_else(|| {
+        let names = EvictionPolicy::ALL.map(|(_, name)| name);
+        format!("argument(s) must be one of the following: {}", names.join(", "))
+    })
 }
 
 /// Reads a change. `Ok(None)`: the setting cannot be changed.
@@ -132,6 +172,9 @@ fn change(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
             let count = number(value, 0, i64::MAX)?;
             Change::SlowEntriesMax(usize::try_from(count).unwrap_or(usize::MAX))
         }
+        "maxmemory" => Change::BytesMax(memory(value).ok_or("argument must be a memory value")?),
+        "maxmemory-policy" => Change::Policy(policy(value)?),
+        "maxmemory-samples" => Change::Samples(number(value, 1, SAMPLES_MAX.into())? as u32),
         "enable-monitor-command" if value.eq_ignore_ascii_case(b"yes") => Change::AllowsMonitor(true),
         "enable-monitor-command" if value.eq_ignore_ascii_case(b"no") => Change::AllowsMonitor(false),
         "enable-monitor-command" => return Err("argument must be 'yes' or 'no'".to_owned()),
@@ -169,6 +212,9 @@ fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             Change::ClientsMax(count) => live.settings.set_clients_max(count),
             Change::SlowUs(us) => live.settings.slow_us.store(us, Ordering::Relaxed),
             Change::SlowEntriesMax(count) => lock(&live.slow_log).set_entries_max(count),
+            Change::BytesMax(bytes) => live.quota.set_bytes_max(bytes),
+            Change::Policy(policy) => live.quota.set_policy(policy),
+            Change::Samples(count) => live.quota.set_samples(count),
             Change::AllowsMonitor(is_allowed) => live.settings.allows_monitor.store(is_allowed, Ordering::Relaxed),
         }
     }
@@ -189,6 +235,28 @@ mod tests {
             Ok(Some(Change::AllowsMonitor(true)))
         );
         assert_eq!(change("port", b"7"), Ok(None));
+        for (text, bytes) in [
+            ("0", 0),
+            ("7", 7),
+            ("100b", 100),
+            ("2k", 2000),
+            ("2KB", 2048),
+            ("3m", 3_000_000),
+            ("3Mb", 3 << 20),
+            ("1g", 1_000_000_000),
+            ("1gb", 1 << 30),
+        ] {
+            let expected = Ok(Some(Change::BytesMax(bytes)));
+            assert_eq!(change("maxmemory", text.as_bytes()), expected, "{text}");
+        }
+        for (policy, name) in EvictionPolicy::ALL {
+            let name = name.to_uppercase();
+            assert_eq!(
+                change("maxmemory-policy", name.as_bytes()),
+                Ok(Some(Change::Policy(policy)))
+            );
+        }
+        assert_eq!(change("maxmemory-samples", b"64"), Ok(Some(Change::Samples(64))));
         for (name, value) in [
             ("maxclients", "0"),
             ("maxclients", "x"),
@@ -196,6 +264,15 @@ mod tests {
             ("slowlog-max-len", "-1"),
             ("slowlog-log-slower-than", "-2"),
             ("enable-monitor-command", "maybe"),
+            ("maxmemory", "-1"),
+            ("maxmemory", "1.5gb"),
+            ("maxmemory", "mb"),
+            ("maxmemory", "1tb"),
+            ("maxmemory", "18446744073709551615kb"),
+            ("maxmemory-policy", "lru"),
+            ("maxmemory-policy", ""),
+            ("maxmemory-samples", "0"),
+            ("maxmemory-samples", "65"),
         ] {
             assert!(change(name, value.as_bytes()).is_err(), "{name} {value}");
         }

@@ -122,8 +122,8 @@ pub(crate) fn memory_bytes<E: Endpoint>(store: &Store<E>) -> u64 {
     store.pool().geometry().iter().map(|geometry| geometry.node_bytes).sum()
 }
 
-/// Bytes that are in use by the pool or taken by a client of it.
-pub(crate) async fn used_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Refusal> {
+/// Bytes that the pool uses itself or that a client of it has taken, used or not.
+pub(crate) async fn taken_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Refusal> {
     let mut cx = OpContext::new(store.endpoint().clone());
     let mut used = 0;
     for geometry in store.pool().geometry() {
@@ -140,26 +140,40 @@ pub(crate) async fn used_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Ref
 
 async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
     let store = &call.context.store;
-    let used = used_bytes(store).await?;
+    let (used, taken) = (store.held().await?, taken_bytes(store).await?);
     let most = memory_bytes(store);
+    let asked = store.quota().bytes_max().unwrap_or(most);
     section(
         text,
         "Memory",
         &[
             ("used_memory", &used),
-            (
-                "used_memory_human",
-                &format_args!("{:.2}M", used as f64 / f64::from(1 << 20)),
-            ),
-            ("maxmemory", &most),
-            (
-                "maxmemory_human",
-                &format_args!("{:.2}M", most as f64 / f64::from(1 << 20)),
-            ),
-            ("maxmemory_policy", &"noeviction"),
+            ("used_memory_human", &Human(used)),
+            ("used_memory_rss", &taken),
+            ("used_memory_rss_human", &Human(taken)),
+            ("total_system_memory", &most),
+            ("total_system_memory_human", &Human(most)),
+            ("maxmemory", &asked),
+            ("maxmemory_human", &Human(asked)),
+            ("maxmemory_policy", &store.quota().policy().name()),
+            // What holds: less, if the policy keeps some of the memory free.
+            ("farside_memory_limit", &store.bytes_max().unwrap_or(most).min(most)),
         ],
     );
     Ok(())
+}
+
+/// Bytes as Redis shows them to people.
+struct Human(u64);
+
+impl core::fmt::Display for Human {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let units = [("G", 1_u64 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+        match units.into_iter().find(|&(_, factor)| self.0 >= factor) {
+            Some((unit, factor)) => write!(f, "{:.2}{unit}", self.0 as f64 / factor as f64),
+            None => write!(f, "{}B", self.0),
+        }
+    }
 }
 
 /// Nothing is loaded or saved: the memory of the nodes is the store.
@@ -187,7 +201,7 @@ fn stats<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
             ("total_net_input_bytes", &totals.bytes_in),
             ("total_net_output_bytes", &totals.bytes_out),
             ("expired_keys", &totals.expired),
-            ("evicted_keys", &0),
+            ("evicted_keys", &totals.evicted),
             ("keyspace_hits", &totals.hits),
             ("keyspace_misses", &totals.misses),
         ],

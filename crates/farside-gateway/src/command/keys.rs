@@ -27,9 +27,14 @@ pub(crate) async fn unlink<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     del(call).await
 }
 
-/// No time of the last access is kept: it is EXISTS.
+/// EXISTS that counts as a use.
 pub(crate) async fn touch<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    exists(call).await
+    let mut count = 0;
+    for key in call.request.args(1) {
+        count += u64::from(call.session.touch(key).await?);
+    }
+    call.reply.count(count);
+    Ok(())
 }
 
 pub(crate) async fn r#type<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {

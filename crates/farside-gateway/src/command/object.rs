@@ -1,14 +1,21 @@
 //! What tools ask about one key, or about the process: OBJECT, MEMORY, DEBUG.
 //!
-//! Answers say what is so here. What is not kept (when a key was last read, how often) is refused.
+//! Answers say what is so here. When a key was last used, or how often, is kept only if the `maxmemory-policy` needs
+//! it, and only of this gateway; otherwise it is refused.
 
 use farside_fabric::Endpoint;
+use farside_kv::KeyUse;
 
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help, unknown_subcommand, wrong_arity};
 use crate::integer;
 
 /// How the value is stored: as its bytes, whatever they are.
 const ENCODING: &str = "raw";
+const NO_IDLE_TIME: &str = "ERR An LRU maxmemory policy is not selected, idle time not tracked.";
+const FREQUENCY_INSTEAD: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
+    when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+    when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 /// The longest DEBUG SLEEP.
 const SLEEP_S_MAX: f64 = 3600.0;
 
@@ -22,6 +29,10 @@ pub(crate) async fn object<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
             &[
                 "ENCODING <key>",
                 "    Return \"raw\": a value is stored as its bytes.",
+                "FREQ <key>",
+                "    Return the access frequency index of the key: a logarithmic count, under an LFU maxmemory policy.",
+                "IDLETIME <key>",
+                "    Return for how many seconds this gateway has not used the key, under an LRU maxmemory policy.",
                 "REFCOUNT <key>",
                 "    Return 1: no two keys share a value.",
             ],
@@ -41,13 +52,15 @@ pub(crate) async fn object<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     match name {
         "encoding" => call.reply.bulk(ENCODING.as_bytes()),
         "refcount" => call.reply.integer(1),
-        "idletime" => return Err("ERR the time of the last access is not kept".into()),
         _ => {
-            return Err(
-                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
-                        when switching between policies at runtime LRU and LFU data will take some time to adjust."
-                    .into(),
-            );
+            let count = match (name, call.context.store.key_use(request.arg(2))) {
+                ("idletime", Some(KeyUse::Idle(idle_ms))) => idle_ms / 1000,
+                ("idletime", None) => return Err(NO_IDLE_TIME.into()),
+                ("idletime", Some(KeyUse::Frequency(_))) => return Err(FREQUENCY_INSTEAD.into()),
+                (_, Some(KeyUse::Frequency(count))) => count,
+                (_, _) => return Err(NO_FREQUENCY.into()),
+            };
+            call.reply.count(count);
         }
     }
     Ok(())
@@ -62,10 +75,12 @@ pub(crate) async fn memory<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         usage(call).await?;
     } else if request.arg_is(1, "stats") && request.len() == 2 {
         let store = &call.context.store;
-        let (used, most) = (super::info::used_bytes(store).await?, super::info::memory_bytes(store));
+        let (used, most) = (store.held().await?, super::info::memory_bytes(store));
+        let taken = super::info::taken_bytes(store).await?;
         let keys = super::info::key_count(call).await?;
         let numbers = [
             ("total.allocated", used),
+            ("total.taken", taken),
             ("total.memory", most),
             ("keys.count", keys),
             ("keys.bytes-per-key", used.checked_div(keys).unwrap_or(0)),
@@ -77,8 +92,8 @@ pub(crate) async fn memory<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         }
     } else if request.arg_is(1, "doctor") && request.len() == 2 {
         let store = &call.context.store;
-        let (used, most) = (super::info::used_bytes(store).await?, super::info::memory_bytes(store));
-        let text = match used >= most / 10 * 9 {
+        let (used, most) = (super::info::taken_bytes(store).await?, super::info::memory_bytes(store));
+        let text = match used >= most / 10 * 9 && !store.quota().policy().evicts() {
             true => "More than nine tenths of the memory are in use: soon writes will be answered with OOM.",
             false => "There is memory left, and nothing else is looked at.",
         };

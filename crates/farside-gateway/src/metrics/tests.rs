@@ -22,6 +22,8 @@ fn report() -> Report {
                 buckets: vec![(1024, 2), (u64::MAX, 1)],
             },
         )]),
+        memory_limit: Some(1 << 20),
+        eviction_policy: "allkeys-lru".to_owned(),
         verbs: BTreeMap::from([("compare-swap".to_owned(), 4)]),
         pool: Some(PoolReport {
             bytes: 1 << 20,
@@ -32,6 +34,7 @@ fn report() -> Report {
             clients_live: Some(3),
             clients_dead: Some(0),
             clients_max: Some(1024),
+            bytes_held: Some(4096),
             ..PoolReport::default()
         }),
         ..Report::default()

@@ -205,6 +205,8 @@ pub(super) mod tests {
                 ("write".to_owned(), 200_000 * seconds),
                 ("compare-swap".to_owned(), 200_000 * seconds),
             ]),
+            memory_limit: None,
+            eviction_policy: "noeviction".to_owned(),
             hot_keys: [("user:1", 0.25), ("user:2", 0.125), ("line\nbreak", 0.01)]
                 .map(|(key, share)| HotKey {
                     key: key.to_owned(),
@@ -223,6 +225,7 @@ pub(super) mod tests {
                 clients_live: Some(2),
                 clients_dead: Some(0),
                 clients_max: Some(1024),
+                bytes_held: Some(150 << 20),
             }),
         }
     }

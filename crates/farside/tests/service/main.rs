@@ -6,6 +6,7 @@ mod certificates;
 mod client;
 mod command_line;
 mod commands;
+mod eviction;
 mod expiry;
 mod floods;
 mod libraries;

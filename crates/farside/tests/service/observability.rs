@@ -15,19 +15,19 @@ fn http(address: SocketAddr, request: &str) -> String {
     answer
 }
 
-fn scrape(address: SocketAddr) -> String {
+pub(crate) fn scrape(address: SocketAddr) -> String {
     http(address, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
 }
 
 /// The value of a sample.
-fn sample(text: &str, name: &str) -> f64 {
+pub(crate) fn sample(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value = line.unwrap_or_else(|| panic!("{name} is not in\n{text}"));
     value.parse().expect("a number")
 }
 
 /// Where a server that was started with `--metrics` says that its metrics are.
-fn metrics_of(server: &Server) -> SocketAddr {
+pub(crate) fn metrics_of(server: &Server) -> SocketAddr {
     let line = server.line_with("metrics: http://");
     let address = line
         .strip_prefix("metrics: http://")
