@@ -1,7 +1,7 @@
 //! Eviction: removes keys that are worth little when more memory would be used than allowed.
 //!
 //! On the path: before a change that stores something, once the limit is near. What is in use is what all clients
-//! hold ([`held`](farside_pool::held)): this client knows its own part exactly, and looks at the others' with a READ of
+//! hold ([`held`](mod@farside_pool::held)): this client knows its own part exactly, and looks at the others' with a READ of
 //! the client table, once a tick when the limit is near.
 //!
 //! # How a key is chosen
@@ -14,7 +14,7 @@
 //!
 //! Keys that may go can be rare (volatile policies). When random groups have none, the search goes on group by group
 //! where it ended the last time; so it comes to every key, and says that there is nothing to evict only after
-//! [`GROUPS_MAX`] groups in vain.
+//! some hundred groups in vain.
 //!
 //! # How much a command does
 //! It makes room for what it stores, and for as much again if the limit has been passed; then it goes on. The rest
@@ -108,6 +108,8 @@ pub(crate) struct Evictor<E> {
     barren_until: Cell<u64>,
     /// What the other clients hold, and at which tick this was seen.
     others: Cell<(i64, Option<u64>)>,
+    /// The tick at which the clock was last read, and what it said, in milliseconds.
+    clock: Cell<(u64, u64)>,
     /// Contexts that nobody uses.
     contexts: RefCell<Vec<OpContext<E>>>,
 }
@@ -120,6 +122,7 @@ impl<E> Default for Evictor<E> {
             cursor: Cell::new(0),
             barren_until: Cell::new(0),
             others: Cell::new((0, None)),
+            clock: Cell::new((u64::MAX, 0)),
             contexts: RefCell::default(),
         }
     }
@@ -463,8 +466,16 @@ impl<E: Endpoint> Store<E> {
         })
     }
 
+    /// The time as of the last tick: a look at the clock would cost a lookup more than the rest of its note.
     fn now_ms(&self) -> u64 {
-        self.endpoint.now_ns() / 1_000_000
+        let ticks = self.pool().ticks();
+        let (seen, now_ms) = self.evictor.clock.get();
+        if seen == ticks {
+            return now_ms;
+        }
+        let now_ms = self.endpoint.now_ns() / 1_000_000;
+        self.evictor.clock.set((ticks, now_ms));
+        now_ms
     }
 }
 

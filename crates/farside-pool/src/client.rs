@@ -63,7 +63,7 @@ pub struct ClientEntry {
     pub parked: u64,
     /// See the module.
     pub audited: u64,
-    /// See [`held`](crate::held).
+    /// See [`held`](mod@crate::held).
     pub held: i64,
 }
 

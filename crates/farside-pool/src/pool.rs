@@ -76,7 +76,7 @@ pub(crate) struct Shared<E> {
     pub(crate) owner: Owner,
     pub(crate) epochs: Rc<Epochs>,
     pub(crate) heap: RefCell<Heap>,
-    /// See [`held`](crate::held).
+    /// See [`held`](mod@crate::held).
     pub(crate) held: Cell<i64>,
     /// How many ticks there were.
     pub(crate) ticks: Cell<u64>,
