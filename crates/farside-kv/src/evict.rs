@@ -466,7 +466,7 @@ impl<E: Endpoint> Store<E> {
         })
     }
 
-    /// The time as of the last tick: a look at the clock would cost a lookup more than the rest of its note.
+    /// The time as of the last tick: one look at the clock for many lookups.
     fn now_ms(&self) -> u64 {
         let ticks = self.pool().ticks();
         let (seen, now_ms) = self.evictor.clock.get();
