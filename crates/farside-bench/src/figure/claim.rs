@@ -33,7 +33,7 @@ pub enum Measure {
         /// Name of the series.
         series: String,
         /// Which point.
-        x: u64,
+        x: f64,
         /// A key of the report.
         key: String,
         /// Changes the unit.
@@ -61,9 +61,23 @@ pub enum Measure {
         /// A key of the report.
         key: String,
         /// The point above the line.
-        x: u64,
+        x: f64,
         /// The point below the line.
-        over: u64,
+        over: f64,
+    },
+    /// The value of a series at `x` over the best of others.
+    Against {
+        /// Name of the series.
+        series: String,
+        /// Names of the others; the one with the largest value counts, or with `lowest` the one with the smallest.
+        others: Vec<String>,
+        /// A key of the report.
+        key: String,
+        /// Which point.
+        x: f64,
+        /// Whether less is better.
+        #[serde(default)]
+        lowest: bool,
     },
 }
 
@@ -83,6 +97,8 @@ pub enum Accept {
     Range([f64; 2]),
     /// Ours is at least this.
     AtLeast(f64),
+    /// Ours is at most this.
+    AtMost(f64),
 }
 
 /// What became of a claim.
@@ -110,26 +126,36 @@ pub struct Verdict {
 impl Measure {
     /// Series and points that are named: `None` stands for the whole sweep.
     #[must_use]
-    pub fn points(&self) -> Vec<(&str, Option<u64>)> {
+    pub fn points(&self) -> Vec<(&str, Option<f64>)> {
         match self {
             Self::Value { series, x, .. } => vec![(series, Some(*x))],
             Self::PeakAt { series, .. } | Self::Fall { series, .. } => vec![(series, None)],
             Self::Quotient { series, x, over, .. } => vec![(series, Some(*x)), (series, Some(*over))],
+            Self::Against { series, others, x, .. } => {
+                let all = core::iter::once(series).chain(others);
+                all.map(|series| (series.as_str(), Some(*x))).collect()
+            }
         }
     }
 
     /// The number; `None` if a point or a key is missing.
     #[must_use]
     pub fn of(&self, points: &[Point]) -> Option<f64> {
-        let sweep = |series: &str, key: &str| -> Option<Vec<(u64, f64)>> {
+        let sweep = |series: &str, key: &str| -> Option<Vec<(f64, f64)>> {
             let points = points.iter().filter(|point| point.series == series);
             points.map(|point| Some((point.x, point.number(key)?))).collect()
         };
-        let at = |values: &[(u64, f64)], x: u64| values.iter().find(|value| value.0 == x).map(|value| value.1);
-        let peak = |values: &[(u64, f64)]| values.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+        // The same number, written twice in one file.
+        let at = |values: &[(f64, f64)], x: f64| {
+            values
+                .iter()
+                .find(|value| value.0.total_cmp(&x).is_eq())
+                .map(|value| value.1)
+        };
+        let peak = |values: &[(f64, f64)]| values.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         match self {
             Self::Value { series, x, key, scale } => Some(at(&sweep(series, key)?, *x)? * scale),
-            Self::PeakAt { series, key } => Some(peak(&sweep(series, key)?)?.0 as f64),
+            Self::PeakAt { series, key } => Some(peak(&sweep(series, key)?)?.0),
             Self::Fall { series, key } => {
                 let values = sweep(series, key)?;
                 let (peak_x, peak) = peak(&values)?;
@@ -139,6 +165,22 @@ impl Measure {
             Self::Quotient { series, key, x, over } => {
                 let values = sweep(series, key)?;
                 Some(at(&values, *x)? / at(&values, *over)?)
+            }
+            Self::Against {
+                series,
+                others,
+                key,
+                x,
+                lowest,
+            } => {
+                let others: Option<Vec<f64>> = others.iter().map(|other| at(&sweep(other, key)?, *x)).collect();
+                let others = others?.into_iter();
+                let best = if *lowest {
+                    others.min_by(f64::total_cmp)
+                } else {
+                    others.max_by(f64::total_cmp)
+                };
+                Some(at(&sweep(series, key)?, *x)? / best?)
             }
         }
     }
@@ -153,6 +195,7 @@ impl Accept {
             Self::Within(distance) => paper.is_some_and(|paper| (ours - paper).abs() <= distance),
             Self::Range([low, high]) => (low..=high).contains(&ours),
             Self::AtLeast(low) => ours >= low,
+            Self::AtMost(high) => ours <= high,
         }
     }
 }
@@ -212,13 +255,19 @@ mod tests {
     use serde_json::json;
 
     fn points() -> Vec<Point> {
-        let values = [(1, 2.0), (8, 10.0), (64, 8.0), (512, 2.5)];
-        let point = |&(x, rate): &(u64, f64)| Point {
-            series: "a".to_owned(),
+        let values = [(1.0, 2.0), (8.0, 10.0), (64.0, 8.0), (512.0, 2.5)];
+        let of = |name: &str, factor: f64| values.map(|(x, rate)| (name.to_owned(), x, factor * rate));
+        let point = |(series, x, rate): (String, f64, f64)| Point {
+            series,
             x,
             report: json!({"rate": rate, "per_op": {"retries": x}}),
         };
-        values.iter().map(point).collect()
+        of("a", 1.0)
+            .into_iter()
+            .chain(of("b", 2.0))
+            .chain(of("c", 4.0))
+            .map(point)
+            .collect()
     }
 
     fn measured(text: &str) -> Option<f64> {
@@ -240,7 +289,13 @@ mod tests {
             Some(5.0)
         );
         assert_eq!(measured("value = { series = 'a', x = 65, key = 'rate' }"), None);
-        assert_eq!(measured("value = { series = 'b', x = 64, key = 'rate' }"), None);
+        let against = |lowest| {
+            measured(&format!(
+                "against = {{ series = 'a', others = ['b', 'c'], x = 64, key = 'rate', lowest = {lowest} }}"
+            ))
+        };
+        assert_eq!((against(false), against(true)), (Some(0.25), Some(0.5)));
+        assert_eq!(measured("value = { series = 'd', x = 64, key = 'rate' }"), None);
         assert_eq!(measured("fall = { series = 'a', key = 'speed' }"), None);
     }
 
@@ -254,6 +309,7 @@ mod tests {
         assert!(Accept::Range([48.0, 64.0]).holds(64.0, None));
         assert!(!Accept::Range([48.0, 64.0]).holds(96.0, None));
         assert!(!Accept::AtLeast(10.0).holds(9.9, None));
+        assert!(Accept::AtMost(10.0).holds(9.9, None) && !Accept::AtMost(9.0).holds(9.9, None));
     }
 
     #[test]

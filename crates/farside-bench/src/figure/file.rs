@@ -6,14 +6,21 @@
 //! source = "CIDER, Figure 1"      # where it was published
 //! setup = "..."                   # what ours has in common with the original, and what not
 //!
-//! [[panel]]                       # what is plotted, over the number of clients
+//! [x]                             # what is swept, if it is not the number of clients
+//! key = "locks"                   # `locks`, `theta`, `read_ratio` or `section_verbs`
+//! label = "locks"
+//! values = [1000, 10000000]
+//! log = true                      # whether equal factors are equally far apart in the plot
+//!
+//! [[panel]]                       # what is plotted over it
 //! key = "throughput_ops_s"        # a key of the report; parts are joined with dots
 //! label = "throughput, ops/s"
+//! series = ["optimistic"]         # which series are in it; all, if it does not say
 //!
 //! [[series]]
 //! name = "optimistic"             # how claims call it
 //! label = "O-SYNC"
-//! clients = [1, 8, 16]            # the sweep
+//! clients = [1, 8, 16]            # the sweep; one number if something else is swept
 //! clients_per_cn = 4
 //! profile = "cx6"
 //! duration = "20ms"
@@ -48,6 +55,8 @@ pub struct Figure {
     pub source: String,
     /// What ours has in common with the original, and what not.
     pub setup: String,
+    /// What is swept, if it is not the number of clients.
+    pub x: Option<Axis>,
     /// What is plotted.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
@@ -69,6 +78,46 @@ pub struct Panel {
     pub key: String,
     /// What stands at the axis.
     pub label: String,
+    /// Names of the series that are in it; none stands for all.
+    #[serde(default)]
+    pub series: Vec<String>,
+}
+
+impl Panel {
+    /// Whether a series is in it.
+    #[must_use]
+    pub fn shows(&self, series: &Series) -> bool {
+        self.series.is_empty() || self.series.contains(&series.name)
+    }
+}
+
+/// What is swept.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// Which part of a series it stands for.
+    pub key: AxisKey,
+    /// What stands at the axis.
+    pub label: String,
+    /// Its values.
+    pub values: Vec<f64>,
+    /// Whether equal factors are equally far apart in the plot.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// A part of a series that can be swept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AxisKey {
+    /// How many locks there are.
+    Locks,
+    /// Skew.
+    Theta,
+    /// The share of acquires in shared mode.
+    ReadRatio,
+    /// How many words are read while a lock is held.
+    SectionVerbs,
 }
 
 /// One line of the plot.
@@ -130,8 +179,10 @@ pub struct StoreSeries {
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Another sweep.
+    /// Another sweep of clients.
     pub clients: Option<Vec<u64>>,
+    /// Other values of what is swept instead.
+    pub values: Option<Vec<f64>>,
     /// Fewer keys.
     pub items: Option<u64>,
     /// A shorter time.
@@ -152,18 +203,52 @@ impl Figure {
             }
             for is_quick in [false, true] {
                 parse_duration(figure.duration_of(series, is_quick))?;
-                if figure.clients_of(series, is_quick).is_empty() {
+                if figure.xs_of(series, is_quick).is_empty() {
                     return Err(format!("series {name} sweeps nothing"));
                 }
+            }
+            if figure.x.is_some() && (series.clients.len() != 1 || series.lock.is_none()) {
+                return Err(format!(
+                    "series {name} takes locks with one number of clients, since [x] is swept"
+                ));
             }
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;
             }
         }
+        let unknown = |name: &&String| figure.series.iter().all(|series| series.name != **name);
+        if let Some(name) = figure.panels.iter().flat_map(|panel| &panel.series).find(unknown) {
+            return Err(format!("a panel names a series {name} that there is not"));
+        }
         Ok(figure)
     }
 
-    /// The sweep of a series.
+    /// What stands at the axis of what is swept.
+    #[must_use]
+    pub fn x_label(&self) -> &str {
+        self.x.as_ref().map_or("clients", |axis| &axis.label)
+    }
+
+    /// The values that are swept in a series.
+    #[must_use]
+    pub fn xs_of(&self, series: &Series, is_quick: bool) -> Vec<f64> {
+        match &self.x {
+            Some(axis) => self
+                .quick
+                .values
+                .as_ref()
+                .filter(|_| is_quick)
+                .unwrap_or(&axis.values)
+                .clone(),
+            None => self
+                .clients_of(series, is_quick)
+                .iter()
+                .map(|&clients| clients as f64)
+                .collect(),
+        }
+    }
+
+    /// How many clients a series has, one after the other.
     #[must_use]
     pub fn clients_of<'a>(&'a self, series: &'a Series, is_quick: bool) -> &'a [u64] {
         self.quick

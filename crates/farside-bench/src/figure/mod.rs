@@ -16,11 +16,16 @@ use crate::error::BenchError;
 use file::Figure;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 2] = [
+const FIGURES: [(&str, &str); 7] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
     ),
+    ("shiftlock-4", include_str!("../../../../figures/fig_shiftlock_4.toml")),
+    ("shiftlock-6", include_str!("../../../../figures/fig_shiftlock_6.toml")),
+    ("shiftlock-7", include_str!("../../../../figures/fig_shiftlock_7.toml")),
+    ("shiftlock-8", include_str!("../../../../figures/fig_shiftlock_8.toml")),
+    ("shiftlock-9", include_str!("../../../../figures/fig_shiftlock_9.toml")),
     ("cider-1", include_str!("../../../../figures/fig_cider_1.toml")),
 ];
 
@@ -91,9 +96,9 @@ mod tests {
                     let series = figure.series.iter().find(|known| known.name == series);
                     let series = series.unwrap_or_else(|| panic!("{id}: `{}` names an unknown series", claim.text));
                     for is_quick in [false, true] {
-                        let clients = figure.clients_of(series, is_quick);
+                        let xs = figure.xs_of(series, is_quick);
                         assert!(
-                            x.is_none_or(|x| clients.contains(&x)),
+                            x.is_none_or(|x| xs.contains(&x)),
                             "{id}: `{}` names an unknown x",
                             claim.text
                         );

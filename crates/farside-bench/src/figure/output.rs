@@ -36,13 +36,14 @@ pub fn write(
 fn json_text(figure: &Figure, is_quick: bool, points: &[Point], verdicts: &[Verdict]) -> String {
     let runs: Vec<Value> = points
         .iter()
-        .map(|point| json!({"series": point.series, "clients": point.x, "report": point.report}))
+        .map(|point| json!({"series": point.series, "x": point.x, "report": point.report}))
         .collect();
     let all = json!({
         "id": figure.id,
         "title": figure.title,
         "source": figure.source,
         "setup": figure.setup,
+        "x": figure.x_label(),
         "quick": is_quick,
         "verdicts": verdicts,
         "runs": runs,
@@ -55,7 +56,10 @@ fn csv(points: &[Point]) -> String {
     let rows: Vec<Vec<(String, String)>> = points
         .iter()
         .map(|point| {
-            let mut cells = vec![("series".to_owned(), point.series.clone())];
+            let mut cells = vec![
+                ("series".to_owned(), point.series.clone()),
+                ("x".to_owned(), point.x.to_string()),
+            ];
             flatten("", &point.report, &mut cells);
             cells
         })
@@ -114,15 +118,15 @@ mod tests {
         };
         let points = [
             point(
-                1,
+                1.0,
                 json!({"clients": 1, "per_op": {"reads": 1.5}, "nodes": [{"verbs_s": 2}]}),
             ),
-            point(2, json!({"clients": 2, "nodes": [{"verbs_s": 3}], "lock": "cas"})),
+            point(2.0, json!({"clients": 2, "nodes": [{"verbs_s": 3}], "lock": "cas"})),
         ];
         let text = csv(&points);
         let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("series,clients,nodes.0.verbs_s,per_op.reads,lock"));
-        assert_eq!(lines.next(), Some("s,1,2,1.5,"));
-        assert_eq!(lines.next(), Some("s,2,3,,cas"));
+        assert_eq!(lines.next(), Some("series,x,clients,nodes.0.verbs_s,per_op.reads,lock"));
+        assert_eq!(lines.next(), Some("s,1,1,2,1.5,"));
+        assert_eq!(lines.next(), Some("s,2,2,3,,cas"));
     }
 }

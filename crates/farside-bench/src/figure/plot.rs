@@ -1,4 +1,4 @@
-//! Draws a figure as SVG: one panel above the other, lines over the number of clients, or bars if
+//! Draws a figure as SVG: one panel above the other, lines over what is swept, or bars if
 //! each series has one point only.
 
 use plotters::coord::Shift;
@@ -48,10 +48,12 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
     area.fill(&WHITE)?;
     let rows = area.split_evenly((figure.panels.len(), 1));
     for (index, (panel, row)) in figure.panels.iter().zip(&rows).enumerate() {
+        let is_log = figure.x.as_ref().is_some_and(|axis| axis.log);
         let lines: Vec<Line> = figure
             .series
             .iter()
-            .map(|series| line(&series.name, &series.label, panel, points))
+            .filter(|series| panel.shows(series))
+            .map(|series| line(&series.name, &series.label, panel, points, is_log))
             .collect();
         let title = if index == 0 {
             format!("{} ({})", figure.title, figure.source)
@@ -61,19 +63,21 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
         if lines.iter().all(|line| line.points.len() <= 1) {
             draw_bars(row, &title, panel, &lines)?;
         } else {
-            draw_lines(row, &title, panel, &lines)?;
+            let x_axis = (figure.x_label(), is_log);
+            draw_lines(row, &title, x_axis, panel, &lines)?;
         }
     }
     area.present()?;
     Ok(())
 }
 
-fn line(name: &str, label: &str, panel: &Panel, points: &[Point]) -> Line {
+fn line(name: &str, label: &str, panel: &Panel, points: &[Point], is_log: bool) -> Line {
+    let place = |x: f64| if is_log { x.log10() } else { x };
     let of_series = points.iter().filter(|point| point.series == name);
     Line {
         label: label.to_owned(),
         points: of_series
-            .filter_map(|point| Some((point.x as f64, point.number(&panel.key)?)))
+            .filter_map(|point| Some((place(point.x), point.number(&panel.key)?)))
             .collect(),
     }
 }
@@ -83,12 +87,18 @@ fn highest(lines: &[Line]) -> f64 {
     values.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.1
 }
 
-fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, panel: &Panel, lines: &[Line]) -> DrawResult {
+fn draw_lines(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    title: &str,
+    (x_label, is_log): (&str, bool),
+    panel: &Panel,
+    lines: &[Line],
+) -> DrawResult {
     let last = lines
         .iter()
         .flat_map(|line| &line.points)
         .map(|point| point.0)
-        .fold(1.0, f64::max);
+        .fold(f64::MIN_POSITIVE, f64::max);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 15))
         .margin(12)
@@ -97,9 +107,9 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, panel: &Pa
         .build_cartesian_2d(0.0..last * 1.02, 0.0..highest(lines))?;
     chart
         .configure_mesh()
-        .x_desc("clients")
+        .x_desc(x_label)
         .y_desc(panel.label.as_str())
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_label_formatter(&|x| short(if is_log { 10_f64.powf(*x) } else { *x }))
         .y_label_formatter(&|y| with_prefix(*y).trim_end().to_owned())
         .light_line_style(WHITE.mix(0.0))
         .draw()?;
@@ -118,6 +128,17 @@ fn draw_lines(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, panel: &Pa
         .border_style(BLACK.mix(0.3))
         .draw()?;
     Ok(())
+}
+
+/// A number at an axis, without the zeros behind the point.
+fn short(value: f64) -> String {
+    let text = with_prefix(value);
+    let (digits, prefix) = text.split_once(' ').unwrap_or((&text, ""));
+    let digits = match digits.split_once('.') {
+        Some((whole, "0" | "00")) => whole,
+        _ => digits,
+    };
+    format!("{digits} {prefix}").trim_end().to_owned()
 }
 
 fn draw_bars(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, panel: &Panel, lines: &[Line]) -> DrawResult {
@@ -162,14 +183,14 @@ mod tests {
         let point = |x| Point {
             series: figure.series[0].name.clone(),
             x,
-            report: json!({"throughput_ops_s": 1e6 * x as f64, "per_op": {"retries": 0.5}}),
+            report: json!({"throughput_ops_s": 1e6 * x, "per_op": {"retries": 0.5}}),
         };
-        let text = svg(&figure, &[point(1), point(8), point(512)]).expect("a plot");
+        let text = svg(&figure, &[point(1.0), point(8.0), point(512.0)]).expect("a plot");
         assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
         for part in [figure.panels[0].label.as_str(), &figure.series[0].label, "clients"] {
             assert!(text.contains(part), "{part}");
         }
-        let bars = svg(&figure, &[point(8)]).expect("a plot");
+        let bars = svg(&figure, &[point(8.0)]).expect("a plot");
         assert!(bars.contains("<rect"));
     }
 }

@@ -10,7 +10,7 @@ use farside_lock::LockKind;
 use farside_sync::Scheme;
 use serde_json::Value;
 
-use super::file::{Figure, LockSeries, Series, StoreSeries};
+use super::file::{AxisKey, Figure, LockSeries, Series, StoreSeries};
 use crate::error::BenchError;
 use crate::lock::LockProgram;
 use crate::progress::Progress;
@@ -29,8 +29,8 @@ const SEED: u64 = 1;
 pub struct Point {
     /// Name of the series.
     pub series: String,
-    /// How many clients there were.
-    pub x: u64,
+    /// How many clients there were, or what else was swept.
+    pub x: f64,
     /// The report, as JSON.
     pub report: Value,
 }
@@ -52,28 +52,44 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Resu
     let count: usize = figure
         .series
         .iter()
-        .map(|series| figure.clients_of(series, is_quick).len())
+        .map(|series| figure.xs_of(series, is_quick).len())
         .sum();
     let progress = Progress::new(count as u64, figure.id.as_str());
     let mut points = Vec::new();
     for series in &figure.series {
-        for &clients in figure.clients_of(series, is_quick) {
-            progress.label(format!("{}: {} with {clients} clients", figure.id, series.label));
+        for x in figure.xs_of(series, is_quick) {
+            progress.label(format!("{}: {}, {} {x}", figure.id, series.label, figure.x_label()));
+            let (clients, lock) = at(figure, series, x);
             let setting = setting(figure, series, clients, is_quick)?;
-            let report = match (&series.lock, &series.store) {
+            let report = match (&lock, &series.store) {
                 (Some(lock), _) => run_lock(figure, lock, &setting, memory)?,
                 (None, Some(store)) => run_store(figure, store, &setting, is_quick, memory)?,
                 (None, None) => unreachable!("refused when the file was read"),
             };
             points.push(Point {
                 series: series.name.clone(),
-                x: clients,
+                x,
                 report: serde_json::to_value(report).expect("a report is plain data"),
             });
             progress.set(points.len() as u64);
         }
     }
     Ok(points)
+}
+
+/// How many clients there are at one point of a sweep, and what they do with locks.
+fn at(figure: &Figure, series: &Series, x: f64) -> (u64, Option<LockSeries>) {
+    let mut lock = series.lock.clone();
+    let (Some(axis), Some(changed)) = (&figure.x, &mut lock) else {
+        return (x as u64, lock);
+    };
+    match axis.key {
+        AxisKey::Locks => changed.locks = x as u64,
+        AxisKey::Theta => changed.theta = x,
+        AxisKey::ReadRatio => changed.read_ratio = x,
+        AxisKey::SectionVerbs => changed.section_verbs = x as u64,
+    }
+    (series.clients[0], lock)
 }
 
 fn wrong(figure: &Figure, reason: String) -> BenchError {
