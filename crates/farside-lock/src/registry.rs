@@ -177,6 +177,12 @@ impl LockKind {
         }
     }
 
+    /// Whether clients that want the lock in shared mode stand in the same order as the others.
+    #[must_use]
+    pub fn orders_readers(self) -> bool {
+        self.is_ordered() && self != Self::ShiftLock
+    }
+
     /// Whether the lock asks a [lock service](crate::service): `rpc` always, others when somebody has died.
     #[must_use]
     pub fn asks_service(self) -> bool {

@@ -25,7 +25,8 @@
 //! again. Two agents at once do no harm to ShiftLock; the locks that an agent grants itself (`rpc`)
 //! end with it.
 
-use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Verb};
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, RemoteAddr, Verb};
 
 use crate::atomics::{compare_swap, execute};
 use crate::error::LockError;
@@ -131,10 +132,25 @@ impl<E: Endpoint> Agent<E> {
             seat,
             table: Table::default(),
         };
-        OpContext::new(agent.endpoint.clone())
-            .write_word(block.plus(AGENT_AT), agent.endpoint.id().0)
-            .await?;
-        Ok(agent)
+        // By compare-and-swap: the name of an agent that died over it may be on its way, and a WRITE would be
+        // overwritten by it. Ends, since each turn means that another agent has started.
+        let (at, mine) = (block.plus(AGENT_AT), agent.endpoint.id().0);
+        let mut previous = 0;
+        loop {
+            if is_planted("service: an agent that overwrites the name of the next") {
+                let verb = Verb::WriteWord {
+                    target: at,
+                    value: mine,
+                };
+                execute(&agent.endpoint, verb).await?;
+                return Ok(agent);
+            }
+            let found = compare_swap(&agent.endpoint, at, previous, mine).await?;
+            if found == previous {
+                return Ok(agent);
+            }
+            previous = found;
+        }
     }
 
     /// Answers clients until the fabric fails.

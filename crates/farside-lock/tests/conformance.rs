@@ -68,6 +68,11 @@ macro_rules! conformance {
             }
 
             #[test]
+            fn readers_do_not_starve_if_the_lock_is_ordered() {
+                crate::order::readers_do_not_starve(kind());
+            }
+
+            #[test]
             fn threads_exclude_each_other() {
                 crate::exclusion::threads(kind());
             }

@@ -45,6 +45,8 @@ pub enum Flavour {
     FarNode,
     /// Many clients of a store die, and others take their place.
     Storm,
+    /// Clients of a lock are stopped again and again, for longer than their leases, and then go on.
+    Stopped,
 }
 
 /// Draws a plan for one of the targets.
@@ -76,11 +78,12 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let flavour = flavour.unwrap_or(match dice.below(6) {
         0 if is_store => Flavour::FarNode,
         1 if is_store => Flavour::Storm,
+        0 | 1 if has_leases(target) => Flavour::Stopped,
         _ => Flavour::Mixed,
     });
     let profiles = Profile::all();
     let lease_ns = match flavour {
-        Flavour::FarNode | Flavour::Storm => 150_000,
+        Flavour::FarNode | Flavour::Storm | Flavour::Stopped => 150_000,
         Flavour::Mixed => *dice.pick(&[150_000, 300_000, 600_000]),
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
@@ -110,7 +113,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     };
     let works: Vec<Vec<Work>> = match target {
         Target::Store { .. } => store_work(&mut dice, actor_count, horizon_ns, is_small, flavour),
-        Target::Lock(_) => lock_work(&mut dice, actor_count, horizon_ns),
+        Target::Lock(_) => lock_work(&mut dice, actor_count, horizon_ns, flavour),
     };
     let actors = works.into_iter().map(|work| Actor {
         compute_node: dice.below(setup.compute_nodes.into()) as u32,
@@ -123,6 +126,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         Flavour::Storm => (0..dice.within(3, 20))
             .map(|_| crash(&mut dice, &setup, actor_count))
             .collect(),
+        Flavour::Stopped => stopped_faults(&mut dice, &setup, actor_count),
     };
     faults.sort_by_key(|fault| fault.at_ns);
     Plan {
@@ -149,7 +153,7 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
     let is_busy = match flavour {
         Flavour::Mixed => dice.one_in(2),
         Flavour::FarNode => dice.one_in(4),
-        Flavour::Storm => false,
+        Flavour::Storm | Flavour::Stopped => false,
     };
     // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD, of reading several keys, and of reading all.
     let mut weights: [u64; 8] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
@@ -203,14 +207,24 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
         .collect()
 }
 
-fn lock_work(dice: &mut Dice, actors: usize, horizon_ns: u64) -> Vec<Vec<Work>> {
-    let locks = *dice.pick(&[1, 1, 2, 5]);
-    let is_busy = dice.one_in(2);
+/// Whether every grant of the target ends by itself.
+fn has_leases(target: Target) -> bool {
+    matches!(target, Target::Lock(lock) if lock.leases() == Leases::All)
+}
+
+fn lock_work(dice: &mut Dice, actors: usize, horizon_ns: u64, flavour: Flavour) -> Vec<Vec<Work>> {
+    let is_stopped = flavour == Flavour::Stopped;
+    let locks = if is_stopped { 1 } else { *dice.pick(&[1, 1, 2, 5]) };
+    let is_busy = is_stopped || dice.one_in(2);
     let gives_up = dice.one_in(2);
     let inside_max = *dice.pick(&[1, 2_000, 30_000]);
     (0..actors)
         .map(|_| {
-            let pieces = dice.within(5, 40);
+            let pieces = if is_stopped {
+                dice.within(40, 200)
+            } else {
+                dice.within(5, 40)
+            };
             let mut work = Vec::new();
             for _ in 0..pieces {
                 if !is_busy {
@@ -324,6 +338,24 @@ fn crash(dice: &mut Dice, setup: &Setup, actors: usize) -> Fault {
         at_ns: dice.below(setup.horizon_ns),
         what,
     }
+}
+
+/// Clients are stopped for longer than their leases, and now and then one dies.
+fn stopped_faults(dice: &mut Dice, setup: &Setup, actors: usize) -> Vec<Fault> {
+    (0..dice.within(3, 15))
+        .map(|_| {
+            if dice.one_in(8) {
+                return crash(dice, setup, actors);
+            }
+            Fault {
+                at_ns: dice.below(setup.horizon_ns),
+                what: Disturbance::Pause {
+                    actor: dice.below(actors as u64) as usize,
+                    for_ns: dice.within(setup.lease_ns / 2, 8 * setup.lease_ns),
+                },
+            }
+        })
+        .collect()
 }
 
 fn far_node_faults(dice: &mut Dice, setup: &Setup, actors: usize) -> Vec<Fault> {

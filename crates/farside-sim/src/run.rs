@@ -234,12 +234,22 @@ impl Driver {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
             Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
         }
+        // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
+        let leases = match self.target {
+            Target::Store { .. } => 10,
+            // Clients that gave up may still stand in a queue, and be waited for one after the other.
+            Target::Lock(_) => 60,
+        };
+        let end_ns = self.sim.now_ns() + leases * self.shared.plan.setup.lease_ns;
+        while self.sim.now_ns() < end_ns {
+            // An agent that lost its way to the node may be found out only now.
+            self.attend();
+            self.sim
+                .run_until(end_ns.min(self.sim.now_ns() + self.shared.plan.setup.lease_ns));
+        }
         if let Some(agent) = &self.agent {
             self.sim.crash_client(agent.endpoint.id());
         }
-        // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
-        self.sim
-            .run_until(self.sim.now_ns() + 10 * self.shared.plan.setup.lease_ns);
         match self.sim.operations_in_flight() {
             0 => Ok(()),
             count => Err(Failure::new(

@@ -135,12 +135,14 @@ impl Shared {
     /// node: what is shared dies together.
     pub(crate) fn site(&self, actor: usize) -> Site {
         let options = self.lock_options();
-        let ends_clients = |what: &Disturbance| match what {
-            Disturbance::Crash { .. }
-            | Disturbance::Pause { .. }
-            | Disturbance::BreakQueuePair { .. }
-            | Disturbance::Restart { .. } => true,
-            _ => false,
+        let ends_clients = |what: &Disturbance| {
+            matches!(
+                what,
+                Disturbance::Crash { .. }
+                    | Disturbance::Pause { .. }
+                    | Disturbance::BreakQueuePair { .. }
+                    | Disturbance::Restart { .. }
+            )
         };
         if self.plan.faults.iter().any(|fault| ends_clients(&fault.what)) {
             return Site::new(options);

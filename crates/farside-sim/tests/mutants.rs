@@ -15,6 +15,7 @@ use farside_fabric::mutant::{plant, reached};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{MaskedAdd, MaskedCas, NodeId, OpContext, Random, RemoteAddr};
 use farside_sim::draw::Flavour;
+use farside_sim::plan::Plan;
 use farside_sim::{Failure, Target, draw, execute};
 
 /// Who has to notice.
@@ -23,11 +24,13 @@ enum Notices {
     Swarm(&'static str),
     /// The same, over plans in which a node is far away.
     Far(&'static str),
+    /// The same, over plans in which clients of a lock are stopped for longer than their leases.
+    Stopped(&'static str),
     /// A check of its own, from a seed.
     Check(fn(u64) -> Result<(), String>),
 }
 
-use Notices::{Check, Far, Swarm};
+use Notices::{Check, Far, Stopped, Swarm};
 
 /// Every planted bug: its name in the code, and who has to notice it.
 const MUTANTS: &[(&str, Notices)] = &[
@@ -40,6 +43,10 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("mcs: a queue left when the deadline passes", Swarm("lock:mcs")),
     ("mcs: any letter taken for a hand-over", Swarm("lock:mcs")),
     ("mcs: a successor that is not waited for", Swarm("lock:mcs")),
+    (
+        "service: an agent that overwrites the name of the next",
+        Check(agents_in_a_row),
+    ),
     ("rpc: a lock granted that is held", Swarm("lock:rpc")),
     ("rpc: the first reader frees the lock", Swarm("lock:rpc")),
     (
@@ -51,12 +58,13 @@ const MUTANTS: &[(&str, Notices)] = &[
         Swarm("lock:shiftlock"),
     ),
     ("shiftlock: a hand-over without a count", Swarm("lock:shiftlock")),
-    ("shiftlock: a grant that comes late", Swarm("lock:shiftlock")),
-    ("shiftlock: a writer that was cut off goes on", Swarm("lock:shiftlock")),
-    ("shiftlock: a reader that was cut off goes on", Swarm("lock:shiftlock")),
     (
-        "shiftlock: a letter of before the reset believed",
-        Swarm("lock:shiftlock"),
+        "shiftlock: a count by an add, which nothing fences",
+        Stopped("lock:shiftlock"),
+    ),
+    (
+        "shiftlock: a reader that was cut off goes on",
+        Stopped("lock:shiftlock"),
     ),
     ("dslr: a release after the lease", Swarm("lock:dslr")),
     ("dslr: a void that keeps a ticket", Swarm("lock:dslr")),
@@ -152,6 +160,13 @@ fn masked_verbs(seed: u64) -> Result<(), String> {
     }
 }
 
+/// Two agents of a lock service die one upon the other: a plan that was found once.
+fn agents_in_a_row(_: u64) -> Result<(), String> {
+    let plan = include_str!("../plans/lock-agent-named-after-its-death.json");
+    let plan: Plan = serde_json::from_str(plan).map_err(|error| error.to_string())?;
+    execute(&plan).failure.map_or(Ok(()), |failure| Err(failure.text))
+}
+
 /// With which seed, and how, a planted bug is noticed.
 fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
     for seed in 1..=SEEDS_MAX {
@@ -159,6 +174,7 @@ fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
         let failure = match notices {
             Swarm(part) => execute(&draw::plan(seed, &Target::matching(part))).failure,
             Far(part) => execute(&draw::plan_of(Flavour::FarNode, seed, &Target::matching(part))).failure,
+            Stopped(part) => execute(&draw::plan_of(Flavour::Stopped, seed, &Target::matching(part))).failure,
             Check(check) => check(seed).err().map(|text| Failure::new("check", text)),
         };
         let was_reached = reached() > 0;

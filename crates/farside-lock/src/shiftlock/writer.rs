@@ -15,7 +15,7 @@
 //! wait for an epoch that never comes.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, FabricError, MaskedCas, Verb};
+use farside_fabric::{Deadline, Endpoint, FabricError, MaskedAdd, MaskedCas, Verb};
 
 use super::watch::{Seen, Watch};
 use super::word::{Entry, Releases};
@@ -196,7 +196,7 @@ impl<E: Endpoint> Attempt<E> {
     async fn begin(&self, mut hold: WriterHold, turn: Turn, watch: &Watch) -> Result<Outcome<WriterHold>, LockError> {
         (hold.releases, hold.epoch, hold.streak) = (turn.releases, turn.epoch, turn.streak);
         let (lease, mut base_ns) = (watch.lease(), turn.base_ns);
-        if lease.is_stale(base_ns, self.endpoint.now_ns()) && !is_planted("shiftlock: a grant that comes late") {
+        if lease.is_stale(base_ns, self.endpoint.now_ns()) {
             // Others may have seen the count stand still for nearly as long. A count that moves starts their
             // time anew, and moves only if the lock is still ours.
             base_ns = self.endpoint.now_ns();
@@ -285,7 +285,14 @@ impl<E: Endpoint> Attempt<E> {
 
     /// Lines 19 to 23.
     async fn hand_over(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
-        if !is_planted("shiftlock: a hand-over without a count") {
+        if is_planted("shiftlock: a count by an add, which nothing fences") {
+            let operands = MaskedAdd {
+                add: 1 << 64,
+                boundary: 1 << 63 | 1 << 111,
+            };
+            let target = self.entry;
+            let _ = execute(&self.endpoint, Verb::WideFetchAdd { target, operands }).await?;
+        } else if !is_planted("shiftlock: a hand-over without a count") {
             self.count(hold, Entry::hand_over(hold.releases)).await?;
         }
         let words = [hold.releases.plus(1).bits(), hold.streak + 1, hold.epoch];
@@ -295,7 +302,7 @@ impl<E: Endpoint> Attempt<E> {
     /// Changes the count, unless the lock was reset.
     async fn count(&self, hold: &WriterHold, operands: MaskedCas<u128>) -> Result<Entry, LockError> {
         let found = self.swap(operands).await?;
-        if operands.matches(found.bits()) || is_planted("shiftlock: a writer that was cut off goes on") {
+        if operands.matches(found.bits()) {
             Ok(found)
         } else {
             debug_assert!(found.releases() != hold.releases);
@@ -335,7 +342,7 @@ impl WriterHold {
     fn note_successor(&mut self, arrived: &Arrived) {
         let is_successor = arrived.letter.kind == LetterKind::Successor;
         let is_ours = Releases::of_bits(arrived.letter.words[1]).follows(self.begun);
-        if is_successor && (is_ours || is_planted("shiftlock: a letter of before the reset believed")) {
+        if is_successor && is_ours {
             self.successor = Some(Successor::of(arrived));
         }
     }

@@ -1,6 +1,6 @@
 //! Order: what a lock that says so in `LockKind::is_ordered` promises to clients that want it exclusively.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::sim::{Sim, SimOptions};
@@ -55,5 +55,60 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
             granted.sort_unstable();
         }
         assert_eq!(granted, (0..CLIENTS).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+/// Writers come and go without a break; a reader gets in nonetheless, and after no more of them than the lock says.
+pub(crate) fn readers_do_not_starve(kind: LockKind) {
+    const WRITERS: u64 = 30;
+    /// ShiftLock, section 3.5: `N` hand-overs, and the writer that was inside.
+    const WRITERS_AHEAD_MAX: u64 = 17;
+    if !(kind.is_shared() && kind.is_ordered()) {
+        return;
+    }
+    for seed in 0..20 {
+        let sim = Sim::new(SimOptions {
+            seed,
+            jitter_ns: 20 * seed,
+            ..SimOptions::default()
+        });
+        let _ = sim.add_memory_node(4096);
+        let _agent = service::start(&sim);
+        let site = service::site();
+        let (writes, is_over) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(false)));
+        for _ in 0..WRITERS {
+            let endpoint = sim.endpoint(sim.add_compute_node());
+            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+            let (writes, is_over) = (Rc::clone(&writes), Rc::clone(&is_over));
+            endpoint.clone().spawn(async move {
+                let mut cx = OpContext::new(endpoint);
+                while !is_over.get() {
+                    let grant = locker
+                        .acquire(&mut cx, LOCK, Mode::Exclusive)
+                        .await
+                        .expect("no deadline");
+                    writes.set(writes.get() + 1);
+                    locker.release(&mut cx, grant).await.expect("the node is there");
+                }
+            });
+        }
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+        let mut cx = OpContext::new(endpoint.clone());
+        sim.block_on(async {
+            for _ in 0..20 {
+                endpoint.sleep(100_000).await;
+                let before = writes.get();
+                let grant = locker.acquire(&mut cx, LOCK, Mode::Shared).await.expect("no deadline");
+                let ahead = writes.get() - before;
+                assert!(
+                    ahead <= WRITERS_AHEAD_MAX || kind.orders_readers() && ahead <= WRITERS,
+                    "{ahead} writers went ahead with seed {seed}"
+                );
+                locker.release(&mut cx, grant).await.expect("the node is there");
+            }
+            is_over.set(true);
+        });
+        sim.run_until_idle();
     }
 }

@@ -222,7 +222,7 @@ pub(crate) fn the_agent_dies_at_every_verb(kind: LockKind) {
         for verb in 1..=5 {
             let world = World::new(kind, seed);
             let agent = service::start(&world.sim);
-            // It has written its name.
+            // It has swapped its name in.
             let verb = 1 + verb;
             world.sim.crash_client_at(agent.id(), CrashPoint { verb, lines: None });
             let victim = world.start_client(3_000);

@@ -177,7 +177,10 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<()
     } else {
         Promise::None
     };
-    exclusion::check(&holds, promise).map_err(|violation| Failure::new("exclusion", violation.to_string()))?;
+    let is_in_order = |hold: &&Hold| kind.orders_readers() || !hold.is_shared;
+    let in_order: Vec<Hold> = holds.iter().filter(is_in_order).copied().collect();
+    exclusion::check(&in_order, promise).map_err(|violation| Failure::new("order", violation.to_string()))?;
+    exclusion::check(&holds, Promise::None).map_err(|violation| Failure::new("exclusion", violation.to_string()))?;
     let locks: std::collections::BTreeSet<u64> = holds.iter().map(|hold| hold.lock).collect();
     for lock in locks {
         let (certain, open) = shared.counts_of(lock);
