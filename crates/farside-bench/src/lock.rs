@@ -2,7 +2,8 @@
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
-use farside_lock::{LockKind, Locker, Mode, Site};
+use farside_lock::service::{Agent, BLOCK_BYTES};
+use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::BenchError;
@@ -39,6 +40,19 @@ impl LockProgram {
         RemoteAddr::new(NodeId::new(0), behind.next_multiple_of(8) + lock * 8)
     }
 
+    /// Where the lock service has its block: behind the data.
+    fn service(&self) -> RemoteAddr {
+        let end = self.data(self.locks);
+        RemoteAddr::new(end.node(), end.offset().next_multiple_of(64))
+    }
+
+    fn site(&self) -> Site {
+        Site::new(LockOptions {
+            service: Some(self.service()),
+            ..LockOptions::default()
+        })
+    }
+
     /// Refuses settings that make no sense.
     ///
     /// # Errors
@@ -68,19 +82,29 @@ impl Program for LockProgram {
     type Client<E: Endpoint> = LockClient;
 
     fn memory_bytes(&self) -> u64 {
-        (self.data(self.locks).offset()).next_multiple_of(4096)
+        (self.service().offset() + BLOCK_BYTES).next_multiple_of(4096)
     }
 
     async fn prepare<E: Endpoint>(&self, _: E, region: &Region) -> Result<(), BenchError> {
         // An entry of zeros is a free lock; the memory may have been used before.
-        for offset in (LOCKS_AT..self.data(0).offset()).step_by(8) {
+        let entries = LOCKS_AT..self.data(0).offset();
+        let block = self.service().offset();
+        for offset in entries.chain(block..block + BLOCK_BYTES).step_by(8) {
             region.write(offset, &[0; 8]);
         }
         Ok(())
     }
 
+    fn has_agent(&self) -> bool {
+        self.kind.asks_service()
+    }
+
+    async fn serve<E: Endpoint>(&self, endpoint: E) -> Result<(), BenchError> {
+        Err(Agent::start(endpoint, &self.site()).await?.serve().await.into())
+    }
+
     async fn join<E: Endpoint>(&self, _: E) -> Result<Site, BenchError> {
-        Ok(Site::default())
+        Ok(self.site())
     }
 
     fn client<E: Endpoint>(&self, site: &Site, _: &E, number: u64) -> LockClient {

@@ -26,6 +26,17 @@ pub trait Program: Clone + Send + Sync + 'static {
     /// See [`BenchError`]; likewise below.
     async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<(), BenchError>;
 
+    /// Whether somebody has to work beside the memory node.
+    fn has_agent(&self) -> bool {
+        false
+    }
+
+    /// Works beside the memory node, until it is dropped.
+    async fn serve<E: Endpoint>(&self, endpoint: E) -> Result<(), BenchError> {
+        drop(endpoint);
+        Ok(())
+    }
+
     /// Lets a compute node join. Its clients take steps through endpoints of their own, or through
     /// this one.
     async fn join<E: Endpoint>(&self, endpoint: E) -> Result<Self::Node<E>, BenchError>;

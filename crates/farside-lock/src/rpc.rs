@@ -36,6 +36,9 @@ use crate::{Grant, Lock, LockError, Mode};
 /// million requests per second: eRPC (NSDI 2019) reports twice that for requests that do nothing.
 const REQUEST_NS: u64 = 100;
 
+/// How often a client looks for an agent during a lease before it says that there is none.
+const AGENT_LOOKS: u32 = 64;
+
 /// Who asked: what `Release` has to say again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Asker {
@@ -286,10 +289,15 @@ impl<E: Endpoint> Request<E> {
         if let Some(agent) = self.agent.get() {
             return Ok(agent);
         }
-        let agent = read_agent(&self.endpoint, self.block).await?;
-        let agent = agent.ok_or(LockError::NoAgent { block: self.block })?;
-        self.agent.set(Some(agent));
-        Ok(agent)
+        // One that is about to start, or to take over, may take a moment.
+        for _ in 0..AGENT_LOOKS {
+            if let Some(agent) = read_agent(&self.endpoint, self.block).await? {
+                self.agent.set(Some(agent));
+                return Ok(agent);
+            }
+            self.endpoint.sleep(self.lease_ns / u64::from(AGENT_LOOKS)).await;
+        }
+        Err(LockError::NoAgent { block: self.block })
     }
 
     /// `agent` is gone. Another one may have taken over.

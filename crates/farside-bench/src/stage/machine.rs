@@ -14,6 +14,8 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
 use farside_fabric::{Endpoint, OpContext, Pipeline, interleave};
 
+use tokio::sync::oneshot;
+
 use super::{FabricKind, NodeLoad, Outcome, Setting};
 use crate::driver::{Effort, Meter, drive};
 use crate::error::BenchError;
@@ -35,6 +37,9 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
         FabricKind::Tcp => Place::Served(Service::start(&segment)?),
         _ => Place::Mapped(segment.clone()),
     };
+    let agent = program
+        .has_agent()
+        .then(|| AgentThread::start(program.clone(), segment.clone()));
     let start = Start {
         everybody: Barrier::new(setting.compute_nodes as usize + 1),
         start_ns: AtomicU64::new(0),
@@ -62,10 +67,12 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
             .map(join)
             .collect::<Vec<Result<(Recorder, Effort), BenchError>>>()
     });
+    let agent_ended = agent.map_or(Ok(()), AgentThread::finish);
     if let Place::Served(service) = place {
         service.stop();
     }
     let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    agent_ended?;
     let (mut recorder, mut effort) = results[0].clone();
     for (other, other_effort) in &results[1..] {
         recorder.absorb(other);
@@ -94,6 +101,34 @@ struct Start {
 enum Place {
     Mapped(Segment),
     Served(Service),
+}
+
+/// Somebody beside the memory node, in a thread.
+struct AgentThread {
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<Result<(), BenchError>>,
+}
+
+impl AgentThread {
+    fn start<P: Program>(program: P, segment: Segment) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            on_this_thread(async move {
+                let endpoint = shm::Fabric::new(vec![segment]).endpoint()?;
+                tokio::select! {
+                    ended = program.serve(endpoint) => ended,
+                    _ = stopped => Ok(()),
+                }
+            })?
+        });
+        Self { stop, thread }
+    }
+
+    /// Ends it; says why it has ended before, if it has.
+    fn finish(self) -> Result<(), BenchError> {
+        drop(self.stop);
+        self.thread.join().expect("the agent's thread panicked")
+    }
 }
 
 /// A memory node in a thread of its own.

@@ -49,6 +49,13 @@ pub(super) fn run<P: Program>(
 
     let founder = sim.endpoint(sim.add_compute_node());
     sim.block_on(program.prepare(founder, &region))?;
+    if program.has_agent() {
+        let (agent, task) = (sim.endpoint(sim.add_compute_node()), program.clone());
+        agent.clone().spawn(async move {
+            // A simulated fabric does not fail by itself.
+            let _ = task.serve(agent).await;
+        });
+    }
     let mut joined = Vec::new();
     for &compute_node in &compute_nodes {
         joined.push(sim.block_on(program.join(sim.endpoint(compute_node)))?);
