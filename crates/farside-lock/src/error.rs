@@ -44,6 +44,18 @@ pub enum LockError {
         /// The lock.
         entry: RemoteAddr,
     },
+    /// A lock whose resets ask everybody needs to know who that is.
+    #[error(
+        "declock needs a roster: the address of {} zeroed bytes of far memory in the options of the site",
+        crate::declock::roster::ROSTER_BYTES
+    )]
+    NoRoster,
+    /// The roster has no place left for this endpoint.
+    #[error("the roster at {roster} lists 1023 endpoints; no place is left for another")]
+    RosterFull {
+        /// The roster.
+        roster: RemoteAddr,
+    },
     /// The lease of a grant had run out when it was given back. Somebody else may hold the lock by now;
     /// nothing was changed.
     #[error("the lease of the lock at {entry} ran out before it was released")]

@@ -220,6 +220,14 @@ impl Inbox {
         waker.inspect(Waker::wake_by_ref);
     }
 
+    /// Leaves a letter at a seat of this inbox, without a message.
+    pub(crate) fn leave(&self, letter: Letter) {
+        self.put(Arrived {
+            from: self.room.id,
+            letter,
+        });
+    }
+
     /// Takes out whatever has arrived.
     fn collect<E: Endpoint>(&self, endpoint: &E) -> Result<(), FabricError> {
         while let Some(received) = endpoint.try_receive()? {

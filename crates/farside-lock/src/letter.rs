@@ -40,14 +40,24 @@ pub enum LetterKind {
     Acquire = 5,
     /// To the agent: the `rpc` lock is given back.
     Release = 6,
-    /// From the agent: done; the words say what came of it.
+    /// From the agent, or a desk: done; the words say what came of it.
     Done = 7,
     /// From the agent: refused.
     Refused = 8,
+    /// To the next in the queue of a CQL lock: it is yours (DecLock, section 4.2).
+    Granted = 9,
+    /// To the desk of an endpoint: a CQL lock is being reset (DecLock, section 4.4).
+    Reset = 10,
+    /// To the desk of an endpoint: are you still about to reset this lock?
+    AskReset = 11,
+    /// From a desk: not done yet.
+    Busy = 12,
+    /// From a desk to a client of its own node: the lock is being reset, start over.
+    Aborted = 13,
 }
 
 impl LetterKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 13] = [
         Self::Successor,
         Self::Handover,
         Self::ModeChanged,
@@ -56,6 +66,11 @@ impl LetterKind {
         Self::Release,
         Self::Done,
         Self::Refused,
+        Self::Granted,
+        Self::Reset,
+        Self::AskReset,
+        Self::Busy,
+        Self::Aborted,
     ];
 
     fn of(number: u8) -> Option<Self> {

@@ -51,6 +51,7 @@
 mod atomics;
 pub mod backoff;
 pub mod cas;
+pub mod declock;
 pub mod drtm;
 pub mod dslr;
 pub mod error;

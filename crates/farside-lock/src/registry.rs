@@ -6,6 +6,8 @@
 use farside_fabric::{Capabilities, Endpoint, OpContext, RemoteAddr};
 
 use crate::cas::CasLock;
+use crate::declock::DecLock;
+use crate::declock::local::Policy;
 use crate::drtm::Drtm;
 use crate::dslr::Dslr;
 use crate::mcs::McsLock;
@@ -30,6 +32,8 @@ pub enum LockKind {
     Drtm,
     /// [`RpcLock`].
     Rpc,
+    /// [`DecLock`] with this policy.
+    DecLock(Policy),
     /// [`ShiftLock`].
     ShiftLock,
     /// [`ShiftLock`] without shared mode.
@@ -49,7 +53,7 @@ pub enum Leases {
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str, &'static str); 9] = [
         (
             Self::Cas,
             "cas",
@@ -86,6 +90,11 @@ impl LockKind {
             "a server that grants locks by messages (ShiftLock, section 4.1)",
         ),
         (
+            Self::DecLock(Policy::TimestampTaskFair),
+            "declock",
+            "a queue in far memory, local locks, order by timestamps; `declock:cql` has no local locks (DecLock)",
+        ),
+        (
             Self::ShiftLock,
             "shiftlock",
             "readers and writers, hand-over, leases; `shiftlock:mutex` has no readers (ShiftLock)",
@@ -93,7 +102,14 @@ impl LockKind {
     ];
 
     /// Locks of [`LockKind::ALL`] with another setting, by their names.
-    pub const VARIANTS: [(Self, &'static str); 1] = [(Self::ShiftLockMutex, "shiftlock:mutex")];
+    pub const VARIANTS: [(Self, &'static str); 6] = [
+        (Self::DecLock(Policy::Cql), "declock:cql"),
+        (Self::DecLock(Policy::TimestampPhaseFair), "declock:ts-pf"),
+        (Self::DecLock(Policy::RemotePrefer), "declock:remote-prefer"),
+        (Self::DecLock(Policy::LocalPrefer), "declock:local-prefer"),
+        (Self::DecLock(Policy::LocalBound), "declock:local-bound"),
+        (Self::ShiftLockMutex, "shiftlock:mutex"),
+    ];
 
     /// Every lock and every variant with its name.
     pub fn named() -> impl Iterator<Item = (Self, &'static str)> {
@@ -118,6 +134,12 @@ impl LockKind {
             Self::DslrPlus => "dslr-plus",
             Self::Drtm => "drtm",
             Self::Rpc => "rpc",
+            Self::DecLock(Policy::TimestampTaskFair) => "declock",
+            Self::DecLock(Policy::Cql) => "declock:cql",
+            Self::DecLock(Policy::TimestampPhaseFair) => "declock:ts-pf",
+            Self::DecLock(Policy::RemotePrefer) => "declock:remote-prefer",
+            Self::DecLock(Policy::LocalPrefer) => "declock:local-prefer",
+            Self::DecLock(Policy::LocalBound) => "declock:local-bound",
             Self::ShiftLock => "shiftlock",
             Self::ShiftLockMutex => "shiftlock:mutex",
         }
@@ -132,6 +154,7 @@ impl LockKind {
             Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
             Self::Drtm => Drtm::ENTRY_BYTES,
             Self::Rpc => RpcLock::ENTRY_BYTES,
+            Self::DecLock(_) => DecLock::ENTRY_BYTES,
             Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::ENTRY_BYTES,
         }
     }
@@ -141,7 +164,7 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::Rpc | Self::ShiftLock => true,
+            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::Rpc | Self::DecLock(_) | Self::ShiftLock => true,
         }
     }
 
@@ -163,7 +186,7 @@ impl LockKind {
             Self::ShiftLock | Self::ShiftLockMutex => true,
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
             Self::Drtm | Self::Rpc => false,
-            Self::Dslr | Self::DslrPlus => true,
+            Self::Dslr | Self::DslrPlus | Self::DecLock(_) => true,
         }
     }
 
@@ -173,6 +196,8 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff => false,
             Self::Drtm | Self::Rpc => false,
+            // Local locks let clients of a node pass those of others by what timestamps cannot tell.
+            Self::DecLock(policy) => policy == Policy::Cql,
             Self::Mcs | Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => true,
         }
     }
@@ -215,6 +240,8 @@ pub enum Locker {
     Mcs(McsLock),
     /// `rpc`.
     Rpc(RpcLock),
+    /// `declock` with whichever policy.
+    DecLock(DecLock),
     /// `shiftlock` or `shiftlock:mutex`.
     ShiftLock(ShiftLock),
 }
@@ -223,7 +250,7 @@ impl Locker {
     /// A client's side of a lock of this kind, at the site of its endpoint.
     ///
     /// # Errors
-    /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoSeat`].
+    /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoRoster`], [`LockError::NoSeat`].
     pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
@@ -235,6 +262,7 @@ impl Locker {
             LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),
+            LockKind::DecLock(policy) => Self::DecLock(DecLock::new(site.declock().clone(), inbox, policy)?),
             LockKind::ShiftLock => Self::ShiftLock(ShiftLock::new(inbox, site)),
             LockKind::ShiftLockMutex => Self::ShiftLock(ShiftLock::mutex(inbox, site)),
         })
@@ -257,6 +285,7 @@ impl Locker {
             Self::Dslr(lock) => lock.acquire(cx, entry, mode).await,
             Self::Drtm(lock) => lock.acquire(cx, entry, mode).await,
             Self::Rpc(lock) => lock.acquire(cx, entry, mode).await,
+            Self::DecLock(lock) => lock.acquire(cx, entry, mode).await,
             Self::ShiftLock(lock) => lock.acquire(cx, entry, mode).await,
         }
     }
@@ -273,6 +302,7 @@ impl Locker {
             Self::Dslr(lock) => lock.release(cx, grant).await,
             Self::Drtm(lock) => lock.release(cx, grant).await,
             Self::Rpc(lock) => lock.release(cx, grant).await,
+            Self::DecLock(lock) => lock.release(cx, grant).await,
             Self::ShiftLock(lock) => lock.release(cx, grant).await,
         }
     }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use farside_fabric::{EndpointId, RemoteAddr};
 
+use crate::declock::Node;
 use crate::inbox::Inbox;
 
 /// How locks behave; the same for all clients of a lock.
@@ -23,6 +24,9 @@ pub struct LockOptions {
     /// Where the lock service has its block in far memory, if there is one. Recovery, and
     /// the lock `rpc`, need it.
     pub service: Option<RemoteAddr>,
+    /// Where the clients of DecLock list themselves: [`ROSTER_BYTES`](crate::declock::roster::ROSTER_BYTES)
+    /// of far memory, zeros at first.
+    pub roster: Option<RemoteAddr>,
 }
 
 impl Default for LockOptions {
@@ -33,6 +37,7 @@ impl Default for LockOptions {
             lease_ns: 1_000_000_000,
             handovers_max: 16,
             service: None,
+            roster: None,
         }
     }
 }
@@ -48,6 +53,8 @@ struct Shared {
     options: LockOptions,
     /// One for each endpoint that has clients here, or had; an endpoint costs some hundred bytes.
     inboxes: RefCell<BTreeMap<EndpointId, Inbox>>,
+    /// What DecLock keeps here.
+    declock: Node,
 }
 
 impl Site {
@@ -58,6 +65,7 @@ impl Site {
             shared: Rc::new(Shared {
                 options,
                 inboxes: RefCell::default(),
+                declock: Node::new(options.roster, options.lease_ns),
             }),
         }
     }
@@ -66,6 +74,10 @@ impl Site {
     #[must_use]
     pub fn options(&self) -> &LockOptions {
         &self.shared.options
+    }
+
+    pub(crate) fn declock(&self) -> &Node {
+        &self.shared.declock
     }
 
     /// The inbox of an endpoint. An endpoint belongs to one site.

@@ -138,7 +138,13 @@ fn every_lock_is_in_the_suite() {
             "dslr-plus",
             "drtm",
             "rpc",
+            "declock",
             "shiftlock",
+            "declock:cql",
+            "declock:ts-pf",
+            "declock:remote-prefer",
+            "declock:local-prefer",
+            "declock:local-bound",
             "shiftlock:mutex"
         ],
         "a new lock needs a line at the end of this file"
@@ -154,3 +160,9 @@ conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0,
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(shiftlock_mutex: "shiftlock:mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(declock, acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_cql: "declock:cql", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_ts_pf: "declock:ts-pf", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_remote_prefer: "declock:remote-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_local_prefer: "declock:local-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_local_bound: "declock:local-bound", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);

@@ -13,6 +13,8 @@ use crate::plan::{Actor, Disturbance, Plan, Work};
 
 /// Where the lock service has its block: behind all locks.
 const SERVICE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64 << 10);
+/// And where locks that ask everybody list who that is.
+const ROSTER: RemoteAddr = RemoteAddr::new(NodeId::new(0), 96 << 10);
 
 /// How an actor is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +129,7 @@ impl Shared {
         LockOptions {
             lease_ns: self.plan.setup.lease_ns,
             service: Some(SERVICE),
+            roster: Some(ROSTER),
             ..LockOptions::default()
         }
     }

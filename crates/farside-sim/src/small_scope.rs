@@ -15,7 +15,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
 use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
-use farside_lock::{LockKind, Locker, Mode, Site};
+use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -183,6 +183,14 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
     }
 }
 
+/// A compute node where every lock has what it needs.
+fn site() -> Site {
+    Site::new(LockOptions {
+        roster: Some(RemoteAddr::new(NodeId::new(0), 4096)),
+        ..LockOptions::default()
+    })
+}
+
 /// Every order of clients that count under one lock, `sections` times each.
 ///
 /// # Panics
@@ -195,14 +203,14 @@ pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored
     );
     explore(limit, |choices| {
         let sim = Sim::new(SimOptions::default());
-        let node = sim.add_memory_node(4096);
+        let node = sim.add_memory_node(4 * 4096);
         sim.set_chooser(Some(fair(&choices)));
         let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         for _ in 0..clients {
             let endpoint = sim.endpoint(sim.add_compute_node());
             let (inside, ended) = (Rc::clone(&inside), Rc::clone(&ended));
             endpoint.clone().spawn(async move {
-                let locker = Locker::new(kind, &endpoint, &Site::default()).expect("it has all atomics");
+                let locker = Locker::new(kind, &endpoint, &site()).expect("it has all atomics");
                 let mut cx = OpContext::new(endpoint);
                 for _ in 0..sections {
                     let grant = locker

@@ -373,6 +373,13 @@ impl Sim {
         self.shared.world().operations.count()
     }
 
+    /// How many of them wait for a message, without a verb under way.
+    #[must_use]
+    pub fn receives_in_flight(&self) -> usize {
+        let world = self.shared.world();
+        world.clients.iter().map(|client| client.mailbox.receivers.len()).sum()
+    }
+
     /// What the NIC of a memory node did.
     #[must_use]
     pub fn statistics(&self, node: NodeId) -> NodeStatistics {

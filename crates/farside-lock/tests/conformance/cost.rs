@@ -4,7 +4,7 @@ use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
 use farside_lock::{LockKind, Locker, Mode};
 
-use crate::exclusion::LOCK;
+use crate::exclusion::{LOCK, MEMORY_BYTES};
 use crate::service;
 
 /// READs, WRITEs, atomics, SENDs.
@@ -21,7 +21,7 @@ fn cost(counters: CounterSnapshot) -> Cost {
 
 pub(crate) fn uncontended(kind: LockKind, mode: Mode, [acquire, release]: [Cost; 2]) {
     let sim = Sim::new(SimOptions::default());
-    let _ = sim.add_memory_node(4096);
+    let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let endpoint = sim.endpoint(sim.add_compute_node());
     let locker = Locker::new(kind, &endpoint, &service::site()).expect("it has all atomics");

@@ -13,8 +13,9 @@ use farside_lock::{LockError, LockKind, Locker, Mode};
 use crate::service::{self, AgentThread};
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
-pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 128);
-pub(crate) const INSIDE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 192);
+pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 512);
+pub(crate) const INSIDE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 576);
+pub(crate) const MEMORY_BYTES: u64 = 16 << 10;
 
 /// One client: `rounds` times acquire, count, release.
 pub(crate) async fn count_under_lock<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, rounds: u64) {
@@ -63,7 +64,7 @@ fn one_simulation(kind: LockKind, seed: u64, profile: Profile) -> Result<(), Loc
         ..SimOptions::default()
     };
     let sim = Sim::new(options);
-    let _ = sim.add_memory_node(4096);
+    let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let done = Rc::new(Cell::new(0));
     let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];

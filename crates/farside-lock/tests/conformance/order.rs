@@ -7,7 +7,7 @@ use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{Clock, OpContext, Random, Spawn};
 use farside_lock::{LockKind, Locker, Mode};
 
-use crate::exclusion::LOCK;
+use crate::exclusion::{LOCK, MEMORY_BYTES};
 use crate::service;
 
 const CLIENTS: u64 = 10;
@@ -23,7 +23,7 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
             jitter_ns: 100 * (seed % 20),
             ..SimOptions::default()
         });
-        let _ = sim.add_memory_node(4096);
+        let _ = sim.add_memory_node(MEMORY_BYTES);
         let _agent = service::start(&sim);
         let site = service::site();
         let compute_nodes: Vec<_> = (0..3).map(|_| sim.add_compute_node()).collect();

@@ -6,10 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, EndpointId, Messages, OpContext, Random, Spawn};
+use farside_fabric::{Clock, EndpointId, FabricError, Messages, OpContext, Random, Spawn};
 use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 
-use crate::exclusion::{COUNT, LOCK};
+use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES};
 use crate::service;
 
 const LEASE_NS: u64 = 200_000;
@@ -49,6 +49,15 @@ impl Log {
         }
     }
 
+    /// Whoever was cut off did nothing under its last lock from some time on that it does not know.
+    fn cut_off(&self, client: EndpointId) {
+        add(&self.leases_lost, 1);
+        let mut holds = self.holds.borrow_mut();
+        if let Some(hold) = holds.iter_mut().rev().find(|hold| hold.client == client) {
+            hold.to_ns = Some(hold.from_ns);
+        }
+    }
+
     /// Nobody was inside together with a writer.
     fn check(&self, seed: u64) {
         let holds = self.holds.borrow();
@@ -66,7 +75,6 @@ impl Log {
 struct World {
     sim: Sim,
     kind: LockKind,
-    site: Site,
     log: Rc<Log>,
     seed: u64,
 }
@@ -78,30 +86,42 @@ impl World {
             jitter_ns: 100 * (seed % 7),
             ..SimOptions::default()
         });
-        let _ = sim.add_memory_node(4096);
-        let site = service::site_with(LockOptions {
-            lease_ns: LEASE_NS,
-            ..LockOptions::default()
-        });
+        let _ = sim.add_memory_node(MEMORY_BYTES);
         Self {
             sim,
             kind,
-            site,
             log: Rc::default(),
             seed,
         }
     }
 
+    /// A compute node of its own for each client: what is shared dies together.
+    fn site() -> Site {
+        service::site_with(LockOptions {
+            lease_ns: LEASE_NS,
+            ..LockOptions::default()
+        })
+    }
+
     /// A client that works for a while, in both modes; it stays inside for up to `inside_ns`.
     fn start_client(&self, inside_ns: u64) -> Endpoint {
         let endpoint = self.sim.endpoint(self.sim.add_compute_node());
-        let locker = Locker::new(self.kind, &endpoint, &self.site).expect("it has all atomics");
+        let locker = Locker::new(self.kind, &endpoint, &Self::site()).expect("it has all atomics");
         let (task, log) = (endpoint.clone(), Rc::clone(&self.log));
         endpoint.spawn(async move {
             let mut cx = OpContext::new(task.clone());
             for _ in 0..ROUNDS {
                 let is_writer = task.random_below(3) > 0;
-                enter(&mut cx, &locker, is_writer, task.random_below(inside_ns), &log).await;
+                let inside_ns = task.random_below(inside_ns);
+                match enter(&mut cx, &locker, is_writer, inside_ns, &log).await {
+                    Ok(()) => {}
+                    // It was taken for dead, and would have to start anew.
+                    Err(LockError::Fabric(FabricError::Fenced { .. })) => {
+                        log.cut_off(task.id());
+                        break;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
                 task.sleep(task.random_below(5_000)).await;
             }
             log.ended.set(log.ended.get() + 1);
@@ -117,7 +137,7 @@ impl World {
     fn check(&self) {
         self.log.check(self.seed);
         let endpoint = self.sim.endpoint(self.sim.add_compute_node());
-        let locker = Locker::new(self.kind, &endpoint, &self.site).expect("it has all atomics");
+        let locker = Locker::new(self.kind, &endpoint, &Self::site()).expect("it has all atomics");
         let mut cx = OpContext::new(endpoint);
         let free = self.sim.try_block_on(async {
             let grant = locker
@@ -142,9 +162,15 @@ fn add(cell: &Cell<u64>, by: i64) {
 }
 
 /// One section. Who finds that its lease is over does nothing more under the lock.
-async fn enter(cx: &mut OpContext<Endpoint>, locker: &Locker, is_writer: bool, inside_ns: u64, log: &Log) {
+async fn enter(
+    cx: &mut OpContext<Endpoint>,
+    locker: &Locker,
+    is_writer: bool,
+    inside_ns: u64,
+    log: &Log,
+) -> Result<(), LockError> {
     let mode = if is_writer { Mode::Exclusive } else { Mode::Shared };
-    let grant = locker.acquire(cx, LOCK, mode).await.expect("the node is there");
+    let grant = locker.acquire(cx, LOCK, mode).await?;
     let endpoint = cx.endpoint().clone();
     let place = log.holds.borrow().len();
     log.holds.borrow_mut().push(Hold {
@@ -153,11 +179,11 @@ async fn enter(cx: &mut OpContext<Endpoint>, locker: &Locker, is_writer: bool, i
         from_ns: endpoint.now_ns(),
         to_ns: None,
     });
-    let seen = cx.read_word(COUNT).await.expect("the node is there");
+    let seen = cx.read_word(COUNT).await?;
     endpoint.sleep(inside_ns).await;
     if is_writer && !grant.is_over(endpoint.now_ns()) {
         add(&log.open, 1);
-        cx.write_word(COUNT, seen + 1).await.expect("the node is there");
+        cx.write_word(COUNT, seen + 1).await?;
         add(&log.open, -1);
         add(&log.counted, 1);
     }
@@ -165,12 +191,12 @@ async fn enter(cx: &mut OpContext<Endpoint>, locker: &Locker, is_writer: bool, i
     let until_ns = grant.until_ns();
     log.holds.borrow_mut()[place].to_ns = Some(endpoint.now_ns().min(until_ns));
     match locker.release(cx, grant).await {
-        Ok(()) => {}
         Err(LockError::LeaseLost { .. }) => {
             assert!(endpoint.now_ns() >= until_ns, "who keeps to its lease does not lose it");
             add(&log.leases_lost, 1);
+            Ok(())
         }
-        Err(error) => panic!("{error}"),
+        released => released,
     }
 }
 

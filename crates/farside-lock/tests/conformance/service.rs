@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 use crate::exclusion::on_this_thread;
 
 const BLOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 1024);
+const ROSTER: RemoteAddr = RemoteAddr::new(NodeId::new(0), 4096);
 
-/// A compute node that knows where the service is.
+/// A compute node that knows where the service is, and the roster.
 pub(crate) fn site() -> Site {
     site_with(LockOptions::default())
 }
@@ -22,6 +23,7 @@ pub(crate) fn site() -> Site {
 pub(crate) fn site_with(options: LockOptions) -> Site {
     Site::new(LockOptions {
         service: Some(BLOCK),
+        roster: Some(ROSTER),
         ..options
     })
 }

@@ -13,7 +13,7 @@ use farside_fabric::{Deadline, Endpoint, OpContext, Spawn};
 use farside_lock::backoff::give_way;
 use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
 
-use crate::exclusion::{COUNT, LOCK, on_this_thread};
+use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES, on_this_thread};
 use crate::service::{self, AgentThread};
 
 /// Longer than any lease of readers, far shorter than one of whoever may write.
@@ -46,7 +46,7 @@ impl<E: Endpoint> Client<E> {
 /// Who gets in beside whom.
 pub(crate) fn modes(kind: LockKind) {
     let sim = Sim::new(SimOptions::default());
-    let _ = sim.add_memory_node(4096);
+    let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
     let site = service::site();
@@ -153,7 +153,7 @@ pub(crate) fn simulated(kind: LockKind) {
             profile: profiles[seed as usize % profiles.len()].clone(),
             ..SimOptions::default()
         });
-        let _ = sim.add_memory_node(4096);
+        let _ = sim.add_memory_node(MEMORY_BYTES);
         let _agent = service::start(&sim);
         let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
         let sites = [service::site(), service::site()];

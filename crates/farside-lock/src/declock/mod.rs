@@ -1,0 +1,220 @@
+//! DecLock: a queue in far memory, hand-over between compute nodes, and local locks that keep the order of
+//! asking across nodes (Zhang et al., *DecLock: A Case of Decoupled Locking for Disaggregated Memory*).
+//!
+//! # The CQL lock
+//! An entry is a header and a circular queue ([`header`], [`queue`]):
+//!
+//! ```text
+//! | header | entry 0 | entry 1 | ... | entry 15 |
+//! 0        8         16              128        136
+//! ```
+//!
+//! Acquire (section 4.2):
+//!  1. fetch-and-add joins the queue. The header before says whether the lock is ours: nobody is in the
+//!     queue, or we want to read and nobody wants to write.
+//!  2. Otherwise WRITE our entry, and wait for a letter.
+//!
+//! Release: fetch-and-add leaves the queue, and a READ in the same doorbell brings it. Whoever is next gets
+//! a letter. An entry that is missing is read again.
+//!
+//! Only 8-byte fetch-and-adds and compare-and-swaps, and messages: every fabric has them.
+//!
+//! # When somebody dies
+//! Whoever sees nobody get ahead for a lease resets the lock ([`reset`]): it asks everybody in the
+//! [`roster`], and goes on when all are done with the lock or cut off. So a client that is merely slow
+//! holds what it holds until it has said otherwise, or can do nothing any more: there are no leases that it
+//! would have to look at. The verbs of a client that was cut off fail; it has to start again with another
+//! endpoint.
+//!
+//! # The local lock
+//! The clients of a compute node ([`Site`](crate::Site)) have a local lock beside each CQL lock that
+//! they use ([`local`]); the node is in the queue once at most, if it does not just leave it. The
+//! [`Policy`] says whether the CQL lock stays when one of them releases it: with timestamps, it does if
+//! nobody elsewhere asked before. Clients are told when the first of those elsewhere asked by the letter
+//! that granted the CQL lock, or find out while they wait (sections 5.2 and 5.3).
+//!
+//! # Where it differs from its paper
+//! - The version of an entry is stored plus one, so that zeros are what was never written.
+//! - Whoever finds the queue full resets the lock instead of writing. Readers who share a lock need no
+//!   entry, and may be more than the queue holds.
+//! - An entry that was overwritten is a reason for a reset behind a writer only: see [`queue`].
+//! - Resets are told apart by places instead of counters: see [`reset`].
+//! - Who fails is found by silence, and cut off; there is no coordinator.
+//! - A wait for a lease in which somebody got ahead is no reason for a reset.
+//! - Timestamps of entries are those of asking for the local lock.
+//!
+//! Cost without contention: one atomic; one atomic and one READ. Once per endpoint, joining the roster:
+//! one READ and one atomic.
+
+mod client;
+pub mod clock;
+mod desk;
+pub mod header;
+pub mod local;
+mod node;
+pub mod queue;
+mod reset;
+pub mod roster;
+pub mod timestamp;
+
+use std::rc::Rc;
+
+use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+
+use client::Client;
+use local::{Asked, Handed, Policy};
+use timestamp::Timestamp;
+
+pub(crate) use node::Node;
+
+use crate::grant::Held;
+use crate::inbox::Inbox;
+use crate::patience::until;
+use crate::{Grant, Lock, LockError, Mode};
+
+/// How many entries a queue has: how many compute nodes may wait for a lock at a time.
+pub const CAPACITY: u64 = 16;
+const QUEUE_AT: u64 = 8;
+const QUEUE_BYTES: u64 = 8 * CAPACITY;
+
+const _: () = assert!(CAPACITY.is_power_of_two() && CAPACITY <= header::CAPACITY_MAX);
+
+/// A client's side of DecLock.
+#[derive(Debug)]
+pub struct DecLock {
+    node: Node,
+    inbox: Inbox,
+    policy: Policy,
+}
+
+impl DecLock {
+    pub(crate) fn new(node: Node, inbox: Inbox, policy: Policy) -> Result<Self, LockError> {
+        if node.roster().is_none() {
+            return Err(LockError::NoRoster);
+        }
+        Ok(Self { node, inbox, policy })
+    }
+
+    fn client<E: Endpoint>(&self, cx: &OpContext<E>) -> Client<E> {
+        Client {
+            endpoint: cx.endpoint().clone(),
+            node: self.node.clone(),
+            inbox: self.inbox.clone(),
+            retries: cx.retry_meter(),
+        }
+    }
+}
+
+impl Lock for DecLock {
+    const ENTRY_BYTES: u64 = QUEUE_AT + QUEUE_BYTES;
+
+    async fn acquire<E: Endpoint>(
+        &self,
+        cx: &mut OpContext<E>,
+        entry: RemoteAddr,
+        mode: Mode,
+    ) -> Result<Grant, LockError> {
+        let (client, policy) = (self.client(cx), self.policy);
+        let later = {
+            let client = client.clone();
+            async move |acquired: Result<(), LockError>| {
+                if acquired.is_ok() {
+                    // If that fails we are cut off, or the node is gone.
+                    let _ = release(client, entry, mode, policy).await;
+                }
+            }
+        };
+        match until(
+            cx.endpoint(),
+            cx.deadline(),
+            acquire(client, entry, mode, policy),
+            later,
+        )
+        .await
+        {
+            Some(acquired) => acquired.map(|()| Grant::new(entry, mode, Held::Plain)),
+            None => Err(LockError::Timeout { entry }),
+        }
+    }
+
+    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+        let entry = grant.entry();
+        let work = release(self.client(cx), entry, grant.mode(), self.policy);
+        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
+            Some(done) => done,
+            // It goes on by itself.
+            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
+        }
+    }
+}
+
+/// Figure 10, lines 1 to 18.
+async fn acquire<E: Endpoint>(
+    client: Client<E>,
+    entry: RemoteAddr,
+    mode: Mode,
+    policy: Policy,
+) -> Result<(), LockError> {
+    let local = client.node.local(entry);
+    let time = Timestamp::of_ns(client.node.shared_clock_ns(client.endpoint.now_ns()));
+    if policy == Policy::Cql {
+        return client.take(&local, mode, time).await.map(drop);
+    }
+    let asked = local.queue.borrow_mut().ask(mode, time, !local.is_asked());
+    match asked {
+        Asked::Inside => return Ok(()),
+        Asked::Local => {}
+        Asked::Wait(turn, unknown) => {
+            if let Some(held) = unknown.filter(|_| policy.asks_for_remote()) {
+                // A hint: if it cannot be had, the lock is given on without.
+                let remote = client.earliest_remote(entry, held).await;
+                local.queue.borrow_mut().note_remote(remote.unwrap_or(None));
+            }
+            if turn.come().await == Handed::Inside {
+                return Ok(());
+            }
+        }
+    }
+    let taken = client.take(&local, mode, time).await;
+    let mut queue = local.queue.borrow_mut();
+    match taken {
+        Ok(taken) => {
+            queue.taken(mode, taken.remote, policy);
+            Ok(())
+        }
+        Err(error) => {
+            // Whoever is next may have another endpoint.
+            queue.moved(policy, mode);
+            Err(error)
+        }
+    }
+}
+
+/// Figure 10, lines 19 to 33.
+async fn release<E: Endpoint>(
+    client: Client<E>,
+    entry: RemoteAddr,
+    mode: Mode,
+    policy: Policy,
+) -> Result<(), LockError> {
+    let local = client.node.local(entry);
+    let released = if policy == Policy::Cql {
+        client.give(&local, mode).await
+    } else {
+        let let_go = local.queue.borrow_mut().leave(policy, local.is_asked());
+        match let_go {
+            None => Ok(()),
+            Some(mode) => {
+                let given = client.give(&local, mode).await;
+                local.queue.borrow_mut().moved(policy, mode);
+                given
+            }
+        }
+    };
+    forget_if_idle(&client, local);
+    released
+}
+
+fn forget_if_idle<E>(client: &Client<E>, local: Rc<node::Local>) {
+    client.node.tidy(local);
+}

@@ -1,0 +1,171 @@
+//! The roster: who may hold a lock, listed in far memory.
+//!
+//! On the path: a reset has to ask everybody, since holders stand in no queue (DecLock, section 4.4). So
+//! each endpoint lists itself before its first acquire: an array of words in far memory, one per
+//! endpoint, taken and given up by compare-and-swap. A place in it is also a short name: entries and
+//! headers have 16 bits for an endpoint, not 64.
+//!
+//! A place that is given up counts on, so that a name of before is not taken for one of after.
+
+use core::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::{Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
+
+use crate::LockError;
+use crate::atomics::{compare_swap, execute};
+use crate::letter::Place;
+
+/// How many endpoints a roster has room for; place 0 is nobody's, so that no name is 0.
+pub const PLACES: u64 = 1 << 10;
+/// Bytes of a roster in far memory; zeros are an empty one.
+pub const ROSTER_BYTES: u64 = 8 * PLACES;
+
+crate::bit_fields! {
+    /// A place in the roster.
+    pub struct Listed {
+        /// Whose it is, or 0.
+        endpoint, with_endpoint: 0..46;
+        /// The seat of its desk.
+        seat, with_seat: 46..58;
+        /// How often the place was taken, modulo 64.
+        turn, with_turn: 58..64;
+    }
+}
+
+impl Listed {
+    fn desk(self) -> Place {
+        Place {
+            endpoint: EndpointId(self.endpoint()),
+            seat: self.seat() as u16,
+        }
+    }
+}
+
+/// The name of an endpoint: its place in the roster, and whose turn it was to have it. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Member(pub u16);
+
+impl Member {
+    fn of(place: u64, word: Listed) -> Self {
+        Self((word.turn() << 10 | place) as u16)
+    }
+
+    fn place(self) -> u64 {
+        u64::from(self.0) & (PLACES - 1)
+    }
+
+    fn turn(self) -> u64 {
+        u64::from(self.0) >> 10
+    }
+}
+
+/// A roster, and what a compute node remembers of it. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    at: RemoteAddr,
+    known: Rc<RefCell<BTreeMap<Member, Place>>>,
+}
+
+impl Roster {
+    /// The roster at this address.
+    #[must_use]
+    pub fn new(at: RemoteAddr) -> Self {
+        Self {
+            at,
+            known: Rc::default(),
+        }
+    }
+
+    /// Takes a place for an endpoint.
+    ///
+    /// # Errors
+    /// [`LockError::RosterFull`], or what the fabric reports.
+    ///
+    /// # Panics
+    /// If the endpoint's identity has more than 46 bits.
+    pub(super) async fn join<E: Endpoint>(&self, cx: &mut OpContext<E>, desk: Place) -> Result<Member, LockError> {
+        let words = self.read(cx).await?;
+        for (place, word) in (0_u64..).zip(words).skip(1) {
+            // A place that another endpoint takes meanwhile is passed over, like one that was taken before.
+            if word.endpoint() != 0 {
+                continue;
+            }
+            let mine = word
+                .with_turn((word.turn() + 1) % 64)
+                .with_endpoint(desk.endpoint.0)
+                .with_seat(desk.seat.into());
+            if cx.compare_swap(self.at.plus(8 * place), word.0, mine.0).await? == word.0 {
+                let member = Member::of(place, mine);
+                self.known.borrow_mut().insert(member, desk);
+                return Ok(member);
+            }
+        }
+        Err(LockError::RosterFull { roster: self.at })
+    }
+
+    /// Where the desk of a member is, if that is known here. A member never becomes another endpoint, but
+    /// for 64 turns later.
+    pub(super) fn known(&self, member: Member) -> Option<Place> {
+        self.known.borrow().get(&member).copied()
+    }
+
+    /// Where the desk of a member is, or `None` if its place was given up.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(super) async fn look_up<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        member: Member,
+    ) -> Result<Option<Place>, FabricError> {
+        let source = self.at.plus(8 * member.place());
+        let word = Listed(execute(endpoint, Verb::ReadWord { source }).await? as u64);
+        if word.endpoint() == 0 || word.turn() != member.turn() {
+            return Ok(None);
+        }
+        self.known.borrow_mut().insert(member, word.desk());
+        Ok(Some(word.desk()))
+    }
+
+    /// Everybody who is in the roster now.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(super) async fn everybody<E: Endpoint>(
+        &self,
+        cx: &mut OpContext<E>,
+    ) -> Result<Vec<(Member, Place)>, FabricError> {
+        let words = self.read(cx).await?;
+        let taken = (0_u64..).zip(words).filter(|(_, word)| word.endpoint() != 0);
+        Ok(taken
+            .map(|(place, word)| (Member::of(place, word), word.desk()))
+            .collect())
+    }
+
+    /// Gives up the place of a member whose verbs have no effect any more.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(super) async fn strike<E: Endpoint>(&self, endpoint: &E, member: Member) -> Result<(), FabricError> {
+        self.known.borrow_mut().remove(&member);
+        let at = self.at.plus(8 * member.place());
+        let found = Listed(execute(endpoint, Verb::ReadWord { source: at }).await? as u64);
+        if found.endpoint() != 0 && found.turn() == member.turn() {
+            // If it does not match any more, somebody else has struck it off.
+            compare_swap(endpoint, at, found.0, Listed(0).with_turn(found.turn()).0).await?;
+        }
+        Ok(())
+    }
+
+    async fn read<E: Endpoint>(&self, cx: &mut OpContext<E>) -> Result<Vec<Listed>, FabricError> {
+        let bytes = cx.read(self.at, Slice::first(ROSTER_BYTES as u32)).await?;
+        let words = bytes
+            .chunks_exact(8)
+            .map(|word| Listed(u64::from_le_bytes(word.try_into().expect("eight bytes"))))
+            .collect();
+        cx.rely_on_words();
+        Ok(words)
+    }
+}
