@@ -165,6 +165,9 @@ impl<E: Endpoint> Client<E> {
         loop {
             let patience = self.endpoint.deadline_in(self.node.lease_ns());
             let arrived = seat.receive(&self.endpoint, patience).await?;
+            if let Some(failure) = local.reset_failure.take() {
+                return Err(failure);
+            }
             if wait.is_aborted.get() && !is_planted("declock: a grant after an abort") {
                 return Ok(Entered::Reset);
             }
@@ -359,6 +362,9 @@ impl<E: Endpoint> Client<E> {
             let source = local.entry;
             let header = Header(execute(&self.endpoint, Verb::ReadWord { source }).await? as u64);
             let id = header.reset_id();
+            if let Some(failure) = local.reset_failure.take() {
+                return Err(failure);
+            }
             if id == 0 && !local.is_resetting.get() {
                 return Ok(());
             }

@@ -18,6 +18,7 @@ use farside_fabric::{EndpointId, RemoteAddr};
 use super::header::Index;
 use super::local::LocalQueue;
 use super::roster::{Member, Roster};
+use crate::LockError;
 use crate::inbox::{Inbox, Seat};
 use crate::letter::{Letter, LetterKind, NO_SEAT, Place};
 
@@ -132,6 +133,8 @@ pub(super) struct Local {
     asked: RefCell<Vec<Asked>>,
     /// Whether a task of this node resets the lock.
     pub(super) is_resetting: Cell<bool>,
+    /// Why the last reset by a task of this node failed, until somebody who waits has been told.
+    pub(super) reset_failure: Cell<Option<LockError>>,
     /// Who of this node holds the lock or wants it: the local lock of section 5.
     pub(super) queue: RefCell<LocalQueue>,
 }
@@ -162,6 +165,7 @@ impl Local {
             waiting: RefCell::default(),
             asked: RefCell::default(),
             is_resetting: Cell::new(false),
+            reset_failure: Cell::new(None),
             queue: RefCell::default(),
         }
     }

@@ -49,8 +49,9 @@ impl<E: Endpoint> Client<E> {
         }
         let (client, local) = (self.clone(), Rc::clone(local));
         self.endpoint.spawn(async move {
-            // If it fails we are cut off, or the lock's node is gone: others take over.
-            let _ = client.reset(&local, id).await;
+            // If it fails we are cut off, or a node is gone for us: others take over, and whoever waits here
+            // is told, since it may have to start again with another endpoint.
+            local.reset_failure.set(client.reset(&local, id).await.err());
             local.is_resetting.set(false);
         });
     }
@@ -155,7 +156,8 @@ impl<E: Endpoint> Client<E> {
                 self.roster().strike(&self.endpoint, member).await?;
                 Ok(true)
             }
-            Ok(Fence::StillRunning) | Err(FabricError::DeadlineExceeded { .. }) => Ok(false),
+            Ok(Fence::StillRunning) => Ok(false),
+            // A node does not answer us. It may answer others, or us with another endpoint.
             Err(error) => Err(error.into()),
         }
     }
