@@ -6,14 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use farside_fabric::mutant::{plant, reached};
-use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{MaskedAdd, MaskedCas, NodeId, OpContext, Random, RemoteAddr};
+use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::{Clock, MaskedAdd, MaskedCas, Messages, NodeId, OpContext, Random, RemoteAddr, Spawn};
+use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 use farside_sim::draw::Flavour;
 use farside_sim::plan::Plan;
 use farside_sim::{Failure, Target, draw, execute};
@@ -66,6 +69,17 @@ const MUTANTS: &[(&str, Notices)] = &[
         "shiftlock: a reader that was cut off goes on",
         Stopped("lock:shiftlock"),
     ),
+    ("declock: a grant after an abort", Swarm("lock:declock")),
+    ("declock: a grant for another place", Swarm("lock:declock")),
+    (
+        "declock: a reader that does not look for writers",
+        Swarm("lock:declock"),
+    ),
+    ("declock: a reset that newcomers do not see", Swarm("lock:declock")),
+    ("declock: holders that nobody waits for", Swarm("lock:declock")),
+    ("declock: one reader granted for all", Swarm("lock:declock")),
+    ("declock: the dead not cut off", Check(a_holder_that_stands_still)),
+    ("declock: versions that nobody compares", Swarm("lock:declock")),
     ("dslr: a release after the lease", Swarm("lock:dslr")),
     ("dslr: a void that keeps a ticket", Swarm("lock:dslr")),
     ("dslr: readers that do not wait for a writer", Swarm("lock:dslr")),
@@ -167,6 +181,54 @@ fn agents_in_a_row(_: u64) -> Result<(), String> {
     execute(&plan).failure.map_or(Ok(()), |failure| Err(failure.text))
 }
 
+/// A holder stands still for so long that it is taken for dead, and goes on in the middle of its section
+/// while another is inside.
+fn a_holder_that_stands_still(seed: u64) -> Result<(), String> {
+    let sim = Sim::new(SimOptions {
+        seed,
+        ..SimOptions::default()
+    });
+    let node = sim.add_memory_node(1 << 16);
+    let [lock, count, roster] = [64, 1024, 4096].map(|at| RemoteAddr::new(node, at));
+    let options = LockOptions {
+        lease_ns: 100_000,
+        roster: Some(roster),
+        ..LockOptions::default()
+    };
+    let [slow, quick] = [(); 2].map(|()| sim.endpoint(sim.add_compute_node()));
+    let kind = LockKind::by_name("declock").expect("it is registered");
+    let enter = async move |endpoint: Endpoint, inside_ns: u64| {
+        let locker = Locker::new(kind, &endpoint, &Site::new(options)).expect("there is a roster");
+        let mut cx = OpContext::new(endpoint.clone());
+        let _grant = locker.acquire(&mut cx, lock, Mode::Exclusive).await?;
+        let seen = cx.read_word(count).await?;
+        endpoint.sleep(inside_ns).await;
+        Ok::<_, LockError>((seen, cx))
+    };
+    let task = slow.clone();
+    slow.spawn(async move {
+        // If it was cut off, its WRITE fails.
+        if let Ok((seen, mut cx)) = enter(task, 50_000).await {
+            let _ = cx.write_word(count, seen + 1).await;
+        }
+    });
+    sim.run_until(40_000);
+    sim.pause_client(slow.id());
+    let result = Rc::new(Cell::new(None));
+    let (task, slot) = (quick.clone(), Rc::clone(&result));
+    quick.spawn(async move {
+        let (seen, mut cx) = enter(task, 2_000_000).await.expect("the node is there");
+        slot.set(Some((seen, cx.read_word(count).await.expect("the node is there"))));
+    });
+    sim.run_until(2_000_000);
+    sim.resume_client(slow.id());
+    sim.run_until(10_000_000);
+    match result.get() {
+        Some((seen, now)) if seen == now => Ok(()),
+        other => Err(format!("{other:?}: the slow one wrote while the other was inside")),
+    }
+}
+
 /// With which seed, and how, a planted bug is noticed.
 fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
     for seed in 1..=SEEDS_MAX {
@@ -219,6 +281,18 @@ fn every_planted_bug_is_noticed() {
         missed.len(),
         found.len()
     );
+}
+
+/// Without a bug there is nothing to notice.
+#[test]
+fn checks_hold_without_bugs() {
+    for (name, notices) in MUTANTS {
+        if let Check(check) = notices {
+            for seed in 1..=20 {
+                assert_eq!(check(seed), Ok(()), "{name}, seed {seed}");
+            }
+        }
+    }
 }
 
 /// The list above is the list of what is planted.

@@ -12,8 +12,6 @@ use core::task::{Poll, Waker};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use farside_fabric::mutant::is_planted;
-
 use super::timestamp::Timestamp;
 use crate::Mode;
 
@@ -218,7 +216,7 @@ impl LocalQueue {
         }
         if let Some(at) = self.next(policy, mode)
             && self.waiting[at].mode == mode
-            && (!must_let_go || is_planted("declock: a lock that stays while others reset it"))
+            && !must_let_go
             && policy.keeps(self.waiting[at].time, self.remote, self.run)
         {
             let next = self.waiting.remove(at).expect("it is there");

@@ -74,15 +74,8 @@ impl<E: Endpoint> Client<E> {
         // Step 3.
         let mut buffer = self.endpoint.buffer(QUEUE_BYTES as usize);
         let mut batch = Batch::new();
-        if !is_planted("declock: a reset that keeps the queue") {
-            batch.write(Slice::first(QUEUE_BYTES as u32), entry.plus(QUEUE_AT));
-        }
-        let after = if is_planted("declock: a reset that hands out the same places") {
-            Header::FREE.with_head(header.head())
-        } else {
-            header.after_reset()
-        };
-        batch.write_word(entry, after.0);
+        batch.write(Slice::first(QUEUE_BYTES as u32), entry.plus(QUEUE_AT));
+        batch.write_word(entry, header.after_reset().0);
         Ok(self.endpoint.post(&mut batch, &mut buffer, Deadline::NEVER).await?)
     }
 
