@@ -14,6 +14,8 @@
 //!   seat's number into the entry, so that others can write to it. Late and foreign letters are dropped. On
 //!   every fabric a client that waits for a letter sleeps; over mapped memory it looks into its mailbox for
 //!   about two microseconds first.
+//! - **The service** ([`service`]): an agent beside the memory node, where a paper needs one. It is a task of any
+//!   endpoint; clients find it through a block of far memory.
 //! - **The grant**, a [`Grant`]: what the lock needs to give itself back, the seat included.
 //!
 //! A lock that needs an atomic which the fabric lacks either has a fallback, which its module documents
@@ -44,6 +46,9 @@
 //! - `cas`, `cas-backoff`: nothing. The word names the holder, and whoever knows that it is dead may
 //!   write a zero.
 //! - `dslr`, `dslr-plus`: its lease runs out, and whoever waits takes all tickets back.
+//! - `mcs`: nothing; everybody behind it waits for ever.
+//! - `rpc`: nothing; what it held stays locked until another agent takes over, which knows of no locks.
+//! - `shiftlock`: whoever waits sees that the lock stands still, and has the agent reset it; all who wait queue up anew.
 //! - `drtm`: a reader's lease runs out. A dead writer is treated as that of `cas`.
 
 #![forbid(unsafe_code)]

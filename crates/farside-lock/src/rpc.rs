@@ -36,8 +36,9 @@ use crate::{Grant, Lock, LockError, Mode};
 /// million requests per second: eRPC (NSDI 2019) reports twice that for requests that do nothing.
 const REQUEST_NS: u64 = 100;
 
-/// How often a client looks for an agent during a lease before it says that there is none.
-const AGENT_LOOKS: u32 = 64;
+/// How long a client waits at first before it looks again for an agent that is not there; twice as long each time, up to
+/// a lease in all.
+const AGENT_PAUSE_NS: u64 = 10_000;
 
 /// Who asked: what `Release` has to say again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -290,12 +291,14 @@ impl<E: Endpoint> Request<E> {
             return Ok(agent);
         }
         // One that is about to start, or to take over, may take a moment.
-        for _ in 0..AGENT_LOOKS {
+        let mut pause_ns = AGENT_PAUSE_NS;
+        while pause_ns < self.lease_ns {
             if let Some(agent) = read_agent(&self.endpoint, self.block).await? {
                 self.agent.set(Some(agent));
                 return Ok(agent);
             }
-            self.endpoint.sleep(self.lease_ns / u64::from(AGENT_LOOKS)).await;
+            self.endpoint.sleep(pause_ns).await;
+            pause_ns *= 2;
         }
         Err(LockError::NoAgent { block: self.block })
     }
