@@ -15,6 +15,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
 use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
+use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
@@ -33,6 +34,8 @@ const TURNS_IN_A_ROW: u32 = 6;
 const CRASH_POINTS: usize = 8;
 /// How long whoever waits for a lock may take in the end.
 const PATIENCE_NS: u64 = 10_000_000;
+/// Where the lock service has its block.
+const SERVICE_AT: u64 = 1024;
 /// Far beyond any run: no housekeeping in between.
 const NEVER_NS: u64 = 1 << 50;
 
@@ -187,6 +190,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
 fn site() -> Site {
     Site::new(LockOptions {
         roster: Some(RemoteAddr::new(NodeId::new(0), 4096)),
+        service: Some(RemoteAddr::new(NodeId::new(0), SERVICE_AT)),
         ..LockOptions::default()
     })
 }
@@ -204,6 +208,12 @@ pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored
     explore(limit, |choices| {
         let sim = Sim::new(SimOptions::default());
         let node = sim.add_memory_node(4 * 4096);
+        if kind.asks_service() {
+            let endpoint = sim.endpoint(sim.add_compute_node());
+            let agent = sim.block_on(Agent::start(endpoint.clone(), &site()));
+            let agent = agent.expect("the node is there");
+            endpoint.spawn(async move { drop(agent.serve().await) });
+        }
         sim.set_chooser(Some(fair(&choices)));
         let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         for _ in 0..clients {

@@ -88,7 +88,7 @@ fn locks_in_every_order_as_far_as_there_is_time() {
         for explored in [two, three] {
             // A lock that sleeps while it waits has few orders: time stands still as long as anybody works.
             assert!(explored.is_complete || explored.runs > 1_000);
-            assert!(explored.runs > 20);
+            assert!(explored.runs > 5);
         }
     }
 }
