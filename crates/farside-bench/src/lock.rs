@@ -2,6 +2,7 @@
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_lock::service::{Agent, BLOCK_BYTES};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -46,9 +47,16 @@ impl LockProgram {
         RemoteAddr::new(end.node(), end.offset().next_multiple_of(64))
     }
 
+    /// Where the clients of a lock that asks everybody list themselves: behind the block of the service.
+    fn roster(&self) -> RemoteAddr {
+        let block = self.service();
+        RemoteAddr::new(block.node(), (block.offset() + BLOCK_BYTES).next_multiple_of(64))
+    }
+
     fn site(&self) -> Site {
         Site::new(LockOptions {
             service: Some(self.service()),
+            roster: Some(self.roster()),
             ..LockOptions::default()
         })
     }
@@ -82,14 +90,19 @@ impl Program for LockProgram {
     type Client<E: Endpoint> = LockClient;
 
     fn memory_bytes(&self) -> u64 {
-        (self.service().offset() + BLOCK_BYTES).next_multiple_of(4096)
+        (self.roster().offset() + ROSTER_BYTES).next_multiple_of(4096)
     }
 
     async fn prepare<E: Endpoint>(&self, _: E, region: &Region) -> Result<(), BenchError> {
         // An entry of zeros is a free lock; the memory may have been used before.
         let entries = LOCKS_AT..self.data(0).offset();
-        let block = self.service().offset();
-        for offset in entries.chain(block..block + BLOCK_BYTES).step_by(8) {
+        let (block, roster) = (self.service().offset(), self.roster().offset());
+        let service = block..block + BLOCK_BYTES;
+        for offset in entries
+            .step_by(8)
+            .chain(service.step_by(8))
+            .chain((roster..roster + ROSTER_BYTES).step_by(8))
+        {
             region.write(offset, &[0; 8]);
         }
         Ok(())

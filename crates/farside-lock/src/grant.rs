@@ -8,6 +8,7 @@ use farside_fabric::RemoteAddr;
 use crate::Mode;
 use crate::inbox::Seat;
 use crate::mcs::Head;
+use crate::rma_rw::Writer;
 use crate::shiftlock::Hold;
 
 /// A lock that is held; give it to `release` of the same client.
@@ -29,6 +30,8 @@ pub(crate) enum Held {
     Plain,
     /// The head of the queue.
     Mcs(Head),
+    /// A writer at the head of its queue.
+    RmaWriter(Writer),
     /// The seat that was granted it.
     Rpc(Seat),
     /// A writer, or a reader, and its lease.

@@ -48,6 +48,42 @@ pub struct McsLock {
 pub(crate) struct Head {
     seat: Seat,
     successor: Option<Successor>,
+    handed: u64,
+}
+
+impl Head {
+    /// What the client in front has handed over with the lock, for locks made of such a queue; 0 if
+    /// nobody was in front.
+    pub(crate) fn handed(&self) -> u64 {
+        self.handed
+    }
+}
+
+/// Who gets the lock next, and who hands it over.
+pub(crate) struct Next {
+    seat: Seat,
+    successor: Successor,
+}
+
+impl Next {
+    /// Hands the lock over, and a word with it (Line 11).
+    pub(crate) async fn hand_over<E: Endpoint>(
+        self,
+        endpoint: &E,
+        entry: RemoteAddr,
+        word: u64,
+    ) -> Result<(), FabricError> {
+        let Successor { place, stamp } = self.successor;
+        let letter = Letter {
+            kind: LetterKind::Handover,
+            seat: place.seat,
+            reply: self.seat.number(),
+            stamp,
+            entry,
+            words: [word, 0, 0],
+        };
+        self.seat.inbox().send(endpoint, place.endpoint, letter).await
+    }
 }
 
 impl McsLock {
@@ -99,7 +135,7 @@ impl Lock for McsLock {
 }
 
 /// Queues up and waits until everybody in front has left.
-async fn reach_head<E: Endpoint>(
+pub(crate) async fn reach_head<E: Endpoint>(
     endpoint: E,
     entry: RemoteAddr,
     seat: Seat,
@@ -110,9 +146,11 @@ async fn reach_head<E: Endpoint>(
         // A swap of unknown outcome may still name the seat.
         seat.burn();
     }
+    let (successor, handed) = reached?;
     Ok(Head {
-        successor: reached?,
         seat,
+        successor,
+        handed,
     })
 }
 
@@ -121,11 +159,11 @@ async fn queue_up<E: Endpoint>(
     entry: RemoteAddr,
     seat: &Seat,
     retries: &Cell<u64>,
-) -> Result<Option<Successor>, LockError> {
+) -> Result<(Option<Successor>, u64), LockError> {
     // ShiftLock Algorithm 1, line 2.
     let before = TailWord::of_bits(swap(endpoint, entry, TailWord::of(seat.place()).bits(), retries).await?);
     let Some(predecessor) = before.place() else {
-        return Ok(None);
+        return Ok((None, 0));
     };
     let letter = Letter {
         kind: LetterKind::Successor,
@@ -144,44 +182,46 @@ async fn queue_up<E: Endpoint>(
         };
         match arrived.letter.kind {
             LetterKind::Successor => successor = Some(Successor::of(&arrived)),
-            LetterKind::Handover => return Ok(successor), // Line 5.
+            LetterKind::Handover => return Ok((successor, arrived.letter.words[0])), // Line 5.
             _ => {}
         }
         if is_planted("mcs: any letter taken for a hand-over") {
-            return Ok(successor);
+            return Ok((successor, 0));
         }
     }
 }
 
 /// Frees the lock, or hands it over.
 async fn pass_on<E: Endpoint>(endpoint: E, entry: RemoteAddr, head: Head) -> Result<(), LockError> {
-    let Head { seat, mut successor } = head;
+    match next(&endpoint, entry, head).await? {
+        Some(next) => Ok(next.hand_over(&endpoint, entry, 0).await?),
+        None => Ok(()),
+    }
+}
+
+/// Frees the queue, or says who is next.
+pub(crate) async fn next<E: Endpoint>(endpoint: &E, entry: RemoteAddr, head: Head) -> Result<Option<Next>, LockError> {
+    let Head {
+        seat, mut successor, ..
+    } = head;
     if successor.is_none() {
-        successor = arrived_successor(seat.take(&endpoint)?); // Line 7.
+        successor = arrived_successor(seat.take(endpoint)?); // Line 7.
     }
     if successor.is_none() {
         let mine = TailWord::of(seat.place()).bits();
-        if compare_swap(&endpoint, entry, mine, 0).await? == mine {
-            return Ok(()); // Lines 8 and 9.
+        if compare_swap(endpoint, entry, mine, 0).await? == mine {
+            return Ok(None); // Lines 8 and 9.
         }
         if is_planted("mcs: a successor that is not waited for") {
-            return Ok(());
+            return Ok(None);
         }
     }
     // Ends when the client that has swapped the tail after us has told us so.
     while successor.is_none() {
-        successor = arrived_successor(seat.receive(&endpoint, Deadline::NEVER).await?); // Line 10.
+        successor = arrived_successor(seat.receive(endpoint, Deadline::NEVER).await?); // Line 10.
     }
-    let Successor { place, stamp } = successor.expect("waited for above");
-    let letter = Letter {
-        kind: LetterKind::Handover,
-        seat: place.seat,
-        reply: seat.number(),
-        stamp,
-        entry,
-        words: [0; 3],
-    };
-    Ok(seat.inbox().send(&endpoint, place.endpoint, letter).await?) // Line 11.
+    let successor = successor.expect("waited for above");
+    Ok(Some(Next { seat, successor }))
 }
 
 fn arrived_successor(arrived: Option<Arrived>) -> Option<Successor> {

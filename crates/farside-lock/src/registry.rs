@@ -11,6 +11,7 @@ use crate::declock::local::Policy;
 use crate::drtm::Drtm;
 use crate::dslr::Dslr;
 use crate::mcs::McsLock;
+use crate::rma_rw::RmaRw;
 use crate::rpc::RpcLock;
 use crate::shiftlock::ShiftLock;
 use crate::{Grant, Lock, LockError, Mode, Site};
@@ -30,6 +31,8 @@ pub enum LockKind {
     DslrPlus,
     /// [`Drtm`].
     Drtm,
+    /// [`RmaRw`].
+    RmaRw,
     /// [`RpcLock`].
     Rpc,
     /// [`DecLock`] with this policy.
@@ -53,7 +56,7 @@ pub enum Leases {
 
 impl LockKind {
     /// Every lock with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 9] = [
+    pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (
             Self::Cas,
             "cas",
@@ -85,6 +88,11 @@ impl LockKind {
             "compare-and-swap with leases for readers; clocks within 50 us (SOSP 2015)",
         ),
         (
+            Self::RmaRw,
+            "rma-rw",
+            "a queue of writers and a counter of readers, with thresholds (HPDC 2016)",
+        ),
+        (
             Self::Rpc,
             "rpc",
             "a server that grants locks by messages (ShiftLock, section 4.1)",
@@ -92,7 +100,8 @@ impl LockKind {
         (
             Self::DecLock(Policy::TimestampTaskFair),
             "declock",
-            "a queue in far memory, local locks, order by timestamps; `declock:cql` has no local locks (DecLock)",
+            "a queue in far memory, local locks, order by timestamps (DecLock); also :cql (no local locks), :ts-pf, \
+             :remote-prefer, :local-prefer, :local-bound",
         ),
         (
             Self::ShiftLock,
@@ -133,6 +142,7 @@ impl LockKind {
             Self::Dslr => "dslr",
             Self::DslrPlus => "dslr-plus",
             Self::Drtm => "drtm",
+            Self::RmaRw => "rma-rw",
             Self::Rpc => "rpc",
             Self::DecLock(Policy::TimestampTaskFair) => "declock",
             Self::DecLock(Policy::Cql) => "declock:cql",
@@ -153,6 +163,7 @@ impl LockKind {
             Self::Mcs => McsLock::ENTRY_BYTES,
             Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
             Self::Drtm => Drtm::ENTRY_BYTES,
+            Self::RmaRw => RmaRw::ENTRY_BYTES,
             Self::Rpc => RpcLock::ENTRY_BYTES,
             Self::DecLock(_) => DecLock::ENTRY_BYTES,
             Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::ENTRY_BYTES,
@@ -164,7 +175,9 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::Rpc | Self::DecLock(_) | Self::ShiftLock => true,
+            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::RmaRw | Self::Rpc | Self::DecLock(_) | Self::ShiftLock => {
+                true
+            }
         }
     }
 
@@ -185,7 +198,7 @@ impl LockKind {
         match self {
             Self::ShiftLock | Self::ShiftLockMutex => true,
             Self::Cas | Self::CasBackoff | Self::Mcs => false,
-            Self::Drtm | Self::Rpc => false,
+            Self::Drtm | Self::RmaRw | Self::Rpc => false,
             Self::Dslr | Self::DslrPlus | Self::DecLock(_) => true,
         }
     }
@@ -196,6 +209,7 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff => false,
             Self::Drtm | Self::Rpc => false,
+            Self::RmaRw => true,
             // Local locks let clients of a node pass those of others by what timestamps cannot tell.
             Self::DecLock(policy) => policy == Policy::Cql,
             Self::Mcs | Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => true,
@@ -205,7 +219,7 @@ impl LockKind {
     /// Whether clients that want the lock in shared mode stand in the same order as the others.
     #[must_use]
     pub fn orders_readers(self) -> bool {
-        self.is_ordered() && self != Self::ShiftLock
+        self.is_ordered() && !matches!(self, Self::ShiftLock | Self::RmaRw)
     }
 
     /// Whether the lock asks a [lock service](crate::service): `rpc` always, others when somebody has died.
@@ -238,6 +252,8 @@ pub enum Locker {
     Drtm(Drtm),
     /// `mcs`.
     Mcs(McsLock),
+    /// `rma-rw`.
+    RmaRw(RmaRw),
     /// `rpc`.
     Rpc(RpcLock),
     /// `declock` with whichever policy.
@@ -258,6 +274,7 @@ impl Locker {
             LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
+            LockKind::RmaRw => Self::RmaRw(RmaRw::new(inbox)),
             LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
             LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
@@ -282,6 +299,7 @@ impl Locker {
         match self {
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
             Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
+            Self::RmaRw(lock) => lock.acquire(cx, entry, mode).await,
             Self::Dslr(lock) => lock.acquire(cx, entry, mode).await,
             Self::Drtm(lock) => lock.acquire(cx, entry, mode).await,
             Self::Rpc(lock) => lock.acquire(cx, entry, mode).await,
@@ -299,6 +317,7 @@ impl Locker {
         match self {
             Self::Cas(lock) => lock.release(cx, grant).await,
             Self::Mcs(lock) => lock.release(cx, grant).await,
+            Self::RmaRw(lock) => lock.release(cx, grant).await,
             Self::Dslr(lock) => lock.release(cx, grant).await,
             Self::Drtm(lock) => lock.release(cx, grant).await,
             Self::Rpc(lock) => lock.release(cx, grant).await,

@@ -137,6 +137,7 @@ fn every_lock_is_in_the_suite() {
             "dslr",
             "dslr-plus",
             "drtm",
+            "rma-rw",
             "rpc",
             "declock",
             "shiftlock",
@@ -157,6 +158,7 @@ conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);
+conformance!(rma_rw, acquire: [0, 0, 2, 0], release: [0, 0, 2, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(shiftlock_mutex: "shiftlock:mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);

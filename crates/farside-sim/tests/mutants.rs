@@ -80,6 +80,7 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("declock: one reader granted for all", Swarm("lock:declock")),
     ("declock: the dead not cut off", Check(a_holder_that_stands_still)),
     ("declock: versions that nobody compares", Swarm("lock:declock")),
+    ("rma-rw: a reader that does not wait for writers", Swarm("lock:rma-rw")),
     ("dslr: a release after the lease", Swarm("lock:dslr")),
     ("dslr: a void that keeps a ticket", Swarm("lock:dslr")),
     ("dslr: readers that do not wait for a writer", Swarm("lock:dslr")),

@@ -87,7 +87,12 @@ impl Roster {
     /// If the endpoint's identity has more than 46 bits.
     pub(super) async fn join<E: Endpoint>(&self, cx: &mut OpContext<E>, desk: Place) -> Result<Member, LockError> {
         let words = self.read(cx).await?;
-        for (place, word) in (0_u64..).zip(words).skip(1) {
+        // Each begins somewhere else, so that many who join at once do not meet at every place.
+        // (Fibonacci hashing.)
+        let first = desk.endpoint.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        for step in 0..PLACES - 1 {
+            let place = 1 + (first + step) % (PLACES - 1);
+            let word = words[place as usize];
             // A place that another endpoint takes meanwhile is passed over, like one that was taken before.
             if word.endpoint() != 0 {
                 continue;
