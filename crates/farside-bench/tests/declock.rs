@@ -31,14 +31,23 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
     measure_lock(&program, &setting, &mut None, &Progress::hidden()).expect("a measurement")
 }
 
+/// The paper says at most 1.10 verbs for an acquire and 0.018 READs more for a release, whatever the length of
+/// the section. More of our clients wait for another compute node than of the paper's, by up to four of a
+/// hundred: each of them has an entry to write.
 #[test]
-fn an_acquire_takes_at_most_1_10_verbs_however_long_the_section() {
+fn verbs_of_an_acquire_do_not_depend_on_the_length_of_the_section() {
     for policy in ["declock", "declock:ts-pf"] {
         for section_verbs in [1, 4, 16, 64] {
             let report = measure(policy, section_verbs);
-            println!(
-                "{policy} {section_verbs} {:?} {:?} {}",
-                report.per_acquire, report.per_op, report.operations
+            let verbs = report.per_acquire.as_ref().expect("locks count them");
+            let total = verbs.reads + verbs.writes + verbs.atomics;
+            let refetches = report.per_op.retries;
+            println!("{policy}, {section_verbs} READs inside: {total:.3} verbs an acquire, {refetches:.4} refetches");
+            assert!(total <= 1.15, "{policy}, {section_verbs} READs inside: {total} verbs");
+            assert!(verbs.atomics <= 1.0, "nobody tries twice: {}", verbs.atomics);
+            assert!(
+                refetches <= 0.018,
+                "{policy}, {section_verbs} READs inside: {refetches}"
             );
         }
     }

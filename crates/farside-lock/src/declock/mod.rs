@@ -72,7 +72,9 @@ use crate::inbox::Inbox;
 use crate::patience::until;
 use crate::{Grant, Lock, LockError, Mode};
 
-/// How many entries a queue has: how many compute nodes may wait for a lock at a time.
+/// How many entries a queue has: how many compute nodes may wait for a lock at a time. With more the lock
+/// works, but is reset whenever the queue is full, and who waited loses its place; so without local locks it
+/// is for as many clients.
 pub const CAPACITY: u64 = 16;
 const QUEUE_AT: u64 = 8;
 const QUEUE_BYTES: u64 = 8 * CAPACITY;
