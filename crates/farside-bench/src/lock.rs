@@ -97,12 +97,8 @@ impl Program for LockProgram {
         // An entry of zeros is a free lock; the memory may have been used before.
         let entries = LOCKS_AT..self.data(0).offset();
         let (block, roster) = (self.service().offset(), self.roster().offset());
-        let service = block..block + BLOCK_BYTES;
-        for offset in entries
-            .step_by(8)
-            .chain(service.step_by(8))
-            .chain((roster..roster + ROSTER_BYTES).step_by(8))
-        {
+        let words = [entries, block..block + BLOCK_BYTES, roster..roster + ROSTER_BYTES];
+        for offset in words.into_iter().flat_map(|words| words.step_by(8)) {
             region.write(offset, &[0; 8]);
         }
         Ok(())

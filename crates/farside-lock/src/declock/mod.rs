@@ -57,8 +57,6 @@ mod reset;
 pub mod roster;
 pub mod timestamp;
 
-use std::rc::Rc;
-
 use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
 
 use client::Client;
@@ -213,10 +211,6 @@ async fn release<E: Endpoint>(
             }
         }
     };
-    forget_if_idle(&client, local);
-    released
-}
-
-fn forget_if_idle<E>(client: &Client<E>, local: Rc<node::Local>) {
     client.node.tidy(local);
+    released
 }
