@@ -20,7 +20,7 @@
 //! Only 8-byte fetch-and-adds and compare-and-swaps, and messages: every fabric has them.
 //!
 //! # When somebody dies
-//! Whoever sees nobody get ahead for a lease resets the lock ([`reset`]): it asks everybody in the
+//! Whoever sees nobody get ahead for a lease resets the lock (`reset.rs`): it asks everybody in the
 //! [`roster`], and goes on when all are done with the lock or cut off. So a client that is merely slow
 //! holds what it holds until it has said otherwise, or can do nothing any more: there are no leases that it
 //! would have to look at. The verbs of a client that was cut off fail; it has to start again with another
@@ -38,7 +38,7 @@
 //! - Whoever finds the queue full resets the lock instead of writing. Readers who share a lock need no
 //!   entry, and may be more than the queue holds.
 //! - An entry that was overwritten is a reason for a reset behind a writer only: see [`queue`].
-//! - Resets are told apart by places instead of counters: see [`reset`].
+//! - Resets are told apart by places instead of counters: see `reset.rs`.
 //! - Who fails is found by silence, and cut off; there is no coordinator.
 //! - A wait for a lease in which somebody got ahead is no reason for a reset.
 //! - Timestamps of entries are those of asking for the local lock.

@@ -8,7 +8,7 @@
 //!
 //! Acquire, shared: fetch-and-add counts us in. If the lock is the writers', or so many readers have come that
 //! a writer is due, count us out again, wait, and come back.
-//! Acquire, exclusive: queue up like in [`mcs`](crate::mcs). The first in the queue takes the lock from the
+//! Acquire, exclusive: queue up like in [`mcs`]. The first in the queue takes the lock from the
 //! readers, when none is inside, with a compare-and-swap; it may have to try for long, since new readers do
 //! not wait for it before [`READERS_MAX`] have come. Whoever is handed the lock by a writer has it at once.
 //!
