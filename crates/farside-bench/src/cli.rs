@@ -214,7 +214,7 @@ fn choose_from<'a>(name: &str, what: &str, names: impl IntoIterator<Item = &'a s
 }
 
 fn parse_lock(name: &str) -> Result<LockKind, String> {
-    LockKind::by_name(name).ok_or_else(|| choose_from(name, "lock", LockKind::ALL.iter().map(|lock| lock.1)))
+    LockKind::by_name(name).ok_or_else(|| choose_from(name, "lock", LockKind::named().map(|(_, known)| known)))
 }
 
 fn parse_scheme(name: &str) -> Result<Scheme, String> {

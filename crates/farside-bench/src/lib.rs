@@ -42,7 +42,8 @@ use store::StoreProgram;
 /// What can be named in a measurement, by section: names, each with a line about it.
 #[must_use]
 pub fn catalogue() -> [(&'static str, Vec<(&'static str, String)>); 3] {
-    let locks = LockKind::ALL.iter().map(|&(_, name, about)| (name, about.to_owned()));
+    let locks = LockKind::ALL.iter().chain(&LockKind::VARIANTS);
+    let locks = locks.map(|&(_, name, about)| (name, about.to_owned()));
     let workloads = workload::WORKLOADS
         .iter()
         .map(|workload| (workload.name, workload.about()));

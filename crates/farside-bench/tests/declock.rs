@@ -36,7 +36,7 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
 /// hundred: each of them has an entry to write.
 #[test]
 fn verbs_of_an_acquire_do_not_depend_on_the_length_of_the_section() {
-    for policy in ["declock", "declock:ts-pf"] {
+    for policy in ["declock", "declock-ts-pf"] {
         for section_verbs in [1, 4, 16, 64] {
             let report = measure(policy, section_verbs);
             let verbs = report.per_acquire.as_ref().expect("locks count them");

@@ -100,36 +100,66 @@ impl LockKind {
         (
             Self::DecLock(Policy::TimestampTaskFair),
             "declock",
-            "a queue in far memory, local locks, order by timestamps (DecLock); also :cql (no local locks), :ts-pf, \
-             :remote-prefer, :local-prefer, :local-bound",
+            "a queue in far memory, local locks, order by timestamps: TS-TF (DecLock)",
         ),
         (
             Self::ShiftLock,
             "shiftlock",
-            "readers and writers, hand-over, leases; `shiftlock:mutex` has no readers (ShiftLock)",
+            "readers and writers, hand-over, leases (ShiftLock)",
         ),
     ];
 
-    /// Locks of [`LockKind::ALL`] with another setting, by their names.
-    pub const VARIANTS: [(Self, &'static str); 6] = [
-        (Self::DecLock(Policy::Cql), "declock:cql"),
-        (Self::DecLock(Policy::TimestampPhaseFair), "declock:ts-pf"),
-        (Self::DecLock(Policy::RemotePrefer), "declock:remote-prefer"),
-        (Self::DecLock(Policy::LocalPrefer), "declock:local-prefer"),
-        (Self::DecLock(Policy::LocalBound), "declock:local-bound"),
-        (Self::ShiftLockMutex, "shiftlock:mutex"),
+    /// Locks of [`LockKind::ALL`] with another setting, with their names and one line about each.
+    pub const VARIANTS: [(Self, &'static str, &'static str); 6] = [
+        (
+            Self::DecLock(Policy::Cql),
+            "declock-cql",
+            "declock without local locks (section 4)",
+        ),
+        (
+            Self::DecLock(Policy::TimestampPhaseFair),
+            "declock-ts-pf",
+            "declock with readers and writers in turn: TS-PF (section 5)",
+        ),
+        (
+            Self::DecLock(Policy::RemotePrefer),
+            "declock-remote-prefer",
+            "declock that leaves its node as soon as others wait",
+        ),
+        (
+            Self::DecLock(Policy::LocalPrefer),
+            "declock-local-prefer",
+            "declock that stays on its node while somebody waits there",
+        ),
+        (
+            Self::DecLock(Policy::LocalBound),
+            "declock-local-bound",
+            "the same, a limited number of times in a row",
+        ),
+        (
+            Self::ShiftLockMutex,
+            "shiftlock-mutex",
+            "shiftlock without readers, as CIDER uses it (CIDER, section 4.1)",
+        ),
     ];
+
+    /// Other names.
+    const ALIASES: [(&'static str, Self); 1] = [("declock-ts-tf", Self::DecLock(Policy::TimestampTaskFair))];
 
     /// Every lock and every variant with its name.
     pub fn named() -> impl Iterator<Item = (Self, &'static str)> {
-        let all = Self::ALL.iter().map(|&(kind, name, _)| (kind, name));
-        all.chain(Self::VARIANTS)
+        let all = Self::ALL.iter().chain(&Self::VARIANTS);
+        all.map(|&(kind, name, _)| (kind, name))
     }
 
     /// The lock with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::named().find(|(_, known)| *known == name).map(|(kind, _)| kind)
+        let aliases = Self::ALIASES.iter().map(|&(name, kind)| (kind, name));
+        Self::named()
+            .chain(aliases)
+            .find(|(_, known)| *known == name)
+            .map(|(kind, _)| kind)
     }
 
     /// Its name on the command line.
@@ -145,13 +175,13 @@ impl LockKind {
             Self::RmaRw => "rma-rw",
             Self::Rpc => "rpc",
             Self::DecLock(Policy::TimestampTaskFair) => "declock",
-            Self::DecLock(Policy::Cql) => "declock:cql",
-            Self::DecLock(Policy::TimestampPhaseFair) => "declock:ts-pf",
-            Self::DecLock(Policy::RemotePrefer) => "declock:remote-prefer",
-            Self::DecLock(Policy::LocalPrefer) => "declock:local-prefer",
-            Self::DecLock(Policy::LocalBound) => "declock:local-bound",
+            Self::DecLock(Policy::Cql) => "declock-cql",
+            Self::DecLock(Policy::TimestampPhaseFair) => "declock-ts-pf",
+            Self::DecLock(Policy::RemotePrefer) => "declock-remote-prefer",
+            Self::DecLock(Policy::LocalPrefer) => "declock-local-prefer",
+            Self::DecLock(Policy::LocalBound) => "declock-local-bound",
             Self::ShiftLock => "shiftlock",
-            Self::ShiftLockMutex => "shiftlock:mutex",
+            Self::ShiftLockMutex => "shiftlock-mutex",
         }
     }
 
@@ -258,7 +288,7 @@ pub enum Locker {
     Rpc(RpcLock),
     /// `declock` with whichever policy.
     DecLock(DecLock),
-    /// `shiftlock` or `shiftlock:mutex`.
+    /// `shiftlock` or `shiftlock-mutex`.
     ShiftLock(ShiftLock),
 }
 

@@ -126,6 +126,17 @@ macro_rules! conformance {
 }
 
 #[test]
+fn every_name_leads_to_its_lock() {
+    for (kind, name) in farside_lock::LockKind::named() {
+        assert_eq!(farside_lock::LockKind::by_name(name), Some(kind));
+        assert_eq!(kind.name(), name);
+    }
+    let by_name = farside_lock::LockKind::by_name;
+    assert_eq!(by_name("declock-ts-tf"), by_name("declock"));
+    assert_eq!(by_name("declock-ts"), None);
+}
+
+#[test]
 fn every_lock_is_in_the_suite() {
     let registered: Vec<&str> = farside_lock::LockKind::named().map(|(_, name)| name).collect();
     assert_eq!(
@@ -141,12 +152,12 @@ fn every_lock_is_in_the_suite() {
             "rpc",
             "declock",
             "shiftlock",
-            "declock:cql",
-            "declock:ts-pf",
-            "declock:remote-prefer",
-            "declock:local-prefer",
-            "declock:local-bound",
-            "shiftlock:mutex"
+            "declock-cql",
+            "declock-ts-pf",
+            "declock-remote-prefer",
+            "declock-local-prefer",
+            "declock-local-bound",
+            "shiftlock-mutex"
         ],
         "a new lock needs a line at the end of this file"
     );
@@ -161,10 +172,10 @@ conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0,
 conformance!(rma_rw, acquire: [0, 0, 2, 0], release: [0, 0, 2, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
-conformance!(shiftlock_mutex: "shiftlock:mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(shiftlock_mutex: "shiftlock-mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(declock, acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
-conformance!(declock_cql: "declock:cql", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
-conformance!(declock_ts_pf: "declock:ts-pf", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
-conformance!(declock_remote_prefer: "declock:remote-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
-conformance!(declock_local_prefer: "declock:local-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
-conformance!(declock_local_bound: "declock:local-bound", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_cql: "declock-cql", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_ts_pf: "declock-ts-pf", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_remote_prefer: "declock-remote-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_local_prefer: "declock-local-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_local_bound: "declock-local-bound", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);

@@ -212,7 +212,9 @@ pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored
             let endpoint = sim.endpoint(sim.add_compute_node());
             let agent = sim.block_on(Agent::start(endpoint.clone(), &site()));
             let agent = agent.expect("the node is there");
-            endpoint.spawn(async move { drop(agent.serve().await) });
+            endpoint.spawn(async move {
+                let _ = agent.serve().await;
+            });
         }
         sim.set_chooser(Some(fair(&choices)));
         let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));

@@ -23,7 +23,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         text.push_str(name);
         text.push('\n');
         for (name, about) in lines {
-            text.push_str(&format!("  {name:<16} {about}\n"));
+            text.push_str(&format!("  {name:<22} {about}\n"));
         }
     };
     section("fabrics", &mut FABRICS.into_iter());
@@ -39,7 +39,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     for (name, lines) in farside_bench::catalogue() {
         text.push_str(&format!("{name}\n"));
         for (name, about) in lines {
-            text.push_str(&format!("  {name:<16} {about}\n"));
+            text.push_str(&format!("  {name:<22} {about}\n"));
         }
     }
     // A closed pipe is the reader's choice.

@@ -38,7 +38,7 @@
 //! bytes; there is no fallback, since two words that change together are what the protocol rests on.
 //!
 //! # As a mutex
-//! `shiftlock:mutex` is how CIDER (section 4.1) uses it: readers are writers, and the mode never changes.
+//! `shiftlock-mutex` is how CIDER (section 4.1) uses it: readers are writers, and the mode never changes.
 
 mod reader;
 mod watch;
