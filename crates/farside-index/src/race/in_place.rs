@@ -11,13 +11,14 @@
 //! split, and a split leaves the old entry where it was. To come to a slot that was looked at before, a
 //! key has to be removed first, and at that instant it was absent.
 
+use arrayvec::ArrayVec;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_sync::Pointer;
 
 use super::layout::{Combined, LINE_BYTES, Line, LockWord};
 use super::search_many::Steps;
 use super::{ITEMS_AT, Match, Place, Race};
-use crate::operation::{Found, Searched, SearchedKeys};
+use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
 
 /// What looking in place came to.
 pub(super) enum InPlace {
@@ -40,9 +41,9 @@ struct Fitting {
 impl Fitting {
     /// Looks at a line of a bucket; `None` if it is closed, or not mapped.
     #[inline(always)]
-    fn look<E: Endpoint>(cx: &OpContext<E>, bucket: Combined, line: Line, fingerprint: u8) -> Option<Self> {
+    fn look<E: Endpoint>(endpoint: &E, bucket: Combined, line: Line, fingerprint: u8) -> Option<Self> {
         let at = bucket.line(line);
-        let words = cx.view(at, LINE_BYTES)?.line();
+        let words = endpoint.view(at, LINE_BYTES)?.line();
         if line == Line::Main && words[bucket.header_word() % 8] == LockWord::CLOSED.0 {
             return None;
         }
@@ -87,9 +88,9 @@ fn fitting_bytes(bytes: u64, byte: u8) -> u64 {
 
 /// Asks for one line of each bucket; returns whether they are mapped.
 #[inline]
-fn approach<E: Endpoint>(cx: &OpContext<E>, place: &Place, line: Line) -> bool {
+fn approach<E: Endpoint>(endpoint: &E, place: &Place, line: Line) -> bool {
     let [first, second] = place.buckets;
-    cx.approach(first.line(line), LINE_BYTES) & cx.approach(second.line(line), LINE_BYTES)
+    endpoint.prefetch(first.line(line), LINE_BYTES) & endpoint.prefetch(second.line(line), LINE_BYTES)
 }
 
 impl<E: Endpoint> Race<E> {
@@ -102,7 +103,7 @@ impl<E: Endpoint> Race<E> {
         let _ = cx.approach(place.buckets[1].line(Line::Main), LINE_BYTES);
         for line in [Line::Main, Line::Overflow] {
             for bucket in place.buckets {
-                let Some(fitting) = Fitting::look(cx, bucket, line, fingerprint) else {
+                let Some(fitting) = Fitting::look(cx.endpoint(), bucket, line, fingerprint) else {
                     return InPlace::Unknown;
                 };
                 for (slot, pointer) in fitting {
@@ -128,12 +129,12 @@ impl<E: Endpoint> Race<E> {
     /// item that fits is.
     pub(super) async fn approach_in_turn(&self, cx: &mut OpContext<E>, place: &Place) {
         for line in [Line::Main, Line::Overflow] {
-            if !approach(cx, place, line) {
+            if !approach(cx.endpoint(), place, line) {
                 return;
             }
             cx.turn().await;
             let fitting = place.buckets.map(|bucket| {
-                let fitting = Fitting::look(cx, bucket, line, place.hash.fingerprint());
+                let fitting = Fitting::look(cx.endpoint(), bucket, line, place.hash.fingerprint());
                 fitting.and_then(|mut fitting| fitting.next())
             });
             if let Some((_, pointer)) = fitting[0].or(fitting[1]) {
@@ -154,13 +155,17 @@ impl<E: Endpoint> Race<E> {
         state: &mut Steps,
         results: &mut SearchedKeys,
     ) -> bool {
-        if !state.places.iter().all(|place| approach(cx, place, Line::Main)) {
+        if !state
+            .places
+            .iter()
+            .all(|place| approach(cx.endpoint(), place, Line::Main))
+        {
             return false;
         }
         for index in 0..keys.len() {
             results.push(Searched::Absent);
             if !self.approach_items(cx, state, results, index, Line::Main) {
-                approach(cx, &state.places[index], Line::Overflow);
+                approach(cx.endpoint(), &state.places[index], Line::Overflow);
                 state.waiting.push(index);
             }
         }
@@ -172,6 +177,31 @@ impl<E: Endpoint> Race<E> {
         }
         self.load_items(cx, keys, state, results, Searched::Absent);
         true
+    }
+
+    /// Asks for the memory of keys that will be used next, as far as their subtables are remembered: first for the
+    /// main lines of their buckets, then for the items that fit there. The cache misses of all of them
+    /// overlap. Does nothing where memory is not mapped. It is a hint: nothing is concluded from what
+    /// was seen, so nothing is pinned.
+    pub(crate) fn approach(&self, endpoint: &E, keys: &[&[u8]]) {
+        let mut places: ArrayVec<Place, KEYS_AT_ONCE> = ArrayVec::new();
+        for key in keys {
+            let Some(place) = self.known_place(self.hash(key)) else {
+                continue;
+            };
+            if !approach(endpoint, &place, Line::Main) {
+                return;
+            }
+            places.push(place);
+        }
+        for place in places {
+            for bucket in place.buckets {
+                let fitting = Fitting::look(endpoint, bucket, Line::Main, place.hash.fingerprint());
+                for (_, pointer) in fitting.into_iter().flatten() {
+                    endpoint.prefetch(pointer.block(), self.blocks.readable(pointer));
+                }
+            }
+        }
     }
 
     /// Asks for the items of a key that fit in a line of its buckets; returns whether there is anything to
@@ -188,7 +218,7 @@ impl<E: Endpoint> Race<E> {
         let place = state.places[index];
         let mut nth = 0;
         for bucket in place.buckets {
-            let Some(fitting) = Fitting::look(cx, bucket, line, place.hash.fingerprint()) else {
+            let Some(fitting) = Fitting::look(cx.endpoint(), bucket, line, place.hash.fingerprint()) else {
                 results[index] = Searched::Apart;
                 return true;
             };

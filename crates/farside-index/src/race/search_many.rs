@@ -175,21 +175,4 @@ impl<E: Endpoint> Race<E> {
         }
         Ok(())
     }
-
-    /// Asks for the buckets of keys that will be used next, as far as their subtables are remembered: the
-    /// cache misses of all of them overlap. Does nothing where memory is not mapped. It is a hint, and
-    /// reads nothing.
-    pub(crate) fn approach(&self, endpoint: &E, keys: &[&[u8]]) {
-        for key in keys {
-            let hash = self.hash(key);
-            let Some(subtable) = self.directory.remembered(hash.hash) else {
-                continue;
-            };
-            for bucket in self.place_in(subtable, hash).buckets {
-                if !endpoint.prefetch(bucket.addr, COMBINED_BYTES) {
-                    return;
-                }
-            }
-        }
-    }
 }
