@@ -197,7 +197,9 @@ fn mixes_are_those_that_were_published() {
                 let mix = report.mix.expect("a store has one");
                 let done = [mix.search, mix.update, mix.insert, mix.scan, mix.read_modify_write];
                 assert_eq!(done.iter().sum::<u64>(), report.operations);
-                assert!(report.operations > 100, "{name}: {} operations", report.operations);
+                // How many there are in real time is the machine's affair.
+                let least = if fabric == FabricKind::Sim { 100 } else { 0 };
+                assert!(report.operations > least, "{name}: {} operations", report.operations);
                 for (count, share) in done.into_iter().zip(shares) {
                     if share == 0 {
                         assert_eq!(count, 0, "{name}: {mix:?}");
