@@ -17,7 +17,7 @@ use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_index::pointer_array::walk;
 use farside_kv::{Store, StoreConfig};
 use farside_pool::layout::{CLIENTS_AT, GEOMETRY_WORDS, ROOTS_AT};
-use farside_pool::{FormatOptions, PoolError, account, open, open_or_format, root};
+use farside_pool::{FormatOptions, account, open, open_or_format, root};
 use libfuzzer_sys::fuzz_target;
 
 /// The tables of the pool below end well before this.

@@ -257,11 +257,17 @@ impl<E: Endpoint> Pool<E> {
     pub(crate) async fn collect_chunk(&self, cx: &mut OpContext<E>, id: ChunkId) -> Result<(), PoolError> {
         // One at a time: two tasks that saw the same bits would take them away twice.
         let _collecting = self.shared.collecting.lock().await;
+        if !self.shared.heap.borrow().chunks().contains_key(&id) {
+            // Given up meanwhile: what is in its free map is for the next owner.
+            return Ok(());
+        }
         let geometry = self.shared.geometry[usize::from(id.node)];
         let map = geometry.free_map(u64::from(id.index));
         for (at, word) in read_free_map(cx, &geometry, id.index).await? {
             // Others only add bits, the owner only takes away those it has seen: no carry, no borrow.
-            cx.fetch_add(map.plus(at * 8), word.wrapping_neg()).await?;
+            let taken = cx.fetch_add(map.plus(at * 8), word.wrapping_neg()).await;
+            // If nobody knows whether they were taken, they may be in no list.
+            taken.inspect_err(|_| self.doubt())?;
             let units = bits(word).map(|bit| at * 64 + bit);
             self.shared.heap.borrow_mut().collect(id, units);
         }
@@ -382,9 +388,12 @@ impl<E: Endpoint> Pool<E> {
         if is_unused {
             return self.free_unused(cx, 0, usize::MAX).await;
         }
+        // A task that has just taken blocks out of the free map puts them into the chunk first.
+        let collecting = self.shared.collecting.lock().await;
         let Some(chunk) = self.shared.heap.borrow_mut().disown(id) else {
             return Ok(());
         };
+        drop(collecting);
         let geometry = self.shared.geometry[usize::from(id.node)];
         let map = geometry.free_map(u64::from(id.index));
         let units: Vec<u64> = chunk
