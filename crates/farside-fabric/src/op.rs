@@ -21,7 +21,6 @@ use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::spawn::{Pipeline, Turn};
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
-use crate::view::View;
 
 /// Bytes of buffer that a context starts with: an item of the largest hint, and room to build one.
 /// Five lines more than a power of two: the buffers of operations in flight together, which the
@@ -226,13 +225,6 @@ impl<E: Endpoint> OpContext<E> {
     #[inline]
     pub fn turn(&self) -> Turn<'_> {
         self.pipeline.as_ref().map_or_else(Turn::none, Pipeline::turn)
-    }
-
-    /// Aligned words of mapped memory, to be read in place of a READ; see [`Verbs::view`](crate::Verbs::view).
-    #[inline]
-    #[must_use]
-    pub fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
-        self.endpoint.view(addr, bytes)
     }
 
     /// A READ of aligned words into a slice of the buffer, at once, if the memory is mapped. Returns whether it

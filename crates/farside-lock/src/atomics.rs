@@ -5,6 +5,8 @@
 //! [`patience`](crate::patience)). Words travel in the verbs themselves, so no buffer is needed.
 
 use core::cell::Cell;
+use core::future::Future;
+use core::task::{Context, Waker};
 
 use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
 
@@ -21,6 +23,21 @@ pub(crate) async fn compare_swap<E: Endpoint>(
     swap: u64,
 ) -> Result<u64, FabricError> {
     Ok(execute(endpoint, Verb::CompareSwap { target, compare, swap }).await? as u64)
+}
+
+/// After a swap for `mine` that met its deadline and may take the lock all the same: gives the lock back if it
+/// does. Posted at once, so that it stays between that swap and the next one of this client, and waited
+/// for by a task of its own.
+pub(crate) fn withdraw<E: Endpoint>(endpoint: &E, entry: RemoteAddr, mine: u64) {
+    let client = endpoint.clone();
+    let mut swap_back = Box::pin(async move {
+        // If that fails the connection is gone, and the swap with it, or the node.
+        let _ = compare_swap(&client, entry, mine, 0).await;
+    });
+    let posted = swap_back.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    if posted.is_pending() {
+        endpoint.spawn(swap_back);
+    }
 }
 
 /// Stores a word; returns the word before.

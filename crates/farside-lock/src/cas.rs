@@ -15,12 +15,10 @@
 //!
 //! Cost without contention: one atomic and one WRITE.
 
-use core::future::Future;
-use core::task::{Context, Waker};
-
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
+use crate::atomics::withdraw;
 use crate::backoff::{Backoff, give_way};
 use crate::grant::Held;
 use crate::inbox::Seat;
@@ -77,7 +75,7 @@ impl Lock for CasLock {
             let found = match swap {
                 Err(FabricError::DeadlineExceeded { .. }) => {
                     if !is_planted("cas: a swap that outlives its acquire") {
-                        self.withdraw(cx, entry);
+                        withdraw(cx.endpoint(), entry, self.mine.0);
                     }
                     return Err(LockError::Timeout { entry });
                 }
@@ -114,25 +112,5 @@ impl Lock for CasLock {
             return Ok(());
         }
         Ok(cx.write_word(entry, CasWord::FREE.0).await?)
-    }
-}
-
-impl CasLock {
-    /// After a swap that met its deadline and may take the lock all the same: gives the lock back if it
-    /// does. Posted at once, so that it stays between that swap and the next one of this client, and
-    /// waited for by a task of its own.
-    fn withdraw<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) {
-        let endpoint = cx.endpoint().clone();
-        let mine = self.mine.0;
-        let mut swap_back = Box::pin(async move {
-            // If that fails the connection is gone, and the swap with it, or the node.
-            let _ = OpContext::new(endpoint)
-                .compare_swap(entry, mine, CasWord::FREE.0)
-                .await;
-        });
-        let posted = swap_back.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if posted.is_pending() {
-            cx.endpoint().spawn(swap_back);
-        }
     }
 }

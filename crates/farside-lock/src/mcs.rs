@@ -33,7 +33,7 @@ use crate::atomics::{compare_swap, swap};
 use crate::grant::Held;
 use crate::inbox::{Arrived, Inbox, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind};
-use crate::patience::until;
+use crate::patience::{self, until};
 use crate::word::TailWord;
 use crate::{Grant, Lock, LockError, Mode};
 
@@ -126,11 +126,7 @@ impl Lock for McsLock {
             unreachable!("a grant goes back to the lock that gave it");
         };
         let work = pass_on(cx.endpoint().clone(), entry, head);
-        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
-            Some(done) => done,
-            // It goes on by itself.
-            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
-        }
+        patience::release(cx, entry, work).await
     }
 }
 

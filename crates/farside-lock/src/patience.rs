@@ -9,7 +9,9 @@ use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::task::Poll;
 
-use farside_fabric::{Deadline, Endpoint};
+use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+
+use crate::LockError;
 
 /// The result of `work`, or `None` if the deadline passes first; then `work` goes on without the caller, and
 /// `later` gets its result.
@@ -39,4 +41,16 @@ pub(crate) async fn until<E: Endpoint, T: 'static, L: Future<Output = ()>>(
         endpoint.spawn(async move { later(work.await).await });
     }
     done
+}
+
+/// The result of a release. If the deadline passes first it goes on by itself, to the end.
+pub(crate) async fn release<E: Endpoint>(
+    cx: &OpContext<E>,
+    entry: RemoteAddr,
+    work: impl Future<Output = Result<(), LockError>> + 'static,
+) -> Result<(), LockError> {
+    match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
+        Some(done) => done,
+        None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
+    }
 }

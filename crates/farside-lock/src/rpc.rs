@@ -27,7 +27,7 @@ use crate::backoff::Backoff;
 use crate::grant::Held;
 use crate::inbox::{Arrived, Inbox, Seat};
 use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, LetterKind, Place};
-use crate::patience::until;
+use crate::patience::{self, until};
 use crate::service::read_agent;
 use crate::site::Site;
 use crate::{Grant, Lock, LockError, Mode};
@@ -216,11 +216,7 @@ impl Lock for RpcLock {
             unreachable!("a grant goes back to the lock that gave it");
         };
         let work = self.request(cx, entry).release(seat);
-        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
-            Some(done) => done,
-            // It goes on by itself.
-            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
-        }
+        patience::release(cx, entry, work).await
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) async fn a_stopped_node_is_gone_and_the_others_work<C: Cluster>(clust
         assert_eq!(op.write(Slice::first(8), AWAY).await, Err(gone));
         assert_eq!(op.fetch_add(AWAY, 1).await, Err(gone));
         assert_eq!(op.read(AWAY, Slice::first(100)).await.map(drop), Err(gone));
-        assert!(op.view(AWAY, 8).is_none());
+        assert!(op.endpoint().view(AWAY, 8).is_none());
         assert!(op.endpoint().now_ns() < op.deadline().0, "known before the deadline");
         let mut batch = Batch::new();
         batch.read_word(at(0));

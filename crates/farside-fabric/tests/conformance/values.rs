@@ -60,15 +60,15 @@ pub(crate) async fn a_view_is_what_a_read_brings<C: Cluster>(cluster: C) {
         assert_eq!(op.buffer()[300..300 + loaded], data[8..8 + loaded]);
         assert!(op.buffer()[300 + loaded..512].iter().all(|&byte| byte == 0xee));
     }
-    if let Some(view) = op.view(at(64), 64) {
+    if let Some(view) = endpoint.view(at(64), 64) {
         let words = view.line().map(u64::to_le_bytes);
         assert_eq!(words.as_flattened(), &data[..64]);
     }
     // A READ would say what is wrong; a READ of such bytes may be right.
     for (offset, bytes) in [(68, 8), (64, 12), (NODE_BYTES, 8), (NODE_BYTES - 8, 16)] {
-        assert!(op.view(at(offset), bytes).is_none(), "{bytes} bytes at {offset}");
+        assert!(endpoint.view(at(offset), bytes).is_none(), "{bytes} bytes at {offset}");
     }
-    assert!(op.view(RemoteAddr::new(NodeId::new(7), 0), 8).is_none());
+    assert!(endpoint.view(RemoteAddr::new(NodeId::new(7), 0), 8).is_none());
 }
 
 pub(crate) async fn words_are_little_endian_bytes<C: Cluster>(cluster: C) {

@@ -57,7 +57,7 @@ mod reset;
 pub mod roster;
 pub mod timestamp;
 
-use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 use client::Client;
 use local::{Asked, Handed, Policy};
@@ -67,7 +67,7 @@ pub(crate) use node::Node;
 
 use crate::grant::Held;
 use crate::inbox::Inbox;
-use crate::patience::until;
+use crate::patience::{self, until};
 use crate::{Grant, Lock, LockError, Mode};
 
 /// How many entries a queue has: how many compute nodes may wait for a lock at a time. With more the lock
@@ -140,11 +140,7 @@ impl Lock for DecLock {
     async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let work = release(self.client(cx), entry, grant.mode(), self.policy);
-        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
-            Some(done) => done,
-            // It goes on by itself.
-            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
-        }
+        patience::release(cx, entry, work).await
     }
 }
 

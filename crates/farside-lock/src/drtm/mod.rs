@@ -30,11 +30,9 @@
 
 pub mod word;
 
-use core::future::Future;
-use core::task::{Context, Waker};
-
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
+use crate::atomics::withdraw;
 use crate::backoff::Backoff;
 use crate::grant::Held;
 use crate::inbox::Seat;
@@ -101,7 +99,7 @@ impl Lock for Drtm {
             found = match cx.compare_swap(entry, expected.0, wanted.0).await {
                 Err(FabricError::DeadlineExceeded { .. }) => {
                     if mode == Mode::Exclusive {
-                        self.withdraw(cx, entry);
+                        withdraw(cx.endpoint(), entry, self.mine.0);
                     }
                     return Err(LockError::Timeout { entry });
                 }
@@ -142,25 +140,6 @@ impl Lock for Drtm {
             Mode::Exclusive => Ok(cx.write_word(grant.entry(), DrtmWord::FREE.0).await?),
             Mode::Shared if grant.is_over(cx.endpoint().now_ns()) => Err(LockError::LeaseLost { entry: grant.entry() }),
             Mode::Shared => Ok(()),
-        }
-    }
-}
-
-impl Drtm {
-    /// After a swap that met its deadline and may take the lock all the same: gives the lock back if it
-    /// does. Posted at once, so that it stays between that swap and the next one of this client.
-    fn withdraw<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) {
-        let endpoint = cx.endpoint().clone();
-        let mine = self.mine.0;
-        let mut swap_back = Box::pin(async move {
-            // If that fails the connection is gone, and the swap with it, or the node.
-            let _ = OpContext::new(endpoint)
-                .compare_swap(entry, mine, DrtmWord::FREE.0)
-                .await;
-        });
-        let posted = swap_back.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        if posted.is_pending() {
-            cx.endpoint().spawn(swap_back);
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::atomics::{compare_swap, execute};
 use crate::grant::Held;
 use crate::inbox::{Inbox, Seat};
 use crate::mcs::{self, Head};
-use crate::patience::until;
+use crate::patience::{self, until};
 use crate::{Grant, Lock, LockError, Mode};
 
 use word::{READERS_MAX, Readers};
@@ -123,11 +123,7 @@ impl Lock for RmaRw {
             _ => None,
         };
         let work = self.client(cx, entry).leave(held);
-        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
-            Some(done) => done,
-            // It goes on by itself.
-            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
-        }
+        patience::release(cx, entry, work).await
     }
 }
 

@@ -48,11 +48,11 @@ mod writer;
 use core::cell::Cell;
 use std::rc::Rc;
 
-use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 use crate::grant::Held;
 use crate::inbox::Inbox;
-use crate::patience::until;
+use crate::patience::{self, until};
 use crate::site::{LockOptions, Site};
 use crate::{Grant, Lock, LockError, Mode};
 
@@ -167,11 +167,7 @@ impl Lock for ShiftLock {
             unreachable!("a grant goes back to the lock that gave it");
         };
         let work = self.attempt(cx, entry).release(hold);
-        match until(cx.endpoint(), cx.deadline(), work, async |_| ()).await {
-            Some(done) => done,
-            // It goes on by itself.
-            None => Err(FabricError::DeadlineExceeded { node: entry.node() }.into()),
-        }
+        patience::release(cx, entry, work).await
     }
 }
 
