@@ -13,7 +13,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
-use farside_lock::LockKind;
+use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
 
 use self::embedded::{EmbeddedArgs, WorkerArgs};
@@ -316,6 +316,7 @@ impl LockArgs {
         for kind in self.lock {
             let program = LockProgram {
                 kind,
+                options: LockOptions::default(),
                 locks: self.locks,
                 theta: self.theta,
                 read_ratio: self.read_ratio,

@@ -19,6 +19,8 @@ const LOCKS_AT: u64 = 64;
 pub struct LockProgram {
     /// Which lock.
     pub kind: LockKind,
+    /// How it behaves; where its service and roster are is left out.
+    pub options: LockOptions,
     /// How many there are.
     pub locks: u64,
     /// How much more popular some are than others.
@@ -33,11 +35,11 @@ pub struct LockProgram {
 
 impl LockProgram {
     fn entry(&self, lock: u64) -> RemoteAddr {
-        RemoteAddr::new(NodeId::new(0), LOCKS_AT + lock * self.kind.entry_bytes())
+        RemoteAddr::new(NodeId::new(0), LOCKS_AT + lock * self.kind.entry_bytes(&self.options))
     }
 
     fn data(&self, lock: u64) -> RemoteAddr {
-        let behind = LOCKS_AT + self.locks * self.kind.entry_bytes();
+        let behind = LOCKS_AT + self.locks * self.kind.entry_bytes(&self.options);
         RemoteAddr::new(NodeId::new(0), behind.next_multiple_of(8) + lock * 8)
     }
 
@@ -57,7 +59,7 @@ impl LockProgram {
         Site::new(LockOptions {
             service: Some(self.service()),
             roster: Some(self.roster()),
-            ..LockOptions::default()
+            ..self.options
         })
     }
 

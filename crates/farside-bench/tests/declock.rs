@@ -7,13 +7,14 @@ use farside_bench::progress::Progress;
 use farside_bench::stage::{FabricKind, Setting};
 use farside_bench::{Report, measure_lock};
 use farside_fabric::sim::Profile;
-use farside_lock::LockKind;
+use farside_lock::{LockKind, LockOptions};
 
 /// Section 6.1 and 6.2: 32 clients on each of 8 compute nodes, 100 000 locks, Zipf 0.99, half of the
 /// operations read; ConnectX-4.
 fn measure(lock: &str, section_verbs: u64) -> Report {
     let program = LockProgram {
         kind: LockKind::by_name(lock).expect("it is registered"),
+        options: LockOptions::default(),
         locks: 100_000,
         theta: 0.99,
         read_ratio: 0.5,

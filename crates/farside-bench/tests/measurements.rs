@@ -16,7 +16,7 @@ use farside_bench::{BenchError, Report, measure_lock, measure_store};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, VerbKind, Verbs};
 use farside_index::IndexKind;
-use farside_lock::LockKind;
+use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
 use serde_json::Value;
 
@@ -59,6 +59,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
 fn lock(kind: LockKind, locks: u64, seed: u64) -> LockProgram {
     LockProgram {
         kind,
+        options: LockOptions::default(),
         locks,
         theta: 0.99,
         read_ratio: 0.2,

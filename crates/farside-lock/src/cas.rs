@@ -23,7 +23,7 @@ use crate::backoff::{Backoff, give_way};
 use crate::grant::Held;
 use crate::inbox::Seat;
 use crate::word::{Attempt, CasWord, Holder};
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 /// A client's side of the CAS lock.
 #[derive(Debug)]
@@ -60,7 +60,9 @@ impl CasLock {
 }
 
 impl Lock for CasLock {
-    const ENTRY_BYTES: u64 = 8;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        8
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

@@ -50,6 +50,15 @@ pub enum LockError {
         crate::declock::roster::ROSTER_BYTES
     )]
     NoRoster,
+    /// A queue that a header has no room for.
+    #[error(
+        "`LockOptions::declock_capacity` is a power of two from 2 to {}, not {capacity}",
+        crate::declock::header::CAPACITY_MAX
+    )]
+    Capacity {
+        /// The setting.
+        capacity: u64,
+    },
     /// The roster has no place left for this endpoint.
     #[error("the roster at {roster} lists 1023 endpoints; no place is left for another")]
     RosterFull {

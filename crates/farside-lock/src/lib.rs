@@ -5,7 +5,7 @@
 //! keeps for itself; it never allocates far memory.
 //!
 //! # What a lock is made of
-//! - **The entry**, 8 or 16 bytes of far memory: [`Lock::ENTRY_BYTES`]. Its fields are declared once, and
+//! - **The entry**, 8 or 16 bytes of far memory, or with a queue in it some more: [`Lock::entry_bytes`]. Its fields are declared once, and
 //!   each change of it is a function `word -> word` or the operands of one atomic, tested without a fabric.
 //! - **The client's side**, a [`Locker`]: what one client adapts and remembers.
 //! - **The site**, a [`Site`]: what the clients of a compute node share. It has the settings, and an
@@ -95,8 +95,8 @@ pub enum Mode {
 /// One client's side of a lock algorithm: what it adapts and remembers, for all entries that it
 /// uses. The contract stands at the top of this crate.
 pub trait Lock {
-    /// Bytes of an entry; its address must be a multiple of 8, or of 16 from 16 bytes on.
-    const ENTRY_BYTES: u64;
+    /// Bytes of an entry; its address must be a multiple of 8, or of 16 if it has 16 bytes.
+    fn entry_bytes(options: &LockOptions) -> u64;
 
     /// Waits until the lock is held. Each repeated verb counts as a retry of `cx`.
     ///

@@ -35,7 +35,7 @@ use crate::inbox::{Arrived, Inbox, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind};
 use crate::patience::{self, until};
 use crate::word::TailWord;
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 /// A client's side of the MCS lock.
 #[derive(Debug)]
@@ -95,7 +95,9 @@ impl McsLock {
 }
 
 impl Lock for McsLock {
-    const ENTRY_BYTES: u64 = 8;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        8
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

@@ -14,7 +14,7 @@ use crate::mcs::McsLock;
 use crate::rma_rw::RmaRw;
 use crate::rpc::RpcLock;
 use crate::shiftlock::ShiftLock;
-use crate::{Grant, Lock, LockError, Mode, Site};
+use crate::{Grant, Lock, LockError, LockOptions, Mode, Site};
 
 /// Which lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,18 +185,18 @@ impl LockKind {
         }
     }
 
-    /// Bytes of an entry in far memory.
+    /// Bytes of an entry in far memory, with these settings.
     #[must_use]
-    pub fn entry_bytes(self) -> u64 {
+    pub fn entry_bytes(self, options: &LockOptions) -> u64 {
         match self {
-            Self::Cas | Self::CasBackoff => CasLock::ENTRY_BYTES,
-            Self::Mcs => McsLock::ENTRY_BYTES,
-            Self::Dslr | Self::DslrPlus => Dslr::ENTRY_BYTES,
-            Self::Drtm => Drtm::ENTRY_BYTES,
-            Self::RmaRw => RmaRw::ENTRY_BYTES,
-            Self::Rpc => RpcLock::ENTRY_BYTES,
-            Self::DecLock(_) => DecLock::ENTRY_BYTES,
-            Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::ENTRY_BYTES,
+            Self::Cas | Self::CasBackoff => CasLock::entry_bytes(options),
+            Self::Mcs => McsLock::entry_bytes(options),
+            Self::Dslr | Self::DslrPlus => Dslr::entry_bytes(options),
+            Self::Drtm => Drtm::entry_bytes(options),
+            Self::RmaRw => RmaRw::entry_bytes(options),
+            Self::Rpc => RpcLock::entry_bytes(options),
+            Self::DecLock(_) => DecLock::entry_bytes(options),
+            Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::entry_bytes(options),
         }
     }
 
@@ -296,7 +296,8 @@ impl Locker {
     /// A client's side of a lock of this kind, at the site of its endpoint.
     ///
     /// # Errors
-    /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoRoster`], [`LockError::NoSeat`].
+    /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoRoster`], [`LockError::Capacity`],
+    /// [`LockError::NoSeat`].
     pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());

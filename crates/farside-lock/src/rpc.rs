@@ -30,7 +30,7 @@ use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, LetterKind, Place};
 use crate::patience::{self, until};
 use crate::service::read_agent;
 use crate::site::Site;
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 /// What a request costs the agent's core in the simulator. With what the answer costs a core serves five
 /// million requests per second: eRPC (NSDI 2019) reports twice that for requests that do nothing.
@@ -185,7 +185,9 @@ impl RpcLock {
 }
 
 impl Lock for RpcLock {
-    const ENTRY_BYTES: u64 = 8;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        8
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

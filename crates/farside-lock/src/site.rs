@@ -27,6 +27,12 @@ pub struct LockOptions {
     /// Where the clients of DecLock list themselves: [`ROSTER_BYTES`](crate::declock::roster::ROSTER_BYTES)
     /// of far memory, zeros at first.
     pub roster: Option<RemoteAddr>,
+    /// How many entries the queue of a DecLock has: a power of two from 2 to
+    /// [`CAPACITY_MAX`](crate::declock::header::CAPACITY_MAX). So many compute nodes may wait for a lock at a
+    /// time, or so many clients without local locks. With more the lock works, but is reset whenever the queue
+    /// is full, and who waited loses its place. It is part of the layout of the memory: all clients of a lock
+    /// have the same.
+    pub declock_capacity: u64,
 }
 
 impl Default for LockOptions {
@@ -38,6 +44,7 @@ impl Default for LockOptions {
             handovers_max: 16,
             service: None,
             roster: None,
+            declock_capacity: 16,
         }
     }
 }
@@ -65,7 +72,7 @@ impl Site {
             shared: Rc::new(Shared {
                 options,
                 inboxes: RefCell::default(),
-                declock: Node::new(options.roster, options.lease_ns),
+                declock: Node::new(&options),
             }),
         }
     }

@@ -1,7 +1,8 @@
 //! One suite that every lock must pass: the contract at `src/lib.rs`, line by line, over the
 //! simulated fabric (many seeds) and over shared memory (threads, and processes).
 //!
-//! A lock joins with one `conformance!` line at the end of this file, and says there what it costs.
+//! A lock joins with one `conformance!` line at the end of this file, and says there what it costs. A lock
+//! with a queue is there with other capacities as well: one that is never full, and one that often is.
 
 #[path = "conformance/cost.rs"]
 mod cost;
@@ -30,96 +31,104 @@ macro_rules! conformance {
         conformance!($name: &stringify!($name).replace('_', "-"), acquire: $acquire, release: $release, shared: $shared);
     };
     ($name:ident: $lock:expr, acquire: $acquire:expr, release: $release:expr, shared: $shared:expr) => {
+        conformance!($name: $lock, capacity: 16, acquire: $acquire, release: $release, shared: $shared);
+    };
+    ($name:ident: $lock:expr, capacity: $capacity:expr, acquire: $acquire:expr, release: $release:expr, shared: $shared:expr) => {
         mod $name {
             use farside_lock::LockKind;
 
-            fn kind() -> LockKind {
-                LockKind::by_name($lock).expect("a registered lock")
+            use crate::service::Subject;
+
+            fn subject() -> Subject {
+                Subject {
+                    kind: LockKind::by_name($lock).expect("a registered lock"),
+                    declock_capacity: $capacity,
+                }
             }
 
             #[test]
             fn simulated_clients_exclude_each_other() {
-                crate::exclusion::simulated(kind());
+                crate::exclusion::simulated(subject());
             }
 
             #[test]
             fn plain_atomics_are_enough_or_the_lock_says_so() {
-                crate::exclusion::plain_atomics(kind());
+                crate::exclusion::plain_atomics(subject());
             }
 
             #[test]
             fn first_come_is_first_served_if_the_lock_says_so() {
-                crate::order::first_come_first_served(kind());
+                crate::order::first_come_first_served(subject());
             }
 
             #[test]
             fn the_lock_survives_clients_that_die_at_any_verb() {
-                crate::recovery::clients_die_at_every_verb(kind());
+                crate::recovery::clients_die_at_every_verb(subject());
             }
 
             #[test]
             fn the_lock_survives_the_death_of_its_agent() {
-                crate::recovery::the_agent_dies_at_every_verb(kind());
+                crate::recovery::the_agent_dies_at_every_verb(subject());
             }
 
             #[test]
             fn slow_clients_find_out_that_their_lease_is_over() {
-                crate::recovery::slow_clients_find_out(kind());
+                crate::recovery::slow_clients_find_out(subject());
             }
 
             #[test]
             fn readers_do_not_starve_if_the_lock_is_ordered() {
-                crate::order::readers_do_not_starve(kind());
+                crate::order::readers_do_not_starve(subject());
             }
 
             #[test]
             fn threads_exclude_each_other() {
-                crate::exclusion::threads(kind());
+                crate::exclusion::threads(subject());
             }
 
             #[test]
             fn processes_exclude_each_other() {
-                crate::processes::parent(kind());
+                crate::processes::parent(subject());
             }
 
             #[test]
             fn a_simulated_deadline_is_kept() {
-                crate::timeout::simulated(kind());
+                crate::timeout::simulated(subject());
             }
 
             #[test]
             fn a_deadline_is_kept_in_shared_memory() {
-                crate::timeout::shared_memory(kind());
+                crate::timeout::shared_memory(subject());
             }
 
             #[test]
             fn a_swap_that_outlived_its_deadline_is_recognised() {
-                crate::timeout::late_grant(kind());
+                crate::timeout::late_grant(subject());
             }
 
             #[test]
             fn cost_without_contention_is_exact() {
-                crate::cost::uncontended(kind(), farside_lock::Mode::Exclusive, [$acquire, $release]);
+                crate::cost::uncontended(subject(), farside_lock::Mode::Exclusive, [$acquire, $release]);
             }
 
             #[test]
             fn cost_of_a_reader_without_contention_is_exact() {
-                crate::cost::uncontended(kind(), farside_lock::Mode::Shared, $shared);
+                crate::cost::uncontended(subject(), farside_lock::Mode::Shared, $shared);
             }
 
             #[test]
             fn readers_are_inside_together_and_without_writers() {
-                crate::sharing::modes(kind());
+                crate::sharing::modes(subject());
             }
 
             #[test]
             fn simulated_writers_exclude_readers() {
-                crate::sharing::simulated(kind());
+                crate::sharing::simulated(subject());
             }
 
             #[test]
             fn writers_exclude_readers_between_threads() {
-                crate::sharing::threads(kind());
+                crate::sharing::threads(subject());
             }
         }
     };
@@ -163,6 +172,36 @@ fn every_lock_is_in_the_suite() {
     );
 }
 
+#[test]
+fn capacities_that_no_queue_has_are_refused() {
+    use farside_fabric::sim::{Sim, SimOptions};
+    use farside_lock::{LockError, LockKind, Locker};
+    let sim = Sim::new(SimOptions::default());
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    for (capacity, is_one) in [
+        (0, false),
+        (1, false),
+        (2, true),
+        (17, false),
+        (1024, true),
+        (2048, false),
+    ] {
+        let kind = LockKind::by_name("declock").expect("a registered lock");
+        let subject = service::Subject {
+            kind,
+            declock_capacity: capacity,
+        };
+        let refused = Locker::new(kind, &endpoint, &subject.site()).err();
+        assert_eq!(refused, (!is_one).then_some(LockError::Capacity { capacity }));
+        assert_eq!(kind.entry_bytes(&subject.options()), 8 + 8 * capacity);
+    }
+    let refused = LockError::Capacity { capacity: 17 }.to_string();
+    assert_eq!(
+        refused,
+        "`LockOptions::declock_capacity` is a power of two from 2 to 1024, not 17"
+    );
+}
+
 conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
@@ -179,3 +218,5 @@ conformance!(declock_ts_pf: "declock-ts-pf", acquire: [0, 0, 1, 0], release: [1,
 conformance!(declock_remote_prefer: "declock-remote-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
 conformance!(declock_local_prefer: "declock-local-prefer", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
 conformance!(declock_local_bound: "declock-local-bound", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
+conformance!(declock_wide: "declock-cql", capacity: 32, acquire: [0, 0, 1, 0], release: [1, 0, 1, 0], shared: [[0, 0, 1, 0], [1, 0, 1, 0]]);
+conformance!(declock_narrow: "declock", capacity: 4, acquire: [0, 0, 1, 0], release: [1, 0, 1, 0], shared: [[0, 0, 1, 0], [1, 0, 1, 0]]);

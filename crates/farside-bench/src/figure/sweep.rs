@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farside_fabric::region::Region;
 use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
-use farside_lock::LockKind;
+use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
 use serde_json::Value;
 
@@ -121,6 +121,7 @@ fn run_lock(
     let unknown = || wrong(figure, format!("there is no lock `{}`", lock.name));
     let program = LockProgram {
         kind: LockKind::by_name(&lock.name).ok_or_else(unknown)?,
+        options: LockOptions::default(),
         locks: lock.locks,
         theta: lock.theta,
         read_ratio: lock.read_ratio,

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
 
+use super::QUEUE_AT;
 use super::desk;
 use super::header::{Header, Index};
 use super::node::{Asked, Local, Membership, Node, Wait};
 use super::queue::{Entry, Left, Next, VERSION_NEVER, Waiter};
 use super::roster::{Member, Roster};
 use super::timestamp::Timestamp;
-use super::{CAPACITY, QUEUE_AT, QUEUE_BYTES};
 use crate::atomics::execute;
 use crate::inbox::{Inbox, Seat};
 use crate::letter::{ANY_STAMP, Letter, LetterKind, NO_SEAT, Place};
@@ -125,9 +125,9 @@ impl<E: Endpoint> Client<E> {
         if before.admits(mode) {
             return Ok(Entered::Taken(Taken { remote: None }));
         }
-        let place = before.back();
+        let (place, capacity) = (before.back(), self.node.capacity());
         // Section 4.4: nobody may write an entry before its place is free, nor one that looks unwritten.
-        let is_full = before.size() >= CAPACITY || place.version(CAPACITY) == VERSION_NEVER;
+        let is_full = before.size() >= capacity || place.version(capacity) == VERSION_NEVER;
         let seat = match self.inbox.take_seat(local.entry) {
             Ok(seat) if !is_full => seat,
             other => {
@@ -137,8 +137,8 @@ impl<E: Endpoint> Client<E> {
             }
         };
         let entry = Verb::WriteWord {
-            target: slot_of(local.entry, place),
-            value: Entry::of(who(seat.number()), place, CAPACITY).0,
+            target: slot_of(local.entry, place, capacity),
+            value: Entry::of(who(seat.number()), place, capacity).0,
         };
         let written = execute(&self.endpoint, entry).await;
         // Who resets the lock since we joined waits for us, and for nothing but us.
@@ -204,13 +204,14 @@ impl<E: Endpoint> Client<E> {
 
     /// Leaves the queue and wakes whoever is next (figure 7, lines 6 to 19).
     pub(super) async fn give(&self, local: &Rc<Local>, mode: Mode) -> Result<(), LockError> {
-        let mut buffer = self.endpoint.buffer(QUEUE_BYTES as usize);
+        let (capacity, bytes) = (self.node.capacity(), self.node.queue_bytes());
+        let mut buffer = self.endpoint.buffer(bytes as usize);
         let mut batch = Batch::new();
         // One doorbell: the queue comes with the header as it was before we left, or newer.
         let leaving = batch.fetch_add(local.entry, Header::leaving(mode));
         let queue = Verb::Read {
             source: local.entry.plus(QUEUE_AT),
-            target: Slice::first(QUEUE_BYTES as u32),
+            target: Slice::first(bytes as u32),
         };
         batch.push(queue);
         let left = self.endpoint.post(&mut batch, &mut buffer, Deadline::NEVER).await;
@@ -236,14 +237,14 @@ impl<E: Endpoint> Client<E> {
                 let word = buffer[at..at + 8].try_into().expect("eight bytes");
                 Entry(u64::from_le_bytes(word))
             };
-            match left.next(CAPACITY, entry) {
+            match left.next(capacity, entry) {
                 Next::Nobody => return Ok(()),
                 Next::Overwritten => {
                     self.start_reset(local, 0);
                     return Ok(());
                 }
                 Next::Grant(granted) => {
-                    let remote = left.earliest_behind(granted.len() as u64, CAPACITY, entry);
+                    let remote = left.earliest_behind(granted.len() as u64, capacity, entry);
                     return self.notify(local.entry, &granted, remote).await;
                 }
                 Next::Unwritten if self.endpoint.now_ns() >= patience.0 => {
@@ -304,7 +305,8 @@ impl<E: Endpoint> Client<E> {
         entry: RemoteAddr,
         mode: Mode,
     ) -> Result<Option<Timestamp>, FabricError> {
-        let bytes = QUEUE_AT + QUEUE_BYTES;
+        let capacity = self.node.capacity();
+        let bytes = QUEUE_AT + self.node.queue_bytes();
         let mut buffer = self.endpoint.buffer(bytes as usize);
         let all = Verb::Read {
             source: entry,
@@ -319,10 +321,10 @@ impl<E: Endpoint> Client<E> {
         let behind = Left {
             mode,
             next: Index(header.head()).plus(1),
-            behind: header.size().saturating_sub(1).min(CAPACITY),
+            behind: header.size().saturating_sub(1).min(capacity),
             writers_behind: header.writers(),
         };
-        Ok(behind.earliest_waiting(CAPACITY, |slot| Entry(word(QUEUE_AT + 8 * slot))))
+        Ok(behind.earliest_waiting(capacity, |slot| Entry(word(QUEUE_AT + 8 * slot))))
     }
 
     /// The client has nothing more to do with the lock: whoever resets it is told, if it was the last.
@@ -389,6 +391,6 @@ impl<E: Endpoint> Client<E> {
 }
 
 /// Where the entry of a place is.
-pub(super) fn slot_of(lock: RemoteAddr, place: Index) -> RemoteAddr {
-    lock.plus(QUEUE_AT + 8 * place.slot(CAPACITY))
+pub(super) fn slot_of(lock: RemoteAddr, place: Index, capacity: u64) -> RemoteAddr {
+    lock.plus(QUEUE_AT + 8 * place.slot(capacity))
 }

@@ -9,6 +9,8 @@
 //! 0        8         16              128        136
 //! ```
 //!
+//! with 16 entries, which [`LockOptions::declock_capacity`] sets.
+//!
 //! Acquire (section 4.2):
 //!  1. fetch-and-add joins the queue. The header before says whether the lock is ours: nobody is in the
 //!     queue, or we want to read and nobody wants to write.
@@ -68,16 +70,10 @@ pub(crate) use node::Node;
 use crate::grant::Held;
 use crate::inbox::Inbox;
 use crate::patience::{self, until};
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
-/// How many entries a queue has: how many compute nodes may wait for a lock at a time. With more the lock
-/// works, but is reset whenever the queue is full, and who waited loses its place; so without local locks it
-/// is for as many clients.
-pub const CAPACITY: u64 = 16;
+/// Where the queue starts; each of its entries has 8 bytes.
 const QUEUE_AT: u64 = 8;
-const QUEUE_BYTES: u64 = 8 * CAPACITY;
-
-const _: () = assert!(CAPACITY.is_power_of_two() && CAPACITY <= header::CAPACITY_MAX);
 
 /// A client's side of DecLock.
 #[derive(Debug)]
@@ -91,6 +87,10 @@ impl DecLock {
     pub(crate) fn new(node: Node, inbox: Inbox, policy: Policy) -> Result<Self, LockError> {
         if node.roster().is_none() {
             return Err(LockError::NoRoster);
+        }
+        let capacity = node.capacity();
+        if !(2..=header::CAPACITY_MAX).contains(&capacity) || !capacity.is_power_of_two() {
+            return Err(LockError::Capacity { capacity });
         }
         Ok(Self { node, inbox, policy })
     }
@@ -106,7 +106,9 @@ impl DecLock {
 }
 
 impl Lock for DecLock {
-    const ENTRY_BYTES: u64 = QUEUE_AT + QUEUE_BYTES;
+    fn entry_bytes(options: &LockOptions) -> u64 {
+        QUEUE_AT + 8 * options.declock_capacity
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

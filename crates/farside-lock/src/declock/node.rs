@@ -18,9 +18,9 @@ use farside_fabric::{EndpointId, RemoteAddr};
 use super::header::Index;
 use super::local::LocalQueue;
 use super::roster::{Member, Roster};
-use crate::LockError;
 use crate::inbox::{Inbox, Seat};
 use crate::letter::{Letter, LetterKind, NO_SEAT, Place};
+use crate::{LockError, LockOptions};
 
 /// What the clients of a compute node share of DecLock. Clones are the same.
 #[derive(Clone, Debug)]
@@ -32,6 +32,7 @@ pub(crate) struct Node {
 struct Shared {
     roster: Option<Roster>,
     lease_ns: u64,
+    capacity: u64,
     /// By endpoint; `None` while it joins the roster.
     members: RefCell<BTreeMap<EndpointId, Option<Member>>>,
     locks: RefCell<BTreeMap<u64, Rc<Local>>>,
@@ -49,11 +50,12 @@ pub(super) enum Membership {
 }
 
 impl Node {
-    pub(crate) fn new(roster: Option<RemoteAddr>, lease_ns: u64) -> Self {
+    pub(crate) fn new(options: &LockOptions) -> Self {
         Self {
             shared: Rc::new(Shared {
-                roster: roster.map(Roster::new),
-                lease_ns,
+                roster: options.roster.map(Roster::new),
+                lease_ns: options.lease_ns,
+                capacity: options.declock_capacity,
                 members: RefCell::default(),
                 locks: RefCell::default(),
                 clock_offset_ns: Cell::new(0),
@@ -67,6 +69,17 @@ impl Node {
 
     pub(super) fn lease_ns(&self) -> u64 {
         self.shared.lease_ns
+    }
+
+    /// How many entries a queue has.
+    #[inline]
+    pub(super) fn capacity(&self) -> u64 {
+        self.shared.capacity
+    }
+
+    /// Bytes of a queue.
+    pub(super) fn queue_bytes(&self) -> u64 {
+        8 * self.capacity()
     }
 
     /// What the clock that all nodes share shows.

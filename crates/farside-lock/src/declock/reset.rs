@@ -24,11 +24,11 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, OpContext, RemoteAddr, Slice, Verb};
 
+use super::QUEUE_AT;
 use super::client::Client;
 use super::header::Header;
 use super::node::Local;
 use super::roster::Member;
-use super::{QUEUE_AT, QUEUE_BYTES};
 use crate::LockError;
 use crate::atomics::{compare_swap, execute};
 use crate::inbox::Seat;
@@ -72,9 +72,10 @@ impl<E: Endpoint> Client<E> {
         };
         self.tell_everybody(local).await?; // Step 2.
         // Step 3.
-        let mut buffer = self.endpoint.buffer(QUEUE_BYTES as usize);
+        let bytes = self.node.queue_bytes();
+        let mut buffer = self.endpoint.buffer(bytes as usize);
         let mut batch = Batch::new();
-        batch.write(Slice::first(QUEUE_BYTES as u32), entry.plus(QUEUE_AT));
+        batch.write(Slice::first(bytes as u32), entry.plus(QUEUE_AT));
         batch.write_word(entry, header.after_reset().0);
         Ok(self.endpoint.post(&mut batch, &mut buffer, Deadline::NEVER).await?)
     }

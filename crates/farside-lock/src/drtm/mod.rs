@@ -37,7 +37,7 @@ use crate::backoff::Backoff;
 use crate::grant::Held;
 use crate::inbox::Seat;
 use crate::word::Holder;
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 use word::{CLOCK_ERROR_NS, DrtmWord, LEASE_NS_MAX, State};
 
@@ -72,7 +72,9 @@ impl Drtm {
 }
 
 impl Lock for Drtm {
-    const ENTRY_BYTES: u64 = 8;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        8
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

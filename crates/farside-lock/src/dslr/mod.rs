@@ -51,7 +51,7 @@ use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr, Verb};
 
 use crate::backoff::{Backoff, Pace};
 use crate::grant::Held;
-use crate::{Grant, Lock, LockError, Mode, atomics, patience};
+use crate::{Grant, Lock, LockError, LockOptions, Mode, atomics, patience};
 
 use word::{Ticket, Tickets, Turn};
 
@@ -98,7 +98,9 @@ impl Dslr {
 }
 
 impl Lock for Dslr {
-    const ENTRY_BYTES: u64 = 8;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        8
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

@@ -41,7 +41,7 @@ use crate::grant::Held;
 use crate::inbox::{Inbox, Seat};
 use crate::mcs::{self, Head};
 use crate::patience::{self, until};
-use crate::{Grant, Lock, LockError, Mode};
+use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 use word::{READERS_MAX, Readers};
 
@@ -86,7 +86,9 @@ impl RmaRw {
 }
 
 impl Lock for RmaRw {
-    const ENTRY_BYTES: u64 = 16;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        16
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

@@ -134,7 +134,9 @@ impl ShiftLock {
 }
 
 impl Lock for ShiftLock {
-    const ENTRY_BYTES: u64 = 16;
+    fn entry_bytes(_: &LockOptions) -> u64 {
+        16
+    }
 
     async fn acquire<E: Endpoint>(
         &self,

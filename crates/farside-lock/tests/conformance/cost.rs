@@ -2,10 +2,10 @@
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};
-use crate::service;
+use crate::service::{self, Subject};
 
 /// READs, WRITEs, atomics, SENDs.
 type Cost = [u64; 4];
@@ -19,12 +19,12 @@ fn cost(counters: CounterSnapshot) -> Cost {
     ]
 }
 
-pub(crate) fn uncontended(kind: LockKind, mode: Mode, [acquire, release]: [Cost; 2]) {
+pub(crate) fn uncontended(subject: Subject, mode: Mode, [acquire, release]: [Cost; 2]) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let endpoint = sim.endpoint(sim.add_compute_node());
-    let locker = Locker::new(kind, &endpoint, &service::site()).expect("it has all atomics");
+    let locker = Locker::new(subject.kind, &endpoint, &subject.site()).expect("it has all atomics");
     let mut cx = OpContext::new(endpoint.clone());
     // The first acquire may learn who there is.
     let warm_up = sim.block_on(locker.acquire(&mut cx, LOCK, mode)).expect("it is free");

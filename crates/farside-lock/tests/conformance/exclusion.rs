@@ -8,9 +8,9 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::give_way;
-use farside_lock::{LockError, LockKind, Locker, Mode};
+use farside_lock::{LockError, Locker, Mode};
 
-use crate::service::{self, AgentThread};
+use crate::service::{self, AgentThread, Subject};
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
 pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 512);
@@ -33,30 +33,30 @@ pub(crate) async fn count_under_lock<E: Endpoint>(cx: &mut OpContext<E>, locker:
 const CLIENTS: u64 = 12;
 const ROUNDS: u64 = 8;
 
-pub(crate) fn simulated(kind: LockKind) {
+pub(crate) fn simulated(subject: Subject) {
     let profiles = Profile::all();
     for seed in 0..40 {
         let profile = profiles[seed as usize % profiles.len()].clone();
-        one_simulation(kind, seed, profile).expect("it has all atomics");
+        one_simulation(subject, seed, profile).expect("it has all atomics");
     }
 }
 
 /// A fabric with compare-and-swap and fetch-and-add of 8 bytes and nothing else: the lock works, or says
 /// at once what it needs.
-pub(crate) fn plain_atomics(kind: LockKind) {
+pub(crate) fn plain_atomics(subject: Subject) {
     let profile = Profile {
         has_masked_atomics: false,
         has_wide_atomics: false,
         ..Profile::default()
     };
     for seed in 0..10 {
-        let refused = one_simulation(kind, seed, profile.clone()).err();
-        let is_clear = |error| matches!(error, LockError::Unsupported { lock, .. } if lock == kind.name());
+        let refused = one_simulation(subject, seed, profile.clone()).err();
+        let is_clear = |error| matches!(error, LockError::Unsupported { lock, .. } if lock == subject.kind.name());
         assert!(refused.is_none_or(is_clear), "{refused:?}");
     }
 }
 
-fn one_simulation(kind: LockKind, seed: u64, profile: Profile) -> Result<(), LockError> {
+fn one_simulation(subject: Subject, seed: u64, profile: Profile) -> Result<(), LockError> {
     let options = SimOptions {
         seed,
         jitter_ns: 50 * (seed % 40),
@@ -68,12 +68,12 @@ fn one_simulation(kind: LockKind, seed: u64, profile: Profile) -> Result<(), Loc
     let _agent = service::start(&sim);
     let done = Rc::new(Cell::new(0));
     let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
-    let sites = [service::site(), service::site()];
+    let sites = [subject.site(), subject.site()];
     let mut endpoints = Vec::new();
     for client in 0..CLIENTS {
         let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
         let (task, done) = (endpoint.clone(), Rc::clone(&done));
-        let locker = Locker::new(kind, &task, &sites[client as usize % 2])?;
+        let locker = Locker::new(subject.kind, &task, &sites[client as usize % 2])?;
         farside_fabric::Spawn::spawn(&endpoint, async move {
             count_under_lock(&mut OpContext::new(task), &locker, ROUNDS).await;
             done.set(done.get() + 1);
@@ -98,14 +98,14 @@ pub(crate) fn on_this_thread(body: impl Future<Output = ()>) {
 }
 
 /// `clients` tasks of one thread with one endpoint, each for `rounds` rounds.
-pub(crate) fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) {
+pub(crate) fn one_thread(segment: &Segment, subject: Subject, clients: u16, rounds: u64) {
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let site = service::site();
+        let site = subject.site();
         let mut tasks = Vec::new();
         for _ in 0..clients {
             let endpoint = endpoint.clone();
-            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+            let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
             #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
             tasks.push(tokio::task::spawn_local(async move {
                 count_under_lock(&mut OpContext::new(endpoint), &locker, rounds).await;
@@ -117,7 +117,7 @@ pub(crate) fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds
     });
 }
 
-pub(crate) fn threads(kind: LockKind) {
+pub(crate) fn threads(subject: Subject) {
     const THREADS: u64 = 3;
     const CLIENTS: u16 = 4;
     const ROUNDS: u64 = 300;
@@ -125,7 +125,7 @@ pub(crate) fn threads(kind: LockKind) {
     let _agent = AgentThread::start(&segment);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| one_thread(&segment, kind, CLIENTS, ROUNDS));
+            scope.spawn(|| one_thread(&segment, subject, CLIENTS, ROUNDS));
         }
     });
     let count = segment

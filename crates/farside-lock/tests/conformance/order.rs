@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{Clock, OpContext, Random, Spawn};
-use farside_lock::{LockKind, Locker, Mode};
+use farside_lock::{Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};
-use crate::service;
+use crate::service::{self, Subject};
 
 const CLIENTS: u64 = 10;
 /// Between two requests: so much that the first verb of one has arrived before that of the next.
@@ -16,7 +16,7 @@ const APART_NS: u64 = 5_000;
 
 /// While one client holds the lock the others ask, one after the other; they are granted it in that order.
 /// A lock that promises no order has to let everybody in nonetheless.
-pub(crate) fn first_come_first_served(kind: LockKind) {
+pub(crate) fn first_come_first_served(subject: Subject) {
     for seed in 0..30 {
         let sim = Sim::new(SimOptions {
             seed,
@@ -25,12 +25,12 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
         });
         let _ = sim.add_memory_node(MEMORY_BYTES);
         let _agent = service::start(&sim);
-        let site = service::site();
+        let site = subject.site();
         let compute_nodes: Vec<_> = (0..3).map(|_| sim.add_compute_node()).collect();
         let granted = Rc::new(RefCell::new(Vec::new()));
         for client in 0..CLIENTS {
             let endpoint = sim.endpoint(compute_nodes[client as usize % 3]);
-            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+            let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
             let (task, granted) = (endpoint.clone(), Rc::clone(&granted));
             endpoint.spawn(async move {
                 task.sleep(client * APART_NS).await;
@@ -51,7 +51,7 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
         }
         sim.run_until_idle();
         let mut granted = granted.take();
-        if !kind.is_ordered() {
+        if !subject.kind.is_ordered() {
             granted.sort_unstable();
         }
         assert_eq!(granted, (0..CLIENTS).collect::<Vec<_>>(), "seed {seed}");
@@ -60,11 +60,11 @@ pub(crate) fn first_come_first_served(kind: LockKind) {
 
 /// Where readers do not queue up: writers come and go without a break; a reader gets in nonetheless, and after no more of
 /// them than the lock says.
-pub(crate) fn readers_do_not_starve(kind: LockKind) {
+pub(crate) fn readers_do_not_starve(subject: Subject) {
     const WRITERS: u64 = 30;
     /// ShiftLock, section 3.5: `N` hand-overs, and the writer that was inside.
     const WRITERS_AHEAD_MAX: u64 = 17;
-    if !kind.is_shared() || !kind.is_ordered() || kind.orders_readers() {
+    if !subject.kind.is_shared() || !subject.kind.is_ordered() || subject.kind.orders_readers() {
         return;
     }
     for seed in 0..20 {
@@ -75,11 +75,11 @@ pub(crate) fn readers_do_not_starve(kind: LockKind) {
         });
         let _ = sim.add_memory_node(MEMORY_BYTES);
         let _agent = service::start(&sim);
-        let site = service::site();
+        let site = subject.site();
         let (writes, is_over) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(false)));
         for _ in 0..WRITERS {
             let endpoint = sim.endpoint(sim.add_compute_node());
-            let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+            let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
             let (writes, is_over) = (Rc::clone(&writes), Rc::clone(&is_over));
             endpoint.clone().spawn(async move {
                 let mut cx = OpContext::new(endpoint);
@@ -94,7 +94,7 @@ pub(crate) fn readers_do_not_starve(kind: LockKind) {
             });
         }
         let endpoint = sim.endpoint(sim.add_compute_node());
-        let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+        let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
         let mut cx = OpContext::new(endpoint.clone());
         sim.block_on(async {
             for _ in 0..20 {

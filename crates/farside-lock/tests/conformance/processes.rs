@@ -7,15 +7,15 @@ use farside_fabric::shm::{Segment, SegmentOptions};
 use farside_lock::LockKind;
 
 use crate::exclusion::{COUNT, one_thread};
-use crate::service::AgentThread;
+use crate::service::{AgentThread, Subject};
 
 const CHILDREN: u64 = 3;
 const CLIENTS: u16 = 2;
 const ROUNDS: u64 = 200;
-/// Tells a child what to do: the lock, and the segment.
+/// Tells a child what to do: the lock, the capacity of its queue, and the segment.
 const ROLE: &str = "FARSIDE_LOCK_CONFORMANCE";
 
-pub(crate) fn parent(kind: LockKind) {
+pub(crate) fn parent(subject: Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("segment");
     let segment = Segment::create(&path, SegmentOptions::with_memory(1 << 20)).expect("a segment");
@@ -24,7 +24,15 @@ pub(crate) fn parent(kind: LockKind) {
     let start = |_| {
         Command::new(&program)
             .args(["--exact", "processes::child", "--nocapture"])
-            .env(ROLE, format!("{} {}", kind.name(), path.display()))
+            .env(
+                ROLE,
+                format!(
+                    "{} {} {}",
+                    subject.kind.name(),
+                    subject.declock_capacity,
+                    path.display()
+                ),
+            )
             .spawn()
             .expect("a child")
     };
@@ -40,8 +48,13 @@ pub(crate) fn parent(kind: LockKind) {
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let (name, path) = role.split_once(' ').expect("a name and a path");
-    let kind = LockKind::by_name(name).expect("a lock");
+    let mut words = role.splitn(3, ' ');
+    let mut word = || words.next().expect("a name, a number and a path");
+    let (name, capacity, path) = (word(), word(), word());
+    let subject = Subject {
+        kind: LockKind::by_name(name).expect("a lock"),
+        declock_capacity: capacity.parse().expect("a number"),
+    };
     let segment = Segment::open(path).expect("the parent's segment");
-    one_thread(&segment, kind, CLIENTS, ROUNDS);
+    one_thread(&segment, subject, CLIENTS, ROUNDS);
 }

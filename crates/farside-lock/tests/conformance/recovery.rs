@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, EndpointId, FabricError, Messages, OpContext, Random, Spawn};
-use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
+use farside_lock::{LockError, LockOptions, Locker, Mode, Site};
 
 use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES};
-use crate::service;
+use crate::service::{self, Subject};
 
 const LEASE_NS: u64 = 200_000;
 const SURVIVORS: u64 = 4;
@@ -74,13 +74,13 @@ impl Log {
 
 struct World {
     sim: Sim,
-    kind: LockKind,
+    subject: Subject,
     log: Rc<Log>,
     seed: u64,
 }
 
 impl World {
-    fn new(kind: LockKind, seed: u64) -> Self {
+    fn new(subject: Subject, seed: u64) -> Self {
         let sim = Sim::new(SimOptions {
             seed,
             jitter_ns: 100 * (seed % 7),
@@ -89,24 +89,24 @@ impl World {
         let _ = sim.add_memory_node(MEMORY_BYTES);
         Self {
             sim,
-            kind,
+            subject,
             log: Rc::default(),
             seed,
         }
     }
 
     /// A compute node of its own for each client: what is shared dies together.
-    fn site() -> Site {
+    fn site(&self) -> Site {
         service::site_with(LockOptions {
             lease_ns: LEASE_NS,
-            ..LockOptions::default()
+            ..self.subject.options()
         })
     }
 
     /// A client that works for a while, in both modes; it stays inside for up to `inside_ns`.
     fn start_client(&self, inside_ns: u64) -> Endpoint {
         let endpoint = self.sim.endpoint(self.sim.add_compute_node());
-        let locker = Locker::new(self.kind, &endpoint, &Self::site()).expect("it has all atomics");
+        let locker = Locker::new(self.subject.kind, &endpoint, &self.site()).expect("it has all atomics");
         let (task, log) = (endpoint.clone(), Rc::clone(&self.log));
         endpoint.spawn(async move {
             let mut cx = OpContext::new(task.clone());
@@ -137,7 +137,7 @@ impl World {
     fn check(&self) {
         self.log.check(self.seed);
         let endpoint = self.sim.endpoint(self.sim.add_compute_node());
-        let locker = Locker::new(self.kind, &endpoint, &Self::site()).expect("it has all atomics");
+        let locker = Locker::new(self.subject.kind, &endpoint, &self.site()).expect("it has all atomics");
         let mut cx = OpContext::new(endpoint);
         let free = self.sim.try_block_on(async {
             let grant = locker
@@ -201,8 +201,8 @@ async fn enter(
 }
 
 /// Some client dies after its `verb`th verb, while others work. Returns whether it came to that.
-fn a_client_dies(kind: LockKind, seed: u64, verb: u64) -> bool {
-    let world = World::new(kind, seed);
+fn a_client_dies(subject: Subject, seed: u64, verb: u64) -> bool {
+    let world = World::new(subject, seed);
     let _agent = service::start(&world.sim);
     let victim = world.start_client(3_000);
     world.sim.crash_client_at(victim.id(), CrashPoint { verb, lines: None });
@@ -227,26 +227,26 @@ fn a_client_dies(kind: LockKind, seed: u64, verb: u64) -> bool {
 }
 
 /// Every verb of a client is its last one.
-pub(crate) fn clients_die_at_every_verb(kind: LockKind) {
-    if !kind.survives_crashes() {
+pub(crate) fn clients_die_at_every_verb(subject: Subject) {
+    if !subject.kind.survives_crashes() {
         return;
     }
     let mut deaths = 0;
     for seed in 0..20 {
         // Until a run in which the victim lives, since it has fewer verbs.
-        deaths += (1..).take_while(|&verb| a_client_dies(kind, seed, verb)).count();
+        deaths += (1..).take_while(|&verb| a_client_dies(subject, seed, verb)).count();
     }
     assert!(deaths > 200, "only {deaths} clients died");
 }
 
 /// A client dies with the lock, and the agent after its `verb`th verb; another agent takes over later.
-pub(crate) fn the_agent_dies_at_every_verb(kind: LockKind) {
-    if !kind.survives_crashes() {
+pub(crate) fn the_agent_dies_at_every_verb(subject: Subject) {
+    if !subject.kind.survives_crashes() {
         return;
     }
     for seed in 0..10 {
         for verb in 1..=5 {
-            let world = World::new(kind, seed);
+            let world = World::new(subject, seed);
             let agent = service::start(&world.sim);
             // It has swapped its name in.
             let verb = 1 + verb;
@@ -281,13 +281,13 @@ pub(crate) fn the_agent_dies_at_every_verb(kind: LockKind) {
 
 /// A client is stopped at some moment for longer than it takes to declare it dead, and goes on as if nothing had
 /// happened.
-pub(crate) fn slow_clients_find_out(kind: LockKind) {
-    if !kind.survives_crashes() {
+pub(crate) fn slow_clients_find_out(subject: Subject) {
+    if !subject.kind.survives_crashes() {
         return;
     }
     let mut leases_lost = 0;
     for seed in 0..200 {
-        let world = World::new(kind, seed);
+        let world = World::new(subject, seed);
         let _agent = service::start(&world.sim);
         let clients: Vec<_> = (0..SURVIVORS).map(|_| world.start_client(5_000)).collect();
         let limit_ns = world.sim.now_ns() + PATIENCE_NS;

@@ -6,7 +6,7 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Endpoint, Sim};
 use farside_fabric::{NodeId, RemoteAddr, Spawn};
 use farside_lock::service::Agent;
-use farside_lock::{LockOptions, Site};
+use farside_lock::{LockKind, LockOptions, Site};
 use tokio::sync::oneshot;
 
 use crate::exclusion::on_this_thread;
@@ -14,12 +14,28 @@ use crate::exclusion::on_this_thread;
 const BLOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 1024);
 const ROSTER: RemoteAddr = RemoteAddr::new(NodeId::new(0), 4096);
 
-/// A compute node that knows where the service is, and the roster.
-pub(crate) fn site() -> Site {
-    site_with(LockOptions::default())
+/// What the suite is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    pub(crate) kind: LockKind,
+    pub(crate) declock_capacity: u64,
 }
 
-/// The same with other settings.
+impl Subject {
+    pub(crate) fn options(self) -> LockOptions {
+        LockOptions {
+            declock_capacity: self.declock_capacity,
+            ..LockOptions::default()
+        }
+    }
+
+    /// A compute node that knows where the service is, and the roster.
+    pub(crate) fn site(self) -> Site {
+        site_with(self.options())
+    }
+}
+
+/// A compute node with these settings that knows where the service is, and the roster.
 pub(crate) fn site_with(options: LockOptions) -> Site {
     Site::new(LockOptions {
         service: Some(BLOCK),
@@ -31,7 +47,7 @@ pub(crate) fn site_with(options: LockOptions) -> Site {
 /// Starts an agent on a compute node of its own.
 pub(crate) fn start(sim: &Sim) -> Endpoint {
     let endpoint = sim.endpoint(sim.add_compute_node());
-    let agent = sim.block_on(Agent::start(endpoint.clone(), &site()));
+    let agent = sim.block_on(Agent::start(endpoint.clone(), &site_with(LockOptions::default())));
     let agent = agent.expect("the node is there");
     endpoint.spawn(async move {
         let end = agent.serve().await;
@@ -55,7 +71,9 @@ impl AgentThread {
         let thread = std::thread::spawn(move || {
             on_this_thread(async {
                 let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
-                let agent = Agent::start(endpoint, &site()).await.expect("the segment is there");
+                let agent = Agent::start(endpoint, &site_with(LockOptions::default()))
+                    .await
+                    .expect("the segment is there");
                 ready.send(()).expect("somebody waits");
                 tokio::select! {
                     end = agent.serve() => panic!("the agent has ended: {end}"),

@@ -11,10 +11,10 @@ use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Deadline, Endpoint, OpContext, Spawn};
 use farside_lock::backoff::give_way;
-use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
+use farside_lock::{Grant, LockError, Locker, Mode};
 
 use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES, on_this_thread};
-use crate::service::{self, AgentThread};
+use crate::service::{self, AgentThread, Subject};
 
 /// Longer than any lease of readers, far shorter than one of whoever may write.
 const PATIENCE_NS: u64 = 3_000_000;
@@ -44,17 +44,17 @@ impl<E: Endpoint> Client<E> {
 }
 
 /// Who gets in beside whom.
-pub(crate) fn modes(kind: LockKind) {
+pub(crate) fn modes(subject: Subject) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
-    let site = service::site();
+    let site = subject.site();
     let mut clients: Vec<_> = (0..4)
         .map(|_| {
             let endpoint = sim.endpoint(compute_node);
             Client {
-                locker: Locker::new(kind, &endpoint, &site).expect("it has all atomics"),
+                locker: Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics"),
                 cx: OpContext::new(endpoint),
             }
         })
@@ -66,11 +66,11 @@ pub(crate) fn modes(kind: LockKind) {
         let one = first.acquire(Mode::Shared, PATIENCE_NS).await.expect("it is free");
         assert_eq!(one.mode(), Mode::Shared);
         let two = second.acquire(Mode::Shared, 50_000).await;
-        assert_eq!(two.is_some(), kind.is_shared(), "a second reader");
+        assert_eq!(two.is_some(), subject.kind.is_shared(), "a second reader");
         assert_eq!(writer.acquire(Mode::Exclusive, 100_000).await, None, "a writer");
         // The writer has given up; a lock that queues may keep its place all the same.
         let three = third.acquire(Mode::Shared, 50_000).await;
-        if !kind.is_shared() {
+        if !subject.kind.is_shared() {
             assert_eq!(three, None);
         }
         first.release(one).await;
@@ -141,7 +141,7 @@ async fn read_and_write<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, rou
     writes
 }
 
-pub(crate) fn simulated(kind: LockKind) {
+pub(crate) fn simulated(subject: Subject) {
     const CLIENTS: u64 = 10;
     const ROUNDS: u64 = 8;
     let mut readers_max = 0;
@@ -156,7 +156,7 @@ pub(crate) fn simulated(kind: LockKind) {
         let _ = sim.add_memory_node(MEMORY_BYTES);
         let _agent = service::start(&sim);
         let compute_nodes = [sim.add_compute_node(), sim.add_compute_node()];
-        let sites = [service::site(), service::site()];
+        let sites = [subject.site(), subject.site()];
         let (inside, writes, done) = (Rc::new(Inside::default()), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut endpoints = Vec::new();
         for client in 0..CLIENTS {
@@ -165,7 +165,7 @@ pub(crate) fn simulated(kind: LockKind) {
             let site = sites[client as usize % 2].clone();
             let (inside, writes, done) = (Rc::clone(&inside), Rc::clone(&writes), Rc::clone(&done));
             endpoint.clone().spawn(async move {
-                let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+                let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
                 let wrote = read_and_write(&mut OpContext::new(endpoint), &locker, ROUNDS, &inside).await;
                 writes.set(writes.get() + wrote);
                 done.set(done.get() + 1);
@@ -179,10 +179,10 @@ pub(crate) fn simulated(kind: LockKind) {
         assert_eq!(counted, Ok(writes.get()), "no write was lost with seed {seed}");
         readers_max = readers_max.max(inside.readers_max.get());
     }
-    assert_eq!(readers_max > 1, kind.is_shared(), "readers are inside together");
+    assert_eq!(readers_max > 1, subject.kind.is_shared(), "readers are inside together");
 }
 
-pub(crate) fn threads(kind: LockKind) {
+pub(crate) fn threads(subject: Subject) {
     const THREADS: u64 = 3;
     const CLIENTS: u16 = 3;
     const ROUNDS: u64 = 60;
@@ -190,7 +190,7 @@ pub(crate) fn threads(kind: LockKind) {
     let _agent = AgentThread::start(&segment);
     let writes: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| one_thread(&segment, kind, CLIENTS, ROUNDS)))
+            .map(|_| scope.spawn(|| one_thread(&segment, subject, CLIENTS, ROUNDS)))
             .collect();
         threads
             .into_iter()
@@ -201,18 +201,18 @@ pub(crate) fn threads(kind: LockKind) {
     assert_eq!(counted, writes, "no write was lost");
 }
 
-fn one_thread(segment: &Segment, kind: LockKind, clients: u16, rounds: u64) -> u64 {
+fn one_thread(segment: &Segment, subject: Subject, clients: u16, rounds: u64) -> u64 {
     let writes = Rc::new(Cell::new(0));
     on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let (inside, site) = (Rc::new(Inside::default()), service::site());
+        let (inside, site) = (Rc::new(Inside::default()), subject.site());
         let mut tasks = Vec::new();
         for _ in 0..clients {
             let (endpoint, writes) = (endpoint.clone(), Rc::clone(&writes));
             let (inside, site) = (Rc::clone(&inside), site.clone());
             #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
             tasks.push(tokio::task::spawn_local(async move {
-                let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+                let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
                 let wrote = read_and_write(&mut OpContext::new(endpoint), &locker, rounds, &inside).await;
                 writes.set(writes.get() + wrote);
             }));

@@ -6,14 +6,14 @@ use farside_fabric::{Clock, Deadline, Endpoint, OpContext};
 use farside_lock::{LockError, LockKind, Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES, on_this_thread};
-use crate::service::{self, AgentThread};
+use crate::service::{self, AgentThread, Subject};
 
 const PATIENCE_NS: u64 = 100_000;
 
 /// One client holds the lock, the other gives up, and gets it when it is free.
-async fn gives_up<E: Endpoint>(kind: LockKind, first: E, second: E) {
-    let site = service::site();
-    let new = |endpoint| Locker::new(kind, endpoint, &site).expect("it has all atomics");
+async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E) {
+    let site = subject.site();
+    let new = |endpoint| Locker::new(subject.kind, endpoint, &site).expect("it has all atomics");
     let (holder, waiter) = (new(&first), new(&second));
     let (mut cx, mut waiting) = (OpContext::new(first), OpContext::new(second));
     let grant = holder
@@ -27,7 +27,7 @@ async fn gives_up<E: Endpoint>(kind: LockKind, first: E, second: E) {
     assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
     assert!(waiting.endpoint().now_ns() >= start_ns + PATIENCE_NS);
     assert!(
-        waiting.retries() > 0 || matches!(kind, LockKind::DecLock(_)) || kind.is_ordered(),
+        waiting.retries() > 0 || matches!(subject.kind, LockKind::DecLock(_)) || subject.kind.is_ordered(),
         "whoever does not queue up tries again"
     );
 
@@ -58,15 +58,19 @@ async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker) -> bool {
     }
 }
 
-pub(crate) fn simulated(kind: LockKind) {
+pub(crate) fn simulated(subject: Subject) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
-    sim.block_on(gives_up(kind, sim.endpoint(compute_node), sim.endpoint(compute_node)));
+    sim.block_on(gives_up(
+        subject,
+        sim.endpoint(compute_node),
+        sim.endpoint(compute_node),
+    ));
 }
 
-pub(crate) fn shared_memory(kind: LockKind) {
+pub(crate) fn shared_memory(subject: Subject) {
     let segment = Segment::anonymous(1 << 20).expect("memory");
     let _agent = AgentThread::start(&segment);
     let fabric = shm::Fabric::new(vec![segment]);
@@ -75,21 +79,21 @@ pub(crate) fn shared_memory(kind: LockKind) {
             fabric.endpoint().expect("an endpoint"),
             fabric.endpoint().expect("an endpoint"),
         );
-        gives_up(kind, endpoints.0, endpoints.1).await;
+        gives_up(subject, endpoints.0, endpoints.1).await;
     });
 }
 
 /// The atomic takes effect after its client has stopped waiting for it: nobody may hold the lock then.
-pub(crate) fn late_grant(kind: LockKind) {
+pub(crate) fn late_grant(subject: Subject) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
     let (endpoint, other) = (sim.endpoint(compute_node), sim.endpoint(compute_node));
-    let site = service::site();
-    let locker = Locker::new(kind, &endpoint, &site).expect("it has all atomics");
+    let site = subject.site();
+    let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
     // Not of the same site: there, a lock may change hands without a verb.
-    let observer = Locker::new(kind, &other, &service::site()).expect("it has all atomics");
+    let observer = Locker::new(subject.kind, &other, &subject.site()).expect("it has all atomics");
     let (mut cx, mut observing) = (OpContext::new(endpoint.clone()), OpContext::new(other));
     sim.block_on(async {
         cx.set_deadline(Deadline(endpoint.now_ns() + 500));
