@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Found, Index, IndexError};
+use farside_index::{Found, Index, IndexError, IndexKind};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
@@ -15,6 +15,7 @@ use crate::config::StoreConfig;
 use crate::error::KvError;
 use crate::evict::Evictor;
 use crate::expiry;
+use crate::locks;
 use crate::quota::Quota;
 use crate::session::Session;
 use crate::sweep::ExpiryMark;
@@ -47,6 +48,10 @@ impl<E: Endpoint> Store<E> {
         let geometry = open_or_format(&mut cx, config.format).await?;
         let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
         let chunk_bytes = geometry.iter().map(|node| node.chunk_count * node.chunk_bytes).sum();
+        // Before there is an index nobody takes memory, and all of it is zeros.
+        if IndexKind::of_pool(&mut cx).await?.is_none() {
+            locks::table::make(&mut cx, &geometry[0]).await?;
+        }
         let pool = Pool::join(&mut cx, geometry, config.pool).await?;
         let options = config.index_options(bytes);
         let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.scheme, options).await;

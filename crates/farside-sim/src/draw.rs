@@ -6,12 +6,13 @@
 //! quick, or deaths one upon the other.
 
 use farside_fabric::sim::Profile;
-use farside_lock::Leases;
+use farside_lock::{Leases, LockKind};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::history::Call;
 use crate::plan::{Actor, Disturbance, Fault, Plan, Setup, Work};
+use crate::scenario::named;
 use crate::target::Target;
 
 /// Chance, from a seed.
@@ -93,7 +94,11 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         tear_bytes: *dice.pick(&[8, 64]),
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
         memory_nodes: dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16,
-        node_bytes: if is_small { 512 << 10 } else { 8 << 20 },
+        node_bytes: match target {
+            Target::Named => named::NODE_BYTES,
+            _ if is_small => 512 << 10,
+            _ => 8 << 20,
+        },
         compute_nodes: dice.within(1, 4) as u32,
         slots: *dice.pick(&[1, 4, 16, 96, 1000]),
         // Not by the dice, whose other decisions would all change.
@@ -113,7 +118,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     };
     let works: Vec<Vec<Work>> = match target {
         Target::Store { .. } => store_work(&mut dice, actor_count, horizon_ns, is_small, flavour),
-        Target::Lock(_) => lock_work(&mut dice, actor_count, horizon_ns, flavour),
+        Target::Lock(_) | Target::Named => lock_work(&mut dice, actor_count, horizon_ns, flavour),
     };
     let actors = works.into_iter().map(|work| Actor {
         compute_node: dice.below(setup.compute_nodes.into()) as u32,
@@ -209,7 +214,7 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
 
 /// Whether every grant of the target ends by itself.
 fn has_leases(target: Target) -> bool {
-    matches!(target, Target::Lock(lock) if lock.leases() == Leases::All)
+    target.lock().is_some_and(|lock| lock.leases() == Leases::All)
 }
 
 fn lock_work(dice: &mut Dice, actors: usize, horizon_ns: u64, flavour: Flavour) -> Vec<Vec<Work>> {
@@ -251,22 +256,21 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
         ..
     } = *setup;
     let mut kinds: Vec<u32> = (0..11).collect();
-    kinds.retain(|kind| match (target, kind) {
-        (Target::Store { .. }, _) => true,
+    kinds.retain(|kind| match (target.lock(), kind) {
         // A lock without recovery stays locked when its holder dies or loses its way to the node.
-        (Target::Lock(lock), 0..=2 | 4 | 9) => lock.survives_crashes(),
+        (Some(lock), 0..=2 | 4 | 9) => lock.survives_crashes(),
         // Verbs that arrive after the lease of who posted them are more than leases can keep apart.
-        (Target::Lock(lock), 5) => lock.leases() != Leases::All,
+        (Some(lock), 5) => lock.leases() != Leases::All,
         // And clocks that are set are not what leases are measured by.
-        (Target::Lock(lock), 10) => lock.leases() == Leases::None,
-        (Target::Lock(_), _) => true,
+        (Some(lock), 10) => lock.leases() == Leases::None && target != Target::Named,
+        _ => true,
     });
     kinds.retain(|_| dice.one_in(2));
     if kinds.is_empty() || dice.one_in(10) {
         return Vec::new();
     }
     // The agent of the lock service is one actor more.
-    let actors = actors + usize::from(matches!(target, Target::Lock(lock) if lock.asks_service()));
+    let actors = actors + usize::from(target.lock().is_some_and(LockKind::asks_service));
     let count = dice.within(1, 12);
     (0..count)
         .map(|_| {

@@ -12,12 +12,13 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{ComputeNodeId, CrashPoint, Endpoint, Profile, Sim, SimOptions};
 use farside_fabric::{Messages, NodeId, Spawn};
+use farside_lock::LockKind;
 
 use crate::alarm::Alarm;
 use crate::coverage::Coverage;
 use crate::panics;
 use crate::plan::{Disturbance, Plan};
-use crate::scenario::{lock, store};
+use crate::scenario::{lock, named, store};
 use crate::shared::{Condition, Shared};
 use crate::target::Target;
 
@@ -188,10 +189,11 @@ impl Driver {
             down: BTreeMap::new(),
             agent: None,
         };
-        if let Target::Lock(kind) = target
-            && kind.asks_service()
-        {
+        if target.lock().is_some_and(LockKind::asks_service) {
             driver.start_agent();
+        }
+        if target == Target::Named {
+            named::prepare(&driver.sim, plan);
         }
         for fault in &plan.faults {
             driver.plan(fault.at_ns, Action::Disturb(fault.what.clone()));
@@ -233,12 +235,13 @@ impl Driver {
         match self.target {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
             Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
+            Target::Named => named::audit(&self.sim, &self.shared)?,
         }
         // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
         let leases = match self.target {
             Target::Store { .. } => 10,
             // Clients that gave up may still stand in a queue, and be waited for one after the other.
-            Target::Lock(_) => 60,
+            Target::Lock(_) | Target::Named => 60,
         };
         let end_ns = self.sim.now_ns() + leases * self.shared.plan.setup.lease_ns;
         while self.sim.now_ns() < end_ns {
@@ -253,7 +256,7 @@ impl Driver {
         // But for the desks of locks, which wait for letters as long as their clients live.
         let waits = match self.target {
             Target::Store { .. } => 0,
-            Target::Lock(_) => self.sim.receives_in_flight(),
+            Target::Lock(_) | Target::Named => self.sim.receives_in_flight(),
         };
         match self.sim.operations_in_flight() - waits {
             0 => Ok(()),
@@ -359,6 +362,7 @@ impl Driver {
         match self.target {
             Target::Store { index, scheme } => store::start(&endpoint, actor, (index, scheme), &self.shared),
             Target::Lock(kind) => lock::start(&endpoint, actor, kind, &self.shared),
+            Target::Named => named::start(&self.sim, &endpoint, actor, &self.shared),
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     counts: RefCell<BTreeMap<u64, (u64, u64)>>,
     /// By place in the history: until when a hold lasts at most.
     leases: RefCell<BTreeMap<usize, u64>>,
+    /// By lock: the largest fencing token of an exclusive grant.
+    tokens: RefCell<BTreeMap<u64, u64>>,
     /// Who is who, by the number in histories.
     endpoints: RefCell<BTreeMap<u32, EndpointId>>,
     /// When the only memory node went down and came back blank.
@@ -79,6 +81,7 @@ impl Shared {
             sites: RefCell::default(),
             counts: RefCell::default(),
             leases: RefCell::default(),
+            tokens: RefCell::default(),
             endpoints: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
@@ -158,6 +161,19 @@ impl Shared {
     /// Notes who the client of this number is.
     pub(crate) fn introduce(&self, client: u32, endpoint: &Endpoint) {
         self.endpoints.borrow_mut().insert(client, endpoint.id());
+    }
+
+    /// A lock was granted with this fencing token.
+    ///
+    /// # Panics
+    /// If a larger one was given out before.
+    pub(crate) fn note_token(&self, lock: u64, token: u64, is_shared: bool) {
+        let mut tokens = self.tokens.borrow_mut();
+        let largest = tokens.entry(lock).or_default();
+        assert!(token > *largest, "lock {lock}: token {token} after {largest}");
+        if !is_shared {
+            *largest = token;
+        }
     }
 
     /// Somebody is about to count under a lock.

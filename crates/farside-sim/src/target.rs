@@ -1,4 +1,4 @@
-//! What is tested: every store and every lock that a registry lists.
+//! What is tested: every store and every lock that a registry lists, and named locks.
 //!
 //! An index, a scheme or a lock that joins its registry is tested from that moment on; nothing has to
 //! be added here.
@@ -19,10 +19,12 @@ pub enum Target {
     },
     /// A lock.
     Lock(LockKind),
+    /// Named locks, as applications use them.
+    Named,
 }
 
 impl Target {
-    /// All there are: each index with each scheme, and each lock with its variants.
+    /// All there are: each index with each scheme, each lock with its variants, and named locks.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL
@@ -30,15 +32,27 @@ impl Target {
             .flat_map(|&(index, ..)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
         stores
             .chain(LockKind::named().map(|(kind, _)| Self::Lock(kind)))
+            .chain([Self::Named])
             .collect()
     }
 
-    /// Its name: `store:INDEX/SCHEME` or `lock:KIND`.
+    /// The lock that it is, or is made of.
+    #[must_use]
+    pub fn lock(&self) -> Option<LockKind> {
+        match self {
+            Self::Store { .. } => None,
+            Self::Lock(kind) => Some(*kind),
+            Self::Named => LockKind::by_name("declock"),
+        }
+    }
+
+    /// Its name: `store:INDEX/SCHEME`, `lock:KIND` or `named-locks`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::Store { index, scheme } => format!("store:{}/{}", index.name(), scheme.name()),
             Self::Lock(kind) => format!("lock:{}", kind.name()),
+            Self::Named => "named-locks".to_owned(),
         }
     }
 

@@ -69,6 +69,12 @@ const MUTANTS: &[(&str, Notices)] = &[
         "shiftlock: a reader that was cut off goes on",
         Stopped("lock:shiftlock"),
     ),
+    (
+        "locks: a name that is not looked at under its lock",
+        Swarm("named-locks"),
+    ),
+    ("locks: a name written twice", Swarm("named-locks")),
+    ("locks: a hold that is vouched for without proof", Swarm("named-locks")),
     ("declock: a grant after an abort", Swarm("lock:declock")),
     ("declock: a grant for another place", Swarm("lock:declock")),
     (

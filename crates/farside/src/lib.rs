@@ -40,6 +40,7 @@ mod embed;
 
 pub use embed::blocking;
 pub use embed::error::Error;
+pub use embed::locks::{LockGuard, Locks};
 pub use embed::options::Options;
 pub use embed::runtime::run;
 pub use embed::session::{Items, Keys, Session, Values};
@@ -47,5 +48,6 @@ pub use embed::store::Store;
 pub use embed::time::{Lifetime, after};
 
 pub use farside_fabric::tcp::Secret;
+pub use farside_kv::locks::{Holder, LOCK_NAME_BYTES_MAX, LocksError, Mode};
 pub use farside_kv::{Condition, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
 pub use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -73,17 +73,24 @@ impl<E: Endpoint> Client<E> {
     async fn join(&self) -> Result<Member, LockError> {
         let seat = self.inbox.take_seat(RemoteAddr::NULL)?;
         let mut cx = OpContext::new(self.endpoint.clone());
-        let member = self.roster().join(&mut cx, seat.place()).await?;
+        let member = match self.roster().join(&mut cx, seat.place()).await {
+            Err(LockError::RosterFull { .. }) => {
+                self.weed().await?;
+                self.roster().join(&mut cx, seat.place()).await?
+            }
+            joined => joined?,
+        };
         self.endpoint.spawn(desk::serve(self.clone(), seat));
         Ok(member)
     }
 
     /// Waits until the lock is held in this mode. `time` is when it was asked for.
     pub(super) async fn take(&self, local: &Rc<Local>, mode: Mode, time: Timestamp) -> Result<Taken, LockError> {
-        let member = self.enlist().await?;
         // Ends with a grant. Every other end of a round is a reset, of which there is one for each
         // time that somebody saw no progress for a lease, or found the queue full.
         loop {
+            // No other task runs before `begin`: an endpoint that is busy does not leave the roster.
+            let member = self.enlist().await?;
             local.begin();
             let joining = Verb::FetchAdd {
                 target: local.entry,

@@ -52,6 +52,7 @@ mod client;
 pub mod clock;
 mod desk;
 pub mod header;
+mod leave;
 pub mod local;
 mod node;
 pub mod queue;
@@ -65,6 +66,7 @@ use client::Client;
 use local::{Asked, Handed, Policy};
 use timestamp::Timestamp;
 
+pub use leave::leave;
 pub(crate) use node::Node;
 
 use crate::grant::Held;
@@ -74,6 +76,12 @@ use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
 /// Where the queue starts; each of its entries has 8 bytes.
 const QUEUE_AT: u64 = 8;
+
+/// Bytes of an entry whose queue has this capacity.
+#[must_use]
+pub const fn entry_bytes(capacity: u64) -> u64 {
+    QUEUE_AT + 8 * capacity
+}
 
 /// A client's side of DecLock.
 #[derive(Debug)]
@@ -107,7 +115,7 @@ impl DecLock {
 
 impl Lock for DecLock {
     fn entry_bytes(options: &LockOptions) -> u64 {
-        QUEUE_AT + 8 * options.declock_capacity
+        entry_bytes(options.declock_capacity)
     }
 
     async fn acquire<E: Endpoint>(

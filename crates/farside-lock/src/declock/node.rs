@@ -87,7 +87,7 @@ impl Node {
         now_ns.wrapping_add(self.shared.clock_offset_ns.get())
     }
 
-    /// The shared clock shows 0 now.
+    /// The shared clock shows 0 when that of the node shows `now_ns`.
     pub(super) fn set_clock(&self, now_ns: u64) {
         self.shared.clock_offset_ns.set(now_ns.wrapping_neg());
     }
@@ -104,7 +104,17 @@ impl Node {
         }
     }
 
-    /// The endpoint has joined, or failed to.
+    /// The endpoint's name in the roster, if it has joined.
+    pub(super) fn member(&self, endpoint: EndpointId) -> Option<Member> {
+        self.shared.members.borrow().get(&endpoint).copied().flatten()
+    }
+
+    /// Whether no client of this node holds or wants a lock.
+    pub(super) fn is_idle(&self) -> bool {
+        self.shared.locks.borrow().values().all(|local| local.is_idle())
+    }
+
+    /// The endpoint has joined, or failed to, or left.
     pub(super) fn set_membership(&self, endpoint: EndpointId, member: Option<Member>) {
         let mut members = self.shared.members.borrow_mut();
         match member {

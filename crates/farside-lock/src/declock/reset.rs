@@ -140,7 +140,7 @@ impl<E: Endpoint> Client<E> {
     }
 
     /// Makes sure that nothing an endpoint does has an effect any more. Returns whether that is so.
-    async fn cut_off(&self, member: Member, endpoint: EndpointId) -> Result<bool, LockError> {
+    pub(super) async fn cut_off(&self, member: Member, endpoint: EndpointId) -> Result<bool, LockError> {
         if is_planted("declock: the dead not cut off") {
             return Ok(true);
         }

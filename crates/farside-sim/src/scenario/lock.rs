@@ -67,28 +67,32 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
     shared.set_condition(actor, Condition::Done);
 }
 
-struct Critical {
-    client: u32,
-    lock: u64,
-    is_shared: bool,
-    inside_ns: u64,
-    patience_ns: Option<u64>,
+/// A critical section to come.
+pub(super) struct Critical {
+    pub(super) client: u32,
+    pub(super) lock: u64,
+    pub(super) is_shared: bool,
+    pub(super) inside_ns: u64,
+    pub(super) patience_ns: Option<u64>,
 }
 
 impl Critical {
+    /// Notes that the lock is asked for; returns the place in the list of holds.
+    pub(super) fn ask(&self, shared: &Shared) -> usize {
+        let mut holds = shared.holds.borrow_mut();
+        holds.push(Hold {
+            client: self.client,
+            lock: self.lock,
+            is_shared: self.is_shared,
+            asked_ns: shared.now_ns(),
+            granted_ns: None,
+            ended_ns: None,
+        });
+        holds.len() - 1
+    }
+
     async fn enter(&self, cx: &mut OpContext<Endpoint>, locker: &Locker, shared: &Shared) -> Result<(), LockError> {
-        let place = {
-            let mut holds = shared.holds.borrow_mut();
-            holds.push(Hold {
-                client: self.client,
-                lock: self.lock,
-                is_shared: self.is_shared,
-                asked_ns: shared.now_ns(),
-                granted_ns: None,
-                ended_ns: None,
-            });
-            holds.len() - 1
-        };
+        let place = self.ask(shared);
         let deadline = self.patience_ns.map(|patience_ns| cx.endpoint().now_ns() + patience_ns);
         cx.set_deadline(deadline.map_or(Deadline::NEVER, Deadline));
         let mode = if self.is_shared { Mode::Shared } else { Mode::Exclusive };
@@ -162,26 +166,46 @@ impl Critical {
 
 /// What must hold when everybody has come to an end.
 pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<(), Failure> {
-    shared.void_holds_of(|endpoint| sim.is_fenced(endpoint));
-    let holds = shared.holds.borrow();
-    // A compare-and-swap lock promises no order; a lock that does queues its askers in the order in
-    // which their first verb arrives, which is that of asking if the way to the lock is the same for all.
-    let slack_ns = 50_000 + shared.plan.setup.jitter_ns;
     // What a lock does about the dead may cost those who wait their place.
     let disturbs_order = |fault: &Fault| match fault.what {
         Disturbance::Partition { .. } | Disturbance::Delay { .. } => true,
         _ => kind.survives_crashes(),
     };
-    let promise = if kind.is_ordered() && !shared.plan.faults.iter().any(disturbs_order) {
-        Promise::Fifo { slack_ns }
-    } else {
+    let is_in_order = |hold: &Hold| kind.is_ordered() && (kind.orders_readers() || !hold.is_shared);
+    audit_holds(sim, shared, is_in_order, disturbs_order)?;
+    audit_counts(sim, shared, count)
+}
+
+/// Exclusion, and the order of those holds that are promised one.
+pub(super) fn audit_holds(
+    sim: &Sim,
+    shared: &Rc<Shared>,
+    is_in_order: impl Fn(&Hold) -> bool,
+    disturbs_order: impl Fn(&Fault) -> bool,
+) -> Result<(), Failure> {
+    shared.void_holds_of(|endpoint| sim.is_fenced(endpoint));
+    let holds = shared.holds.borrow();
+    // A lock that promises an order queues its askers in the order in which their first verb arrives, which is that
+    // of asking if the way to the lock is the same for all.
+    let slack_ns = 50_000 + shared.plan.setup.jitter_ns;
+    let promise = if shared.plan.faults.iter().any(disturbs_order) {
         Promise::None
+    } else {
+        Promise::Fifo { slack_ns }
     };
-    let is_in_order = |hold: &&Hold| kind.orders_readers() || !hold.is_shared;
-    let in_order: Vec<Hold> = holds.iter().filter(is_in_order).copied().collect();
+    let in_order: Vec<Hold> = holds.iter().filter(|hold| is_in_order(hold)).copied().collect();
     exclusion::check(&in_order, promise).map_err(|violation| Failure::new("order", violation.to_string()))?;
     exclusion::check(&holds, Promise::None).map_err(|violation| Failure::new("exclusion", violation.to_string()))?;
-    let locks: std::collections::BTreeSet<u64> = holds.iter().map(|hold| hold.lock).collect();
+    shared
+        .coverage
+        .borrow_mut()
+        .add("checked", "holds for exclusion", holds.len() as u64);
+    Ok(())
+}
+
+/// No count was lost; `count` says where the count of a lock is.
+pub(super) fn audit_counts(sim: &Sim, shared: &Rc<Shared>, count: impl Fn(u64) -> RemoteAddr) -> Result<(), Failure> {
+    let locks: std::collections::BTreeSet<u64> = shared.holds.borrow().iter().map(|hold| hold.lock).collect();
     for lock in locks {
         let (certain, open) = shared.counts_of(lock);
         let counted = sim
@@ -195,10 +219,6 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<()
             return Err(Failure::new("lost count", text));
         }
     }
-    shared
-        .coverage
-        .borrow_mut()
-        .add("checked", "holds for exclusion", holds.len() as u64);
     Ok(())
 }
 

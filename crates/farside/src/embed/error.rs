@@ -2,7 +2,7 @@
 
 use farside_fabric::shm::SegmentError;
 use farside_fabric::tcp::SecretError;
-use farside_kv::{KvError, StackError};
+use farside_kv::{KvError, LocksError, StackError};
 
 /// Opening or using an embedded store failed. The text is one line that says what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -17,9 +17,12 @@ pub enum Error {
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] KvError),
+    /// A named lock could not be taken, given back or looked at.
+    #[error(transparent)]
+    Lock(#[from] LocksError),
     /// The async interface was used where there is no event loop for it.
     #[error(
-        "the async store needs a tokio runtime and a LocalSet on this thread: wrap the program in `farside::run`, or use \
+        "the async interface needs a tokio runtime and a LocalSet on this thread: wrap the program in `farside::run`, or use \
          `farside::blocking`"
     )]
     NoLocalSet,
@@ -42,10 +45,14 @@ impl Error {
     }
 
     /// Whether this client was cut off from the memory. Whether the operation took effect is not known.
-    /// A blocking session opens the store again with its next operation; an async program drops what it
-    /// has and opens a store anew.
+    /// What is blocking opens the memory again with its next operation; an async program drops what it
+    /// has and opens it anew.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        matches!(self, Self::Operation(error) if error.is_cut_off())
+        match self {
+            Self::Operation(error) => error.is_cut_off(),
+            Self::Lock(error) => error.is_cut_off(),
+            _ => false,
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod blocking;
 pub(crate) mod error;
+pub(crate) mod locks;
 mod operations;
 pub(crate) mod options;
 pub(crate) mod runtime;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use farside_fabric::shm::{Segment, SegmentOptions};
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::TCP_TIMEOUT_NS;
-use farside_kv::{IndexKind, PoolSpec, StoreConfig};
+use farside_kv::{IndexKind, LocksOptions, PoolSpec, StoreConfig};
 
 use super::error::Error;
 
@@ -34,6 +34,7 @@ pub struct Options {
     index: Option<IndexKind>,
     secret: Option<Secret>,
     timeout: Option<Duration>,
+    locks: LocksOptions,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +56,7 @@ pub(crate) struct Located {
     pub(crate) nodes: Vec<NodeLocation>,
     pub(crate) secret: Option<Secret>,
     pub(crate) config: StoreConfig,
+    pub(crate) locks: LocksOptions,
 }
 
 impl Located {
@@ -72,6 +74,7 @@ impl Options {
             index: None,
             secret: None,
             timeout: None,
+            locks: LocksOptions::default(),
         }
     }
 
@@ -141,6 +144,22 @@ impl Options {
         self
     }
 
+    /// Who takes locks, for people who ask [`Locks::holder`](crate::Locks::holder): the process and its machine if
+    /// nobody says. The first 96 bytes count.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.locks.owner = owner.into();
+        self
+    }
+
+    /// How long a client may be silent before it can lose the locks that it holds: one second if nobody says. Those
+    /// of a client that is gone go on after a time of this kind. All clients of a memory use the same.
+    #[must_use]
+    pub fn lock_lease(mut self, lease: Duration) -> Self {
+        self.locks.lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self
+    }
+
     /// Opens or makes the segments.
     pub(crate) fn locate(&self) -> Result<Located, Error> {
         let nodes = match &self.memory {
@@ -168,6 +187,7 @@ impl Options {
                 index: self.index,
                 ..StoreConfig::default()
             },
+            locks: self.locks.clone(),
         };
         located.config.timeout_ns = wanted_ns.or((!located.is_mapped()).then_some(TCP_TIMEOUT_NS));
         Ok(located)

@@ -50,9 +50,29 @@ fn bulk_load_stores_every_item() {
 }
 
 #[test]
+fn leader_election_has_one_leader_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let segment = folder.path().join("election").display().to_string();
+    let run = |name: &'static str| {
+        let arguments = format!("--segment {segment} --name {name} --term-ms 100 --terms 3");
+        std::thread::spawn(move || text(&example("leader_election", &arguments)))
+    };
+    let candidates = ["alice", "bob"].map(|name| (name, run(name)));
+    for (name, candidate) in candidates {
+        // A leader beside another one finds a larger token in the ledger, and fails.
+        let text = candidate.join().expect("it ends well");
+        assert_eq!(text.matches(&format!("{name} leads, with token")).count(), 3, "{text}");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_explained() {
-    for name in ["shared_cache", "counter_service", "bulk_load"] {
-        for arguments in ["--frobnicate 1", "--items", "--counters x --pages x --value-size x"] {
+    for name in ["shared_cache", "counter_service", "bulk_load", "leader_election"] {
+        for arguments in [
+            "--frobnicate 1",
+            "--items",
+            "--counters x --pages x --value-size x --terms x",
+        ] {
             let output = example(name, arguments);
             let text = String::from_utf8_lossy(&output.stderr);
             assert!(

@@ -4,6 +4,7 @@
 
 mod examples;
 mod interfaces;
+mod locks;
 mod model;
 mod process;
 mod processes;

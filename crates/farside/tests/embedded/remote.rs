@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use farside::{Options, blocking};
 
 /// A `farside node` on a port of its own. It dies with the test.
-struct Node {
+pub(crate) struct Node {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Node {
-    fn start(path: &str, listen: &str) -> Self {
+    pub(crate) fn start(path: &str, listen: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_farside"))
             .args(["node", "--segment", path, "--memory", "64MiB", "--listen", listen])
             .stdout(Stdio::piped())

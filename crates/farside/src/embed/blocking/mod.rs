@@ -48,10 +48,12 @@
 
 mod client;
 mod keeper;
+mod locks;
 mod presence;
 mod seat;
 mod session;
 mod store;
 
+pub use locks::{LockGuard, Locks};
 pub use session::{Items, Keys, Session};
 pub use store::Store;

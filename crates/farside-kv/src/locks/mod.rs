@@ -1,0 +1,426 @@
+//! Named locks for applications: many processes and machines take turns by a name.
+//!
+//! On the path: an application asks [`Locks`] for a lock and gets a [`Guard`]. Underneath is DecLock with its local
+//! locks: nobody serves, whoever waits sleeps, and a lock whose holder died goes on after a lease. What is added here:
+//!
+//! - **Names** ([`table`]): a lock of far memory for each name, made when it is first used, and given to another name
+//!   when nobody uses it and room is short.
+//! - **Fencing tokens**: each grant of a name has a larger one than all before. Whoever does something outside of
+//!   the far memory under a lock sends the token along, and what it is done to refuses smaller ones than it has seen.
+//! - **Keep-alive** ([`lifeline`]): a client that lives keeps its locks as long as it likes. A guard knows when that
+//!   can no longer be vouched for.
+//! - **Who holds it** ([`Locks::holder`]): a note for people beside each lock.
+//! - **Giving up**: futures can be dropped and waits can end early at any point. A wait that was given up stays in
+//!   its queue, as others have queued up behind it: the next one of this client that wants the same takes its place,
+//!   or the lock is given back as soon as it is granted ([`waits`]).
+//!
+//! Cost of an acquire without contention: one atomic for the lock; then, in one doorbell, one atomic for the token,
+//! one READ that makes sure of the name, and one WRITE of the note. Of a release: one atomic and one READ, together.
+//! The first use of a name reads its bucket before that.
+
+mod error;
+mod guard;
+mod head;
+mod lifeline;
+mod place;
+mod returns;
+pub(crate) mod table;
+mod waits;
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::time::SystemTime;
+
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Deadline, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
+use farside_lock::declock::header::Header;
+use farside_lock::declock::{clock, leave};
+use farside_lock::{Grant, LockError, LockKind, LockOptions, Locker, Site};
+
+pub use error::LocksError;
+pub use farside_lock::Mode;
+pub use guard::Guard;
+pub use table::{LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
+
+use error::readable;
+use head::{NOTE_BYTES, Note};
+use lifeline::Lifeline;
+use returns::Returns;
+use table::{HEAD_BYTES, NOTE_AT, Place, QUEUE_CAPACITY, Table};
+use waits::Waits;
+
+/// How many names a client remembers the places of.
+const KNOWN_MAX: usize = 64 << 10;
+/// A try waits for so long at most if somebody else was quicker after it has looked.
+const TRY_NS: u64 = 2_000_000;
+
+/// How often a client that closes looks whether all locks are given back.
+const CLOSE_POLL_NS: u64 = 20_000;
+
+/// How a client of named locks behaves.
+#[derive(Clone, Debug)]
+pub struct LocksOptions {
+    /// Who takes the locks, for people who look; the process and its machine if nobody says.
+    pub owner: String,
+    /// After how many nanoseconds in which it does nothing a client may be asked whether it lives; it loses its locks
+    /// when it does not answer for two more. All clients of the memory have the same.
+    pub lease_ns: u64,
+}
+
+impl Default for LocksOptions {
+    fn default() -> Self {
+        let system = rustix::system::uname();
+        let machine = system.nodename().to_string_lossy();
+        Self {
+            owner: format!("process {} on {machine}", std::process::id()),
+            lease_ns: 1_000_000_000,
+        }
+    }
+}
+
+/// Who holds a lock, as far as somebody who looks can tell; it may have changed meanwhile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Who was granted it last.
+    pub owner: String,
+    /// When, in milliseconds since the Unix epoch.
+    pub since_ms: u64,
+    /// How.
+    pub mode: Mode,
+    /// How many clients hold it or wait for it. All that use the same [`Locks`] count as one.
+    pub in_queue: u64,
+}
+
+impl Holder {
+    /// When it was granted.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.since_ms)
+    }
+}
+
+/// A client of the named locks in a pool. Clones are the same client; it belongs to one thread, and needs one
+/// that does not stand still: who holds locks there and blocks the thread for longer than the lease loses them.
+#[derive(Debug)]
+pub struct Locks<E> {
+    shared: Rc<Shared<E>>,
+}
+
+impl<E> Clone for Locks<E> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<E> {
+    endpoint: E,
+    site: Site,
+    locker: Locker,
+    table: Table,
+    owner: String,
+    lifeline: Lifeline,
+    waits: Waits<Guard<E>>,
+    returns: Rc<Returns>,
+    /// Where names were found, which may not be true any more.
+    known: RefCell<HashMap<Rc<[u8]>, Place>>,
+    /// Contexts that nobody uses; each has a buffer.
+    contexts: RefCell<Vec<OpContext<E>>>,
+}
+
+impl<E: Endpoint> Locks<E> {
+    /// A client of the locks in a pool that was opened before. An endpoint is one client.
+    ///
+    /// # Errors
+    /// [`LocksError::NoTable`], or what the fabric reports.
+    pub async fn open(endpoint: E, options: LocksOptions) -> Result<Self, LocksError> {
+        let mut cx = OpContext::new(endpoint.clone());
+        let table = Table::find(&mut cx).await?.ok_or(LocksError::NoTable)?;
+        let site = Site::new(LockOptions {
+            lease_ns: options.lease_ns,
+            roster: Some(table.roster()),
+            declock_capacity: QUEUE_CAPACITY,
+            ..LockOptions::default()
+        });
+        let is_mapped = endpoint.view(table.roster(), 8).is_some();
+        if !is_mapped {
+            clock::follow_date(&endpoint, &site);
+        }
+        let kind = LockKind::by_name("declock").expect("it is registered");
+        let locker = Locker::new(kind, &endpoint, &site).expect("it needs a roster, and plain atomics");
+        let locks = Self {
+            shared: Rc::new(Shared {
+                lifeline: Lifeline::new(options.lease_ns, is_mapped, endpoint.now_ns()),
+                endpoint: endpoint.clone(),
+                site,
+                locker,
+                table,
+                owner: options.owner,
+                waits: Waits::default(),
+                returns: Rc::default(),
+                known: RefCell::default(),
+                contexts: RefCell::new(vec![cx]),
+            }),
+        };
+        endpoint.spawn(keep_alive(Rc::downgrade(&locks.shared), endpoint.clone()));
+        let releaser = Locker::new(kind, &endpoint, &locks.shared.site).expect("like the one before");
+        endpoint.spawn(give_back(Rc::clone(&locks.shared.returns), releaser, endpoint.clone()));
+        Ok(locks)
+    }
+
+    /// Waits until the lock with this name is held.
+    ///
+    /// # Errors
+    /// [`LocksError::Name`], [`LocksError::TableFull`], or what the fabric reports.
+    pub async fn acquire(&self, name: &[u8], mode: Mode) -> Result<Guard<E>, LocksError> {
+        let taken = self.acquire_until(name, mode, Deadline::NEVER).await?;
+        Ok(taken.expect("who waits for ever gets it"))
+    }
+
+    /// Waits until the lock with this name is held, or the deadline on the endpoint's clock has passed: then
+    /// `None`.
+    ///
+    /// # Errors
+    /// See [`Locks::acquire`].
+    pub async fn acquire_until(
+        &self,
+        name: &[u8],
+        mode: Mode,
+        deadline: Deadline,
+    ) -> Result<Option<Guard<E>>, LocksError> {
+        if !(1..=LOCK_NAME_BYTES_MAX).contains(&name.len()) {
+            return Err(LocksError::Name { bytes: name.len() });
+        }
+        let name: Rc<[u8]> = name.into();
+        let (ticket, is_new) = self.shared.waits.join(&name, mode);
+        if is_new {
+            let (locks, ticket) = (self.clone(), ticket.share());
+            self.shared.endpoint.spawn(async move {
+                let taken = locks.take(name, mode).await;
+                // A guard that nobody wants gives its lock back when it is dropped.
+                drop(locks.shared.waits.settle(&ticket, taken));
+            });
+        }
+        let patience = async {
+            match deadline {
+                Deadline::NEVER => core::future::pending().await,
+                Deadline(at_ns) => {
+                    let left_ns = at_ns.saturating_sub(self.shared.endpoint.now_ns());
+                    self.shared.endpoint.sleep(left_ns).await;
+                }
+            }
+        };
+        ticket.come(patience).await.transpose()
+    }
+
+    /// Takes the lock with this name if nobody is in the way, without waiting for anybody: `None` if it is held, or
+    /// if another client was quicker.
+    ///
+    /// # Errors
+    /// See [`Locks::acquire`].
+    pub async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<Guard<E>>, LocksError> {
+        if let Some((header, _)) = self.look(name).await?
+            && !header.admits(mode)
+        {
+            return Ok(None);
+        }
+        let patience = self.shared.endpoint.deadline_in(TRY_NS);
+        self.acquire_until(name, mode, patience).await
+    }
+
+    /// Who holds the lock with this name; `None` if nobody does.
+    ///
+    /// # Errors
+    /// See [`Locks::acquire`].
+    pub async fn holder(&self, name: &[u8]) -> Result<Option<Holder>, LocksError> {
+        let Some((header, note)) = self.look(name).await? else {
+            return Ok(None);
+        };
+        Ok(note.filter(|_| header.size() > 0).map(|note| Holder {
+            owner: note.owner,
+            since_ms: note.since_ms,
+            mode: note.mode,
+            in_queue: header.size(),
+        }))
+    }
+
+    /// How many locks the memory has room for, if their names spread evenly.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.shared.table.places()
+    }
+
+    /// Whether the client was cut off from the memory: what it held is lost, and it has to be opened anew.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.lifeline.has_ended()
+    }
+
+    /// Waits until the locks of guards that were dropped are given back, and leaves, so that nobody asks this client
+    /// any more. Others find out by themselves that a client is gone, but take longer.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub async fn close(self) -> Result<(), LocksError> {
+        // Ends: a release waits for nobody, or fails.
+        while !self.shared.returns.is_settled() {
+            self.shared.endpoint.sleep(CLOSE_POLL_NS).await;
+        }
+        let left = leave(&self.shared.endpoint, &self.shared.site).await;
+        left.map(drop).map_err(|source| self.shared.failed(b"", source))
+    }
+
+    /// Finds the place of a name and takes its lock, as often as the place turns out to be another name's.
+    async fn take(&self, name: Rc<[u8]>, mode: Mode) -> Result<Guard<E>, LocksError> {
+        let mut cx = self.context();
+        let failed = |source| self.shared.failed(&name, source);
+        // Ends: a place changes hands only when nobody waits for it.
+        loop {
+            let place = self.shared.place_of(&mut cx, &name).await?;
+            let locker = &self.shared.locker;
+            let grant = locker.acquire(&mut cx, place.lock, mode).await.map_err(failed)?;
+            match self.shared.move_in(&mut cx, place, &name, mode).await {
+                Ok(Some(token)) => {
+                    self.shared.give_back_context(cx);
+                    return Ok(Guard::new(self.clone(), name, grant, token));
+                }
+                Ok(None) => {
+                    self.shared.known.borrow_mut().remove(&name);
+                    locker.release(&mut cx, grant).await.map_err(failed)?;
+                }
+                Err(error) => {
+                    // If that fails as well we are cut off, and others take the lock back.
+                    let _ = locker.release(&mut cx, grant).await;
+                    return Err(failed(error.into()));
+                }
+            }
+        }
+    }
+
+    async fn release(&self, grant: Grant) -> Result<(), LockError> {
+        let mut cx = self.context();
+        let released = self.shared.locker.release(&mut cx, grant).await;
+        self.shared.give_back_context(cx);
+        released
+    }
+
+    /// The header of a lock and the note above it; `None` if nobody has ever used the name, or not for long.
+    async fn look(&self, name: &[u8]) -> Result<Option<(Header, Option<Note>)>, LocksError> {
+        if !(1..=LOCK_NAME_BYTES_MAX).contains(&name.len()) {
+            return Err(LocksError::Name { bytes: name.len() });
+        }
+        let mut cx = self.context();
+        let failed = |error: FabricError| self.shared.failed(name, error.into());
+        let Some((place, note)) = self.shared.find(&mut cx, name).await.map_err(failed)? else {
+            return Ok(None);
+        };
+        let header = Header(cx.read_word(place.lock).await.map_err(failed)?);
+        self.shared.give_back_context(cx);
+        Ok(Some((header, note)))
+    }
+
+    fn context(&self) -> OpContext<E> {
+        let kept = self.shared.contexts.borrow_mut().pop();
+        kept.unwrap_or_else(|| OpContext::new(self.shared.endpoint.clone()))
+    }
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.returns.close();
+    }
+}
+
+/// Proves again and again that the client lives, until it ends.
+async fn keep_alive<E: Endpoint>(shared: Weak<Shared<E>>, endpoint: E) {
+    let mut cx = OpContext::new(endpoint.clone());
+    while let Some((lease_ns, roster)) = shared.upgrade().map(|shared| shared.duty()) {
+        let posted_ns = endpoint.now_ns();
+        cx.set_deadline(endpoint.deadline_in(lease_ns));
+        let looked = cx.read_word(roster).await;
+        let Some(shared) = shared.upgrade() else { return };
+        match looked {
+            Ok(_) => shared.lifeline.note(posted_ns),
+            Err(FabricError::DeadlineExceeded { .. }) => {}
+            Err(_) => return shared.lifeline.end(),
+        }
+        drop(shared);
+        endpoint.sleep(lease_ns / 4).await;
+    }
+}
+
+/// Releases what guards that were dropped leave behind.
+async fn give_back<E: Endpoint>(returns: Rc<Returns>, locker: Locker, endpoint: E) {
+    let mut cx = OpContext::new(endpoint);
+    while let Some(grant) = returns.next().await {
+        // If it fails we are cut off, and others take the lock back.
+        let _ = locker.release(&mut cx, grant).await;
+        returns.settle();
+    }
+}
+
+impl<E: Endpoint> Shared<E> {
+    /// How often, and where, the client proves that it lives.
+    fn duty(&self) -> (u64, RemoteAddr) {
+        (self.site.options().lease_ns, self.table.roster())
+    }
+
+    /// Under the lock of a place: writes who has it, and draws a token; `None` if the place is another name's.
+    async fn move_in(
+        &self,
+        cx: &mut OpContext<E>,
+        place: Place,
+        name: &[u8],
+        mode: Mode,
+    ) -> Result<Option<u64>, FabricError> {
+        let note_at = HEAD_BYTES as usize;
+        let note = Slice::new(note_at as u32, NOTE_BYTES as u32);
+        Note::encode(
+            self.endpoint.unix_ms(),
+            mode,
+            &self.owner,
+            &mut cx.buffer_mut()[note_at..],
+        );
+        let posted_ns = self.endpoint.now_ns();
+        let mut batch = Batch::new();
+        let token = batch.fetch_add(place.bucket.tokens(), 1);
+        let head = Slice::first(HEAD_BYTES as u32);
+        batch.read(place.head, head);
+        batch.write(note, place.head.plus(NOTE_AT));
+        cx.post(&mut batch).await?;
+        self.lifeline.note(posted_ns);
+        // Names change under this lock alone. The note beside it may be torn, if readers are let in together.
+        cx.validated();
+        let is_ours = head::name_of(&cx.buffer()[head.range()]) == Some(name)
+            || is_planted("locks: a name that is not looked at under its lock");
+        Ok(is_ours.then(|| batch.result(token) + 1))
+    }
+
+    /// What a failure means for the caller; and for the client, if it was cut off.
+    fn failed(&self, name: &[u8], source: LockError) -> LocksError {
+        let error = LocksError::Lock {
+            name: readable(name),
+            source,
+        };
+        if error.is_cut_off() {
+            self.lifeline.end();
+        }
+        error
+    }
+
+    fn give_back_context(&self, cx: OpContext<E>) {
+        self.contexts.borrow_mut().push(cx);
+    }
+
+    fn remember(&self, name: &Rc<[u8]>, place: Place) {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(Rc::clone(name), place);
+    }
+}

@@ -1,0 +1,141 @@
+//! The table of named locks: where it is, and where in it a name may stand.
+//!
+//! ```text
+//! table:   | roster | bucket 0 | bucket 1 | ... |
+//!          0        8192
+//!
+//! bucket:  | tokens | directory lock | head 0 | ... | head 7 | lock 0 | ... | lock 7 |
+//!          0        64               640                      2688                     6848
+//!
+//! head:    | name length | since | mode, owner length | check | owner | name |
+//!          0             8       16                   24      32      128    256
+//! ```
+//!
+//! A name stands in one of the eight places of the bucket that its hash chooses. A *place* is a lock and a head
+//! that says whose lock it is. The name of a head is written under the directory lock of its bucket, and replaces
+//! another one only under the lock of its place. So whoever holds a lock can rely on the name above it, and who
+//! does not may find it torn, or gone a moment later, and has to look again when it holds the lock.
+//!
+//! `tokens` counts the grants of all locks of a bucket. A name never leaves its bucket, so what its holders are
+//! given grows whatever place it has.
+//!
+//! The other half of a head says who was granted the lock last; its holders write it, and it is for people.
+
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_lock::declock::entry_bytes;
+use farside_lock::declock::roster::ROSTER_BYTES;
+use farside_pool::{Geometry, PoolError, make_root, root};
+
+/// The longest name of a lock, in bytes.
+pub const LOCK_NAME_BYTES_MAX: usize = 128;
+/// The longest name of an owner, in bytes; of a longer one the beginning is kept.
+pub const OWNER_BYTES_MAX: usize = 96;
+/// How many names a bucket has room for.
+pub(super) const PLACES: u64 = 8;
+/// How many compute nodes may wait for a lock at a time before it has to be reset.
+pub(super) const QUEUE_CAPACITY: u64 = 64;
+
+/// Which of the pool's roots it is.
+const ROOT: u8 = 2;
+/// A table takes one part in so many of the memory of node 0...
+const MEMORY_SHARE: u64 = 128;
+/// ... and no more than this.
+const TABLE_BYTES_MAX: u64 = 64 << 20;
+
+const DIRECTORY_AT: u64 = 64;
+const HEADS_AT: u64 = 640;
+const LOCKS_AT: u64 = HEADS_AT + PLACES * HEAD_BYTES;
+const BUCKET_BYTES: u64 = (LOCKS_AT + PLACES * ENTRY_BYTES).next_multiple_of(64);
+const ENTRY_BYTES: u64 = entry_bytes(QUEUE_CAPACITY);
+/// Bytes of a head.
+pub(super) const HEAD_BYTES: u64 = NAME_AT + LOCK_NAME_BYTES_MAX as u64;
+/// Where in a head the note of its holder stands.
+pub(super) const NOTE_AT: u64 = 8;
+/// Where in a head the name stands.
+pub(super) const NAME_AT: u64 = 128;
+
+const _: () = assert!(DIRECTORY_AT + ENTRY_BYTES <= HEADS_AT);
+
+/// Makes the table of a pool that nobody uses yet, if its memory is worth one.
+///
+/// # Errors
+/// What the fabric reports, and if the node is too small after all.
+pub(crate) async fn make<E: Endpoint>(cx: &mut OpContext<E>, geometry: &Geometry) -> Result<(), PoolError> {
+    let bytes = (geometry.node_bytes / MEMORY_SHARE).min(TABLE_BYTES_MAX) / geometry.chunk_bytes * geometry.chunk_bytes;
+    if bytes >= ROSTER_BYTES + BUCKET_BYTES {
+        make_root(cx, geometry, ROOT, bytes).await?;
+    }
+    Ok(())
+}
+
+/// Where the table is, and how large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Table {
+    at: RemoteAddr,
+    buckets: u64,
+}
+
+impl Table {
+    /// The table of a pool, if it has one.
+    pub(super) async fn find<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Self>, PoolError> {
+        let found = root(cx, NodeId::new(0), ROOT).await?;
+        Ok(found.map(|root| Self {
+            at: root.addr,
+            buckets: (root.bytes - ROSTER_BYTES) / BUCKET_BYTES,
+        }))
+    }
+
+    /// Where the endpoints list themselves.
+    pub(super) fn roster(self) -> RemoteAddr {
+        self.at
+    }
+
+    /// The bucket of a name.
+    pub(super) fn bucket(self, name: &[u8]) -> Bucket {
+        let index = xxhash_rust::xxh3::xxh3_64(name) % self.buckets;
+        Bucket(self.at.plus(ROSTER_BYTES + index * BUCKET_BYTES))
+    }
+
+    /// How many names it has room for, at best.
+    pub(super) fn places(self) -> u64 {
+        self.buckets * PLACES
+    }
+}
+
+/// The places in which a name may stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Bucket(RemoteAddr);
+
+impl Bucket {
+    /// The counter of grants.
+    pub(super) fn tokens(self) -> RemoteAddr {
+        self.0
+    }
+
+    /// The lock under which names are written.
+    pub(super) fn directory(self) -> RemoteAddr {
+        self.0.plus(DIRECTORY_AT)
+    }
+
+    /// The heads of all places, one behind the other.
+    pub(super) fn heads(self) -> RemoteAddr {
+        self.0.plus(HEADS_AT)
+    }
+
+    /// One of the places.
+    pub(super) fn place(self, index: u64) -> Place {
+        Place {
+            bucket: self,
+            head: self.0.plus(HEADS_AT + index * HEAD_BYTES),
+            lock: self.0.plus(LOCKS_AT + index * ENTRY_BYTES),
+        }
+    }
+}
+
+/// A lock and its head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) bucket: Bucket,
+    pub(super) head: RemoteAddr,
+    pub(super) lock: RemoteAddr,
+}

@@ -1,0 +1,52 @@
+//! Leaving the roster: by oneself, or by having died.
+//!
+//! On the path: nowhere; when a client closes, and when an endpoint finds the roster full. A roster whose
+//! members only come would be full one day, and each reset would ask the dead.
+
+use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+
+use super::client::Client;
+use crate::letter::{ANY_STAMP, Letter, LetterKind, NO_SEAT};
+use crate::{LockError, Site};
+
+/// Gives up the endpoint's place in the roster, if no client of the site uses a DecLock at the moment.
+/// Returns whether it was given up. Who goes on afterwards joins anew.
+///
+/// # Errors
+/// What the fabric reports; the place is then given up by who finds out that the endpoint is gone.
+pub async fn leave<E: Endpoint>(endpoint: &E, site: &Site) -> Result<bool, LockError> {
+    let node = site.declock();
+    let (Some(roster), true) = (node.roster(), node.is_idle()) else {
+        return Ok(false);
+    };
+    let Some(member) = node.member(endpoint.id()) else {
+        return Ok(false);
+    };
+    // From here on clients join anew, with another place: this one holds nothing.
+    node.set_membership(endpoint.id(), None);
+    roster.strike(endpoint, member).await?;
+    Ok(true)
+}
+
+impl<E: Endpoint> Client<E> {
+    /// Strikes everybody off the roster who has died.
+    pub(super) async fn weed(&self) -> Result<(), LockError> {
+        let mut cx = OpContext::new(self.endpoint.clone());
+        for (member, desk) in self.roster().everybody(&mut cx).await? {
+            // A question that needs no answer: what matters is whether somebody is there to get it.
+            let letter = Letter {
+                kind: LetterKind::AskReset,
+                seat: desk.seat,
+                reply: NO_SEAT,
+                stamp: ANY_STAMP,
+                entry: RemoteAddr::NULL,
+                words: [u64::MAX, 0, 0],
+            };
+            match self.inbox.send(&self.endpoint, desk.endpoint, letter).await {
+                Err(FabricError::PeerUnknown { .. }) => drop(self.cut_off(member, desk.endpoint).await?),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! The async interface to named locks: one client of the memory, on the thread that opened it.
+
+use core::time::Duration;
+
+use farside_fabric::host::HostClock;
+use farside_fabric::{Deadline, Endpoint, shm, tcp};
+use farside_kv as kv;
+use farside_kv::locks::{Holder, Mode};
+use farside_kv::stack::{self, Connected};
+
+use super::error::Error;
+use super::operations::boxed;
+use super::options::{Located, Options};
+use super::runtime::require_local_set;
+use super::store::of_any;
+
+/// Locks with names, in the memory that a store may be in as well: whoever opens the same memory takes turns.
+///
+/// A lock is held exclusively, by one, or shared, by any number of readers. Those of one `Locks` and those elsewhere
+/// queue up alike; who waits sleeps. There is nothing to set up: a name that was never used is a free lock.
+///
+/// ```
+/// use farside::{Locks, Options};
+///
+/// farside::run(async {
+///     let locks = Locks::open(Options::anonymous(64 << 20)).await?;
+///     let guard = locks.exclusive("accounts/17").await?;
+///     // What is changed outside refuses whoever comes with a smaller token.
+///     let token = guard.token();
+///     assert!(locks.try_shared("accounts/17").await?.is_none());
+///     guard.release().await?;
+///     assert!(locks.exclusive("accounts/17").await?.token() > token);
+///     locks.close().await
+/// })??;
+/// # Ok::<(), farside::Error>(())
+/// ```
+///
+/// # When somebody dies
+/// A lock whose holder is gone goes on after about a second ([`Options::lock_lease`]). A holder that lives keeps its
+/// lock however long it takes: a task of this client answers for it. Over a connection, that needs a thread that
+/// does not stand still for longer than the lease; [`LockGuard::is_held`] says whether it did. Over mapped memory a
+/// process that stands still keeps its locks until it goes on or ends.
+///
+/// # Giving up
+/// Futures can be dropped at any point. Memory for names is limited; a name that nobody uses makes room for others.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    any: AnyLocks,
+}
+
+#[derive(Clone, Debug)]
+enum AnyLocks {
+    Mapped(kv::Locks<shm::Endpoint>),
+    Remote(kv::Locks<tcp::Endpoint>),
+}
+
+/// A lock that is held until this is released or dropped. Dropping leaves the lock to a task, which gives it back;
+/// [`LockGuard::release`] waits for that.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped gives its lock back"]
+pub struct LockGuard {
+    any: AnyGuard,
+}
+
+#[derive(Debug)]
+enum AnyGuard {
+    Mapped(kv::locks::Guard<shm::Endpoint>),
+    Remote(kv::locks::Guard<tcp::Endpoint>),
+}
+
+/// The locks of the memory that an endpoint reaches; new memory is made ready first.
+pub(crate) async fn open<E: Endpoint>(endpoint: E, located: &Located) -> Result<kv::Locks<E>, Error> {
+    match kv::Locks::open(endpoint.clone(), located.locks.clone()).await {
+        Err(kv::LocksError::NoTable) => {
+            let store = boxed(kv::Store::open(endpoint.clone(), located.config)).await?;
+            boxed(store.close()).await?;
+            Ok(kv::Locks::open(endpoint, located.locks.clone()).await?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// The end of a wait that begins now, on the clock of both fabrics.
+pub(crate) fn deadline_after(patience: Duration) -> Deadline {
+    let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+    Deadline(HostClock.now_ns().saturating_add(patience_ns))
+}
+
+/// Does something with the locks of whichever fabric, and makes a guard of what comes of it.
+macro_rules! guarded {
+    ($locks:expr, $inner:ident => $taken:expr) => {
+        match &$locks.any {
+            AnyLocks::Mapped($inner) => {
+                let taken: Option<_> = $taken;
+                taken.map(AnyGuard::Mapped)
+            }
+            AnyLocks::Remote($inner) => {
+                let taken: Option<_> = $taken;
+                taken.map(AnyGuard::Remote)
+            }
+        }
+        .map(|any| LockGuard { any })
+    };
+}
+
+impl Locks {
+    /// Opens the memory; makes it ready if it is new.
+    ///
+    /// # Errors
+    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, is not
+    /// Farside's, or has no room for locks: new memory needs 16 MiB.
+    pub async fn open(options: Options) -> Result<Self, Error> {
+        require_local_set()?;
+        let located = options.locate()?;
+        let any = match stack::connect(located.nodes.clone(), located.secret.clone()).await? {
+            Connected::Mapped(endpoint) => AnyLocks::Mapped(open(endpoint, &located).await?),
+            Connected::Remote(endpoint) => AnyLocks::Remote(open(endpoint, &located).await?),
+        };
+        Ok(Self { any })
+    }
+
+    /// Waits until nobody else holds the lock.
+    ///
+    /// # Errors
+    /// [`Error::Lock`] if the name is empty or longer than 128 bytes, if there is no room for it, or if the
+    /// memory cannot be reached; likewise for all operations below.
+    pub async fn exclusive(&self, name: impl AsRef<[u8]>) -> Result<LockGuard, Error> {
+        self.acquire(name.as_ref(), Mode::Exclusive).await
+    }
+
+    /// Waits until nobody holds the lock exclusively.
+    pub async fn shared(&self, name: impl AsRef<[u8]>) -> Result<LockGuard, Error> {
+        self.acquire(name.as_ref(), Mode::Shared).await
+    }
+
+    /// The lock, exclusively, if it can be had without waiting for anybody.
+    pub async fn try_exclusive(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
+        self.try_acquire(name.as_ref(), Mode::Exclusive).await
+    }
+
+    /// The lock, shared, if it can be had without waiting for anybody.
+    pub async fn try_shared(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
+        self.try_acquire(name.as_ref(), Mode::Shared).await
+    }
+
+    /// Waits no longer than this until nobody else holds the lock; `None` if somebody still does.
+    pub async fn exclusive_within(
+        &self,
+        name: impl AsRef<[u8]>,
+        patience: Duration,
+    ) -> Result<Option<LockGuard>, Error> {
+        self.acquire_within(name.as_ref(), Mode::Exclusive, patience).await
+    }
+
+    /// Waits no longer than this until nobody holds the lock exclusively; `None` if somebody still does.
+    pub async fn shared_within(&self, name: impl AsRef<[u8]>, patience: Duration) -> Result<Option<LockGuard>, Error> {
+        self.acquire_within(name.as_ref(), Mode::Shared, patience).await
+    }
+
+    /// Who holds the lock, and since when; it may have changed meanwhile. Of several readers, the last that came.
+    pub async fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Holder>, Error> {
+        Ok(of_any!(&self.any, AnyLocks, locks => boxed(locks.holder(name.as_ref())).await)?)
+    }
+
+    /// Whether this client was cut off from the memory: what it held is lost, and it has to be opened anew.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        of_any!(&self.any, AnyLocks, locks => locks.has_ended())
+    }
+
+    /// Waits until the locks of dropped guards are given back, and leaves. Without it others find out that the
+    /// client is gone when they miss an answer.
+    ///
+    /// # Errors
+    /// If the memory cannot be reached.
+    pub async fn close(self) -> Result<(), Error> {
+        Ok(of_any!(self.any, AnyLocks, locks => boxed(locks.close()).await)?)
+    }
+
+    async fn acquire(&self, name: &[u8], mode: Mode) -> Result<LockGuard, Error> {
+        let taken = guarded!(self, locks => Some(boxed(locks.acquire(name, mode)).await?));
+        Ok(taken.expect("it was given"))
+    }
+
+    async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<LockGuard>, Error> {
+        Ok(guarded!(self, locks => boxed(locks.try_acquire(name, mode)).await?))
+    }
+
+    async fn acquire_within(&self, name: &[u8], mode: Mode, patience: Duration) -> Result<Option<LockGuard>, Error> {
+        let deadline = deadline_after(patience);
+        Ok(guarded!(self, locks => boxed(locks.acquire_until(name, mode, deadline)).await?))
+    }
+}
+
+impl LockGuard {
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        of_any!(&self.any, AnyGuard, guard => guard.name())
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        of_any!(&self.any, AnyGuard, guard => guard.mode())
+    }
+
+    /// The fencing token: larger than that of every grant of this lock before, by whomever. Send it along with what
+    /// you do under the lock, and have it refused where a larger one was seen: a holder that was away for too long
+    /// can then do no harm.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        of_any!(&self.any, AnyGuard, guard => guard.token())
+    }
+
+    /// Whether the lock is held, and was since it was granted; takes no round trip. Once it says no, somebody else
+    /// may hold the lock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        of_any!(&self.any, AnyGuard, guard => guard.is_held())
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    /// [`Error::Lock`] if it may not have been held to the end, or the memory cannot be reached.
+    pub async fn release(self) -> Result<(), Error> {
+        Ok(of_any!(self.any, AnyGuard, guard => boxed(guard.release()).await)?)
+    }
+}
