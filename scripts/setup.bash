@@ -3,7 +3,7 @@
 #
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
 #   need_test_tools     redis-cli and redis-benchmark, redis-py, node-redis, ioredis and redlock: the tests talk to the
-#                       gateway with them
+#                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #
@@ -25,6 +25,9 @@ need_build_tools() {
 need_test_tools() {
   if ! command -v redis-cli >/dev/null || ! command -v redis-benchmark >/dev/null; then
     install_packages redis-tools
+  fi
+  if [ ! -x /usr/bin/chromium ]; then
+    install_packages chromium
   fi
   need_client_libraries
 }
@@ -49,12 +52,12 @@ need_client_libraries() {
     if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
       install_packages nodejs npm
     fi
-    say "installing node-redis, ioredis and redlock into target/clients"
+    say "installing node-redis, ioredis, redlock, playwright-core and axe-core into target/clients"
     rm -rf "$clients/node" "$clients/node.part"
     mkdir -p "$clients/node.part"
     cp "$wanted/package.json" "$wanted/package-lock.json" "$clients/node.part/"
     npm ci --prefix "$clients/node.part" --no-audit --no-fund --ignore-scripts --loglevel=error >&2 \
-      || fail "npm could not install node-redis, ioredis and redlock"
+      || fail "npm could not install node-redis, ioredis, redlock, playwright-core and axe-core"
     mv "$clients/node.part" "$clients/node"
   fi
 }

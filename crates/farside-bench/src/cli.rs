@@ -1,6 +1,6 @@
-//! `farside bench` and `farside figure`: the arguments, and what happens with them.
+//! `farside bench`, `farside figure` and `farside report`: the arguments, and what happens with them.
 //!
-//! Whoever owns the command line embeds [`BenchArgs`] and [`FigureArgs`] as subcommands and calls
+//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`] and [`ReportArgs`] as subcommands and calls
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
 mod embedded;
@@ -18,7 +18,7 @@ use farside_sync::Scheme;
 
 use self::embedded::{EmbeddedArgs, WorkerArgs};
 use crate::error::BenchError;
-use crate::figure;
+use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
 use crate::lock::LockProgram;
 use crate::progress::Progress;
@@ -198,6 +198,19 @@ pub struct FigureArgs {
     #[arg(long)]
     quick: bool,
     /// Folder for data and plots
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+}
+
+/// All figures on one page.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    /// Figures, by name [default: all]
+    ids: Vec<String>,
+    /// Smaller sweeps that take less than a minute each
+    #[arg(long)]
+    quick: bool,
+    /// Folder for data, plots and the page, report.html; results that are there already are not measured again
     #[arg(long, default_value = "out")]
     out: PathBuf,
 }
@@ -426,6 +439,25 @@ impl FigureArgs {
     #[must_use]
     pub fn run(self) -> ExitCode {
         exit(figure::run_all(&self.ids, self.quick, &self.out))
+    }
+}
+
+impl ReportArgs {
+    /// Runs what has not been run yet, prints a line for each figure, and writes the page.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let written = match report::run(&self.ids, self.quick, &self.out, |line| say(format_args!("{line}"))) {
+            Ok(written) => written,
+            Err(error) => return exit(Err(error)),
+        };
+        say(format_args!("{}", written.path.display()));
+        match written.failures {
+            0 => ExitCode::SUCCESS,
+            count => {
+                eprintln!("farside: {count} of the figures failed; the page says which");
+                ExitCode::from(1)
+            }
+        }
     }
 }
 

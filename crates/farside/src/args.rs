@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Bench(farside_bench::cli::BenchArgs),
     /// Run the sweep of a published figure and judge its claims
     Figure(farside_bench::cli::FigureArgs),
+    /// Run every figure that has no result yet, and put all of them on one HTML page
+    Report(farside_bench::cli::ReportArgs),
     /// Show fabrics, indexes, schemes and commands
     List,
 }

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Fsck(args) => fsck::run(&args),
         Command::Bench(args) => Ok(args.run()),
         Command::Figure(args) => Ok(args.run()),
+        Command::Report(args) => Ok(args.run()),
         Command::Top(args) => top::run(args),
         Command::List => list::run(),
     };

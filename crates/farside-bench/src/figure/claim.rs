@@ -198,6 +198,30 @@ impl Accept {
             Self::AtMost(high) => ours <= high,
         }
     }
+
+    /// What the accepted values are multiples of the paper's: the least and the largest.
+    #[must_use]
+    pub fn ratios(self, paper: f64) -> [f64; 2] {
+        match self {
+            Self::Ratio(ratios) => ratios,
+            Self::Within(distance) => [(paper - distance) / paper, (paper + distance) / paper],
+            Self::Range([low, high]) => [low / paper, high / paper],
+            Self::AtLeast(low) => [low / paper, f64::INFINITY],
+            Self::AtMost(high) => [0.0, high / paper],
+        }
+    }
+}
+
+impl fmt::Display for Accept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ratio([low, high]) => write!(f, "{low} to {high} times the paper's"),
+            Self::Within(distance) => write!(f, "the paper's, give or take {distance}"),
+            Self::Range([low, high]) => write!(f, "{low} to {high}"),
+            Self::AtLeast(low) => write!(f, "at least {low}"),
+            Self::AtMost(high) => write!(f, "at most {high}"),
+        }
+    }
 }
 
 /// Judges every claim of a figure.
@@ -310,6 +334,20 @@ mod tests {
         assert!(!Accept::Range([48.0, 64.0]).holds(96.0, None));
         assert!(!Accept::AtLeast(10.0).holds(9.9, None));
         assert!(Accept::AtMost(10.0).holds(9.9, None) && !Accept::AtMost(9.0).holds(9.9, None));
+        // In multiples of the paper's value, the same.
+        for accept in [
+            Accept::Ratio([0.75, 1.25]),
+            Accept::Within(2.5),
+            Accept::Range([7.5, 12.5]),
+            Accept::AtLeast(7.5),
+            Accept::AtMost(12.5),
+        ] {
+            let [low, high] = accept.ratios(10.0);
+            for ours in [5.0, 7.6, 10.0, 12.4, 15.0] {
+                let is_within = (low..=high).contains(&(ours / 10.0));
+                assert_eq!(accept.holds(ours, Some(10.0)), is_within, "{accept}, {ours}");
+            }
+        }
     }
 
     #[test]

@@ -2,18 +2,25 @@
 //!
 //! A figure is a file `figures/fig_<paper>_<n>.toml` ([`mod@file`]), built into the program so that it
 //! works from anywhere. Running one sweeps its series ([`sweep`]), judges its claims ([`claim`]) and
-//! writes `<id>.csv`, `<id>.json` and `<id>.svg` ([`output`], [`plot`]).
+//! writes `<id>.csv`, `<id>.json` and `<id>.svg` ([`output`], [`plot`]). All of them on one page are a
+//! [`report`], which takes up what earlier runs have found ([`outcome`]).
 
 pub mod claim;
 pub mod file;
+pub mod outcome;
 pub mod output;
+pub mod page;
 pub mod plot;
+pub mod report;
 pub mod sweep;
 
 use std::path::Path;
 
+use farside_fabric::region::Region;
+
 use crate::error::BenchError;
 use file::Figure;
+use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
 const FIGURES: [(&str, &str); 7] = [
@@ -44,7 +51,7 @@ pub fn list() -> Vec<(&'static str, String)> {
 /// # Errors
 /// Says which names there are.
 pub fn by_id(id: &str) -> Result<Figure, BenchError> {
-    let Some((_, text)) = FIGURES.iter().find(|(known, _)| *known == id) else {
+    let Some(text) = text_of(id) else {
         let names: Vec<&str> = FIGURES.iter().map(|&(known, _)| known).collect();
         return Err(BenchError::Argument(format!(
             "`{id}` is no figure: choose from {}",
@@ -57,28 +64,39 @@ pub fn by_id(id: &str) -> Result<Figure, BenchError> {
     })
 }
 
+/// The text of a figure's file.
+fn text_of(id: &str) -> Option<&'static str> {
+    FIGURES.iter().find(|(known, _)| *known == id).map(|&(_, text)| text)
+}
+
 /// Runs figures one after the other, and prints a line for each claim.
 ///
 /// # Errors
 /// See [`BenchError`]. A claim that is missed is no error.
 pub fn run_all(ids: &[String], is_quick: bool, folder: &Path) -> Result<(), BenchError> {
     let figures = ids.iter().map(|id| by_id(id)).collect::<Result<Vec<_>, _>>()?;
-    std::fs::create_dir_all(folder).map_err(|error| BenchError::Output {
-        path: folder.to_owned(),
-        reason: error.to_string(),
-    })?;
+    output::make_folder(folder)?;
     let mut memory = None;
     for figure in figures {
-        let points = sweep::run(&figure, is_quick, &mut memory)?;
-        let verdicts = claim::judge(&figure, &points)?;
-        output::write(&figure, is_quick, &points, &verdicts, folder)?;
+        let outcome = measure(&figure, is_quick, &mut memory, folder)?;
         // Fewer keys mean more contention: what a quick run misses the full one may find.
         let remark = if is_quick { " [quick: a smaller set-up]" } else { "" };
-        for verdict in &verdicts {
+        for verdict in &outcome.verdicts {
             println!("{verdict}{remark}");
         }
     }
     Ok(())
+}
+
+/// Runs one figure, judges it, and writes down what came out. `memory` is kept from one run to the next.
+fn measure(figure: &Figure, is_quick: bool, memory: &mut Option<Region>, folder: &Path) -> Result<Outcome, BenchError> {
+    let points = sweep::run(figure, is_quick, memory)?;
+    let outcome = Outcome {
+        verdicts: claim::judge(figure, &points)?,
+        points,
+    };
+    output::write(figure, is_quick, &outcome, folder)?;
+    Ok(outcome)
 }
 
 #[cfg(test)]

@@ -4,23 +4,28 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::claim::Verdict;
 use super::file::Figure;
+use super::outcome::{Origin, Outcome};
 use super::plot;
 use super::sweep::Point;
 use crate::error::BenchError;
+
+/// Makes the folder that all three go to, if there is none.
+///
+/// # Errors
+/// [`BenchError::Output`].
+pub fn make_folder(folder: &Path) -> Result<(), BenchError> {
+    std::fs::create_dir_all(folder).map_err(|error| BenchError::Output {
+        path: folder.to_owned(),
+        reason: error.to_string(),
+    })
+}
 
 /// Writes all three into a folder.
 ///
 /// # Errors
 /// [`BenchError::Output`].
-pub fn write(
-    figure: &Figure,
-    is_quick: bool,
-    points: &[Point],
-    verdicts: &[Verdict],
-    folder: &Path,
-) -> Result<(), BenchError> {
+pub fn write(figure: &Figure, is_quick: bool, outcome: &Outcome, folder: &Path) -> Result<(), BenchError> {
     let save = |extension: &str, text: String| {
         let path = folder.join(format!("{}.{extension}", figure.id));
         std::fs::write(&path, text).map_err(|error| BenchError::Output {
@@ -28,16 +33,13 @@ pub fn write(
             reason: error.to_string(),
         })
     };
-    save("csv", csv(points))?;
-    save("json", json_text(figure, is_quick, points, verdicts))?;
-    save("svg", plot::svg(figure, points)?)
+    save("csv", csv(&outcome.points))?;
+    save("svg", plot::svg(figure, &outcome.points)?)?;
+    // The last one: where it is whole, so are the others.
+    save("json", json_text(figure, is_quick, outcome))
 }
 
-fn json_text(figure: &Figure, is_quick: bool, points: &[Point], verdicts: &[Verdict]) -> String {
-    let runs: Vec<Value> = points
-        .iter()
-        .map(|point| json!({"series": point.series, "x": point.x, "report": point.report}))
-        .collect();
+fn json_text(figure: &Figure, is_quick: bool, outcome: &Outcome) -> String {
     let all = json!({
         "id": figure.id,
         "title": figure.title,
@@ -45,8 +47,9 @@ fn json_text(figure: &Figure, is_quick: bool, points: &[Point], verdicts: &[Verd
         "setup": figure.setup,
         "x": figure.x_label(),
         "quick": is_quick,
-        "verdicts": verdicts,
-        "runs": runs,
+        "origin": Origin::of(figure, is_quick),
+        "verdicts": outcome.verdicts,
+        "runs": outcome.points,
     });
     format!("{all:#}\n")
 }

@@ -8,6 +8,7 @@ use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::file::{AxisKey, Figure, LockSeries, Series, StoreSeries};
@@ -25,7 +26,7 @@ use crate::{measure_lock, measure_store};
 const SEED: u64 = 1;
 
 /// One run of a sweep.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Name of the series.
     pub series: String,

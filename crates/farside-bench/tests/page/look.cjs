@@ -1,0 +1,175 @@
+// Looks at a report in Chromium, as a reader would: light, dark, on a phone; zooms, hides lines, filters.
+//
+//   node look.cjs PAGE PREFIX EXPECTED
+//
+// PAGE is the file; screenshots go to PREFIX-*.png; EXPECTED is JSON: how many claims there are, per figure how many series
+// each panel has, and whether to ask axe-core, which takes a while for a long page. Says `done` at its end; whatever is wrong ends it with a message.
+"use strict";
+const assert = require("node:assert/strict");
+const { pathToFileURL } = require("node:url");
+const { chromium } = require("playwright-core");
+
+const [page, prefix, json] = process.argv.slice(2);
+const expected = JSON.parse(json);
+const panels = Object.values(expected.figures).flat();
+const url = pathToFileURL(page).href;
+const DESKTOP = { width: 1360, height: 900 };
+const PHONE = { width: 390, height: 844 };
+
+async function open(browser, options) {
+  const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+  const tab = await context.newPage();
+  const complaints = [];
+  tab.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  tab.on("pageerror", (error) => complaints.push(String(error)));
+  tab.on("request", (request) => {
+    if (!/^(file|data|blob):/.test(request.url())) complaints.push(`asked for ${request.url()}`);
+  });
+  await tab.goto(url);
+  await drawn(tab);
+  return { tab, complaints };
+}
+
+const drawn = (tab) =>
+  tab.waitForFunction((count) => document.documentElement.dataset.drawn === String(count), panels.length, { timeout: 120_000 });
+
+// What must hold however the page is shown.
+async function check(tab, name) {
+  const found = await tab.evaluate(() => ({
+    summary: document.querySelectorAll("#summary tbody tr").length,
+    beside: document.querySelectorAll(".figure .claims tbody tr").length,
+    plots: [...document.querySelectorAll(".plot")].map((plot) => {
+      const marks = [...plot.querySelectorAll(".scatterlayer .trace, .barlayer .trace")];
+      const size = plot.querySelector(".main-svg")?.getBoundingClientRect();
+      // Lines and bars; the paper's values have neither.
+      const drawn = marks.filter((mark) => mark.querySelector("path.js-line[d^=M], .point path[d^=M]"));
+      // How far the marks of lines are from where their values would have them.
+      const shifts = [...plot.querySelectorAll(".scatterlayer .trace")].flatMap((line, index) => {
+        const { mode, x } = plot._fullData.filter((trace) => trace.type === "scatter")[index];
+        const places = [...line.querySelectorAll(".point")].map((mark) => new DOMMatrix(getComputedStyle(mark).transform).e);
+        return mode === "markers" ? [] : places.map((place, point) => Math.abs(place - plot._fullLayout.xaxis.d2p(x[point])));
+      });
+      return {
+        figure: plot.dataset.figure,
+        shift: Math.max(0, ...shifts),
+        series: drawn.length,
+        isVisible: size?.width > 200 && size?.height > 200,
+      };
+    }),
+    overflow: document.documentElement.scrollWidth - innerWidth,
+  }));
+  assert.equal(found.summary, expected.claims, `${name}: a row for each claim in the summary`);
+  assert.equal(found.beside, expected.claims, `${name}: a row for each claim with its figure`);
+  const series = Object.fromEntries(Object.keys(expected.figures).map((id) => [id, []]));
+  for (const plot of found.plots) {
+    assert.ok(plot.isVisible, `${name}: a plot of ${plot.figure} can be seen`);
+    assert.ok(plot.shift < 0.5, `${name}: points of ${plot.figure} stand where their values are`);
+    series[plot.figure].push(plot.series);
+  }
+  assert.deepEqual(series, expected.figures, `${name}: every series of every panel is drawn`);
+  assert.ok(found.overflow <= 0, `${name}: ${found.overflow} pixels are beyond the right edge`);
+}
+
+const background = (tab) => tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
+
+// Contrast, names, order of headings: what axe-core knows of accessibility. It is let in against the page's own rules,
+// so in a context of its own.
+async function checkAccess(browser, options, name) {
+  const { tab } = await open(browser, { ...options, bypassCSP: true });
+  await tab.addScriptTag({ path: require.resolve("axe-core/axe.min.js") });
+  await tab.evaluate(() => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+  const { violations } = await tab.evaluate(() => globalThis.axe.run({ exclude: [[".plot"]] }));
+  const texts = violations.map((violation) => `${violation.id}: ${violation.nodes[0].html} ${violation.nodes[0].failureSummary}`);
+  assert.deepEqual(texts, [], `${name}: accessible`);
+  await tab.context().close();
+}
+
+// What a reader does with it.
+async function use(tab) {
+  const rows = () => tab.locator("#summary tbody tr:visible").count();
+  await tab.getByRole("button", { name: "✗ Missed" }).click();
+  const missed = await rows();
+  await tab.getByRole("button", { name: "✓ Hold" }).click();
+  assert.equal((await rows()) + missed, expected.claims, "every claim holds or is missed");
+  await tab.getByRole("button", { name: "All", exact: true }).click();
+  await tab.locator("#filter-text").fill("no claim has these words");
+  assert.equal(await rows(), 0, "the filter hides");
+  assert.ok(await tab.locator("#filter-empty").isVisible(), "and says so");
+  await tab.locator("#filter-text").fill(Object.keys(expected.figures)[0]);
+  assert.ok((await rows()) > 0, "the filter finds");
+  await tab.locator("#filter-text").fill("");
+
+  const plot = tab.locator(".plot").first();
+  await plot.scrollIntoViewIfNeeded();
+  // The area of the axes lies above the points and takes the pointer.
+  const area = await plot.locator(".nsewdrag").first().boundingBox();
+  const at = (x, y) => [area.x + area.width * x, area.y + area.height * y];
+  const points = plot.locator(".scatterlayer .point, .barlayer .point");
+  const point = await points.first().boundingBox();
+  await tab.mouse.move(point.x + point.width / 2, point.y + Math.min(point.height / 2, 20));
+  await plot.locator(".hoverlayer text").first().waitFor();
+  assert.match(await plot.locator(".hoverlayer").textContent(), /\d/, "values show under the pointer");
+
+  const range = () => plot.evaluate((div) => JSON.stringify(div._fullLayout.yaxis.range));
+  const before = await range();
+  await tab.mouse.move(...at(0.2, 0.3));
+  await tab.mouse.down();
+  await tab.mouse.move(...at(0.7, 0.8), { steps: 5 });
+  await tab.mouse.up();
+  const isZoomed = ([div, before]) => JSON.stringify(div._fullLayout.yaxis.range) !== before;
+  await tab.waitForFunction(isZoomed, [await plot.elementHandle(), before], { timeout: 5_000 });
+  const log = tab.locator(".scale").first();
+  const scale = () => plot.evaluate((div) => div._fullLayout.yaxis.type);
+  const first = await scale();
+  await log.click();
+  assert.notEqual(await scale(), first, "the scale can be changed");
+  await log.click();
+  assert.equal(await scale(), first, "and back");
+
+  const named = tab.locator(".plot").filter({ has: tab.locator(".legendtoggle") }).last();
+  await named.scrollIntoViewIfNeeded();
+  await named.locator(".legendtoggle").first().click();
+  const isHidden = (div) => div._fullData.some((trace) => trace.visible === "legendonly");
+  await tab.waitForFunction(isHidden, await named.elementHandle(), { timeout: 5_000 });
+
+  const light = await background(tab);
+  await tab.getByRole("button", { name: "Dark" }).click();
+  await drawn(tab);
+  assert.notEqual(await background(tab), light, "the switch switches");
+  const ink = await plot.evaluate((div) => div._fullLayout.font.color);
+  await tab.reload();
+  await drawn(tab);
+  assert.notEqual(await background(tab), light, "the choice stays");
+  assert.equal(await plot.evaluate((div) => div._fullLayout.font.color), ink, "the plots go with it");
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: process.env.FARSIDE_BROWSER ?? "/usr/bin/chromium" });
+  const shows = [
+    ["light", { colorScheme: "light", viewport: DESKTOP }],
+    ["dark", { colorScheme: "dark", viewport: DESKTOP }],
+    ["phone", { colorScheme: "light", viewport: PHONE, hasTouch: true, isMobile: true }],
+    ["phone-dark", { colorScheme: "dark", viewport: PHONE, hasTouch: true, isMobile: true }],
+  ];
+  const backgrounds = new Set();
+  for (const [name, options] of shows) {
+    const { tab, complaints } = await open(browser, options);
+    await check(tab, name);
+    backgrounds.add(await background(tab));
+    await tab.screenshot({ path: `${prefix}-${name}.png`, fullPage: true });
+    if (name === "light") await use(tab);
+    assert.deepEqual(complaints, [], `${name}: the browser has nothing to complain of`);
+    await tab.context().close();
+    if (expected.access && options.viewport === DESKTOP) await checkAccess(browser, options, name);
+  }
+  assert.equal(backgrounds.size, 2, "light and dark differ");
+  await browser.close();
+  console.log("done");
+}
+
+main().catch((error) => {
+  console.error(error.message ?? error);
+  process.exit(1);
+});
