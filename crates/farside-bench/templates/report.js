@@ -55,7 +55,7 @@
       type: "scatter", mode: "markers", name: "paper", legendgroup: "paper", showlegend: index === 0,
       x: [panel.form === "lines" ? value.x : panel.form === "bars" ? value.label : short(value.x)], y: [value.y],
       ...(panel.form === "groups" ? { offsetgroup: value.series } : {}),
-      marker: { symbol: "diamond-open", size: 12, color: color("text"), line: { width: 2.25 } }, cliponaxis: false,
+      marker: { symbol: "diamond", size: 12, color: color("paper"), line: { color: color("text"), width: 2.25 } }, cliponaxis: false,
       hovertemplate: `${short(value.y)} in the paper: ${value.label}<extra></extra>`,
     }));
     return list.concat(published);

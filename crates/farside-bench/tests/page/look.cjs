@@ -37,6 +37,11 @@ const drawn = (tab) =>
 
 // What must hold however the page is shown.
 async function check(tab, name) {
+  // Also of what is folded away at first.
+  const unfold = (isOpen) => tab.evaluate((isOpen) => {
+    for (const part of document.querySelectorAll("details")) part.open = isOpen;
+  }, isOpen);
+  await unfold(true);
   const found = await tab.evaluate(() => ({
     summary: document.querySelectorAll("#summary tbody tr").length,
     beside: document.querySelectorAll(".figure .claims tbody tr").length,
@@ -58,8 +63,9 @@ async function check(tab, name) {
         isVisible: size?.width > 200 && size?.height > 200,
       };
     }),
-    overflow: document.documentElement.scrollWidth - innerWidth,
+    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   }));
+  await unfold(false);
   assert.equal(found.summary, expected.claims, `${name}: a row for each claim in the summary`);
   assert.equal(found.beside, expected.claims, `${name}: a row for each claim with its figure`);
   const series = Object.fromEntries(Object.keys(expected.figures).map((id) => [id, []]));

@@ -18,10 +18,9 @@ use serde_json::Value;
 
 use super::file::Figure;
 use super::report::Entry;
-use crate::quantity::with_prefix;
 use glossary::{Glossary, Term};
 use palette::Palette;
-use section::Section;
+use section::{Section, readable};
 
 /// Everything that the template shows.
 #[derive(Template)]
@@ -113,8 +112,8 @@ fn cards(entries: &[Entry]) -> Vec<Card> {
             "cx6" => "ConnectX-6, 200 Gbit/s",
             _ => "",
         },
-        verbs_s: with_prefix(1e9 * f64::from(profile.units) / profile.unit_ns as f64),
-        address_s: with_prefix(1e9 / profile.address_ns as f64),
+        verbs_s: readable(1e9 * f64::from(profile.units) / profile.unit_ns as f64),
+        address_s: readable(1e9 / profile.address_ns as f64),
         wire_us: profile.wire_ns as f64 / 1000.0,
         // One byte per microsecond is 8 kbit/s.
         gbit_s: profile.bytes_per_us * 8 / 1000,

@@ -163,9 +163,7 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
     };
     let mut about = String::new();
     if let Some(lock) = &series.lock {
-        let mut kinds = LockKind::ALL.iter().chain(&LockKind::VARIANTS);
-        let line = kinds.find(|kind| kind.1 == lock.name).map_or("", |kind| kind.2);
-        about = format!("lock {}: {line}", lock.name);
+        about = format!("lock {}: {}", lock.name, about_lock(&lock.name));
         if is_fixed(AxisKey::Locks) {
             facts.push(format!("{} locks", readable(lock.locks as f64)));
         }
@@ -195,8 +193,24 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
     }
 }
 
+/// A line about a lock, which stands for itself: in the list, "the same" is the lock above.
+fn about_lock(name: &str) -> String {
+    let mut above = String::new();
+    for &(_, known, line) in LockKind::ALL.iter().chain(&LockKind::VARIANTS) {
+        let whole = match line.strip_prefix("the same") {
+            Some(difference) => format!("{above}, but {}", difference.trim_start_matches([',', ' '])),
+            None => line.to_owned(),
+        };
+        if known == name {
+            return whole;
+        }
+        above = whole;
+    }
+    String::new()
+}
+
 /// A number with three or four digits: `2.01`, `99.4`, `1000`, `15.5 k`.
-fn readable(value: f64) -> String {
+pub(super) fn readable(value: f64) -> String {
     let text = match value.abs() {
         large if large >= 10_000.0 => with_prefix(value),
         large if large >= 100.0 => format!("{value:.0}"),
@@ -217,6 +231,19 @@ fn readable(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_about_a_lock_stands_for_itself() {
+        for (_, name, _) in LockKind::ALL.iter().chain(&LockKind::VARIANTS) {
+            let about = about_lock(name);
+            assert!(!about.is_empty() && !about.starts_with("the same"), "{name}: {about}");
+        }
+        let about = about_lock("cas-backoff");
+        assert!(
+            about.starts_with("compare-and-swap") && about.contains("but with"),
+            "{about}"
+        );
+    }
 
     #[test]
     fn numbers_are_as_long_as_they_need_to_be() {
