@@ -27,6 +27,12 @@ fn look(page: &Path, name: &str, figures: &[Figure]) {
         libraries.join("playwright-core").exists(),
         "playwright-core is missing: run ./test once, it installs it"
     );
+    let browser = std::env::var_os("FARSIDE_BROWSER").map_or_else(|| PathBuf::from("/usr/bin/chromium"), PathBuf::from);
+    assert!(
+        browser.exists(),
+        "{} is missing: run ./test once, it installs Chromium, or name another with FARSIDE_BROWSER",
+        browser.display()
+    );
     let screenshots = project().join("out");
     std::fs::create_dir_all(&screenshots).expect("writable");
     let series = figures.iter().map(|figure| {
@@ -45,6 +51,7 @@ fn look(page: &Path, name: &str, figures: &[Figure]) {
         .arg(screenshots.join(format!("report-{name}")))
         .arg(expected.to_string())
         .env("NODE_PATH", libraries)
+        .env("FARSIDE_BROWSER", browser)
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("node cannot be run ({error}): run ./test once, it installs it"));

@@ -3,7 +3,8 @@
 //   node look.cjs PAGE PREFIX EXPECTED
 //
 // PAGE is the file; screenshots go to PREFIX-*.png; EXPECTED is JSON: how many claims there are, per figure how many series
-// each panel has, and whether to ask axe-core, which takes a while for a long page. Says `done` at its end; whatever is wrong ends it with a message.
+// each panel has, and whether to ask axe-core, which takes a while for a long page. FARSIDE_BROWSER is the browser. Says
+// `done` at its end; whatever is wrong ends it with a message.
 "use strict";
 const assert = require("node:assert/strict");
 const { pathToFileURL } = require("node:url");
@@ -152,7 +153,7 @@ async function use(tab) {
 }
 
 async function main() {
-  const browser = await chromium.launch({ executablePath: process.env.FARSIDE_BROWSER ?? "/usr/bin/chromium" });
+  const browser = await chromium.launch({ executablePath: process.env.FARSIDE_BROWSER });
   const shows = [
     ["light", { colorScheme: "light", viewport: DESKTOP }],
     ["dark", { colorScheme: "dark", viewport: DESKTOP }],
