@@ -141,6 +141,65 @@ impl<E: Endpoint> Blocks<E> {
         Ok(published.inspect_err(|_| self.pool.doubt())?)
     }
 
+    /// Lets the scheme replace a pointer, or whatever else the slot holds for the same key by then.
+    pub(crate) async fn overwrite(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, IndexError> {
+        let published = self.scheme.overwrite(cx, slot, old, new).await;
+        Ok(published.inspect_err(|_| self.pool.doubt())?)
+    }
+
+    /// Replaces `old`, an item whose block was allocated for `bytes` bytes, by `new`; with `regardless`, whatever other
+    /// item of the key the slot holds by then. Retires what was replaced. Returns whether anything was. Afterwards
+    /// the start of the buffer may hold anything.
+    pub(crate) async fn replace(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        old: Pointer,
+        new: Pointer,
+        (bytes, regardless): (u64, bool),
+    ) -> Result<bool, IndexError> {
+        let published = if regardless {
+            self.overwrite(cx, slot, old, new).await
+        } else {
+            self.publish(cx, slot, old, new).await
+        };
+        let replaced = match published? {
+            Publish::Lost { .. } => return Ok(false),
+            Publish::Replaced { old } => old,
+        };
+        if is_planted("index: a replaced item not retired") {
+            return Ok(true);
+        }
+        let bytes = if replaced == old {
+            Some(bytes)
+        } else if is_planted("farside: the block that was read retired instead of the one that was replaced") {
+            self.pool.retire(old.block(), Some(bytes));
+            return Ok(true);
+        } else {
+            self.item_bytes(cx, slot, replaced).await
+        };
+        self.pool.retire(replaced.block(), bytes);
+        Ok(true)
+    }
+
+    /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
+    async fn item_bytes(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Option<u64> {
+        if let Some(bytes) = class_bytes(pointer) {
+            return Some(bytes);
+        }
+        // The operation is pinned: it is still there.
+        let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await.ok()?;
+        let header = self.header_and_rest(slot, pointer, bytes, HEADER_BYTES as u32);
+        cx.rely_on(Slice::first(HEADER_BYTES as u32));
+        header.ok().map(|(header, _)| header.block_bytes())
+    }
+
     /// Writes an item to a block of its own; `None` if this client has no block left. Uses the buffer
     /// from its start.
     pub(crate) async fn write_item(
@@ -172,6 +231,13 @@ impl<E: Endpoint> Blocks<E> {
         }
         Ok(Some(Pointer::new(block, SizeHint::for_item(bytes), version)))
     }
+}
+
+/// For how many bytes the block of an item was allocated, if the hint of its pointer tells: only the smallest hints
+/// are classes.
+pub(crate) fn class_bytes(pointer: Pointer) -> Option<u64> {
+    let hint = pointer.hint();
+    matches!(hint, SizeHint::Half | SizeHint::Line).then(|| hint.bytes().into())
 }
 
 /// The error of a slot that leads to no item.

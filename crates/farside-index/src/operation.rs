@@ -95,9 +95,14 @@ pub enum Decision<'v> {
         value: Cow<'v, [u8]>,
         /// See [`Item::expiry_ms`].
         expiry_ms: u64,
+        /// Whether it is to be stored whatever other value the key has by then.
+        regardless: bool,
     },
     /// Remove it.
-    Delete,
+    Delete {
+        /// Whether it is to be removed whatever other value it has by then.
+        regardless: bool,
+    },
 }
 
 /// What a change will probably store. An index may write it while it still looks for the key, which

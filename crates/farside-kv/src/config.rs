@@ -32,7 +32,7 @@ impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             index: None,
-            scheme: Scheme::Optimistic,
+            scheme: Scheme::Farside,
             slots: None,
             race: RaceOptions::default(),
             format: FormatOptions::default(),

@@ -231,6 +231,7 @@ impl<E: Endpoint> Session<E> {
             Decision::Put {
                 value: Cow::Borrowed(value),
                 expiry_ms,
+                regardless: is_known && options.condition == Condition::Always && !options.returns_old,
             }
         })
         .await?;
@@ -250,7 +251,7 @@ impl<E: Endpoint> Session<E> {
             let before_ms = stored.map_or(0, |item| item.expiry_ms);
             let (value, expiry) = match decide(stored.map(|item| (item.value, item.expiry_ms))) {
                 Alteration::Keep => return Decision::Keep,
-                Alteration::Delete => return Decision::Delete,
+                Alteration::Delete => return Decision::Delete { regardless: false },
                 Alteration::Expire(expiry) => match stored {
                     Some(item) => (Cow::Owned(item.value.to_vec()), expiry),
                     None => return Decision::Keep,
@@ -259,9 +260,13 @@ impl<E: Endpoint> Session<E> {
             };
             let expiry_ms = expiry.resolve(before_ms);
             if expiry::is_there(expiry_ms, || endpoint.unix_ms()) {
-                Decision::Put { value, expiry_ms }
+                Decision::Put {
+                    value,
+                    expiry_ms,
+                    regardless: false,
+                }
             } else {
-                Decision::Delete
+                Decision::Delete { regardless: false }
             }
         })
         .await
@@ -276,7 +281,10 @@ impl<E: Endpoint> Session<E> {
             if !is_planted("kv: an answer of the first of two attempts") {
                 was_there = stored.is_some();
             }
-            Decision::Delete
+            // An item that has expired may have been replaced by one that is there.
+            Decision::Delete {
+                regardless: stored.is_some(),
+            }
         })
         .await?;
         Ok(was_there)
@@ -293,7 +301,7 @@ impl<E: Endpoint> Session<E> {
         self.change(key, |stored| {
             answer = stored.map(|item| decide(item.value, item.expiry_ms));
             match answer {
-                Some(true) => Decision::Delete,
+                Some(true) => Decision::Delete { regardless: false },
                 _ => Decision::Keep,
             }
         })
@@ -325,7 +333,11 @@ impl<E: Endpoint> Session<E> {
         let mut has_expired = false;
         let decide = |stored: Option<Item<'_>>| {
             has_expired = stored.is_some_and(|item| !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()));
-            if has_expired { Decision::Delete } else { Decision::Keep }
+            if has_expired {
+                Decision::Delete { regardless: false }
+            } else {
+                Decision::Keep
+            }
         };
         self.store.index.change(&mut self.cx, key, None, decide).await?;
         Ok(has_expired)
@@ -352,7 +364,7 @@ impl<E: Endpoint> Session<E> {
         let mut taken = None;
         self.change(key, |stored| {
             taken = stored.map(|item| item.value.to_vec());
-            Decision::Delete
+            Decision::Delete { regardless: false }
         })
         .await?;
         Ok(taken)
@@ -384,9 +396,10 @@ impl<E: Endpoint> Session<E> {
                 Decision::Put {
                     value: Cow::Owned(item.value.to_vec()),
                     expiry_ms,
+                    regardless: false,
                 }
             } else {
-                Decision::Delete
+                Decision::Delete { regardless: false }
             }
         })
         .await?;
@@ -412,6 +425,7 @@ impl<E: Endpoint> Session<E> {
                 Decision::Put {
                     value: Cow::Owned(value),
                     expiry_ms,
+                    regardless: false,
                 }
             }
             Err(refusal) => {

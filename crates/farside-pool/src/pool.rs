@@ -251,6 +251,13 @@ impl<E: Endpoint> Pool<E> {
             .retire(self.shared.epochs.local(), block, class);
     }
 
+    /// The epoch that this client has seen last; see [`epoch`](crate::epoch).
+    #[inline]
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.shared.epochs.local()
+    }
+
     /// The endpoint that the client reaches the pool by.
     #[inline]
     #[must_use]

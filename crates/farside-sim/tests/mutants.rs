@@ -75,6 +75,11 @@ const MUTANTS: &[(&str, Notices)] = &[
     ),
     ("locks: a name written twice", Swarm("named-locks")),
     ("locks: a hold that is vouched for without proof", Swarm("named-locks")),
+    ("farside: a swap that compares nothing", Swarm("store:race/farside")),
+    (
+        "farside: the block that was read retired instead of the one that was replaced",
+        Swarm("store:race/farside"),
+    ),
     ("declock: a grant after an abort", Swarm("lock:declock")),
     ("declock: a grant for another place", Swarm("lock:declock")),
     (

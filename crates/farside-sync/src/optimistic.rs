@@ -25,11 +25,11 @@ pub async fn publish<E: Endpoint>(
 ) -> Result<Publish, FabricError> {
     if is_planted("optimistic: published without a comparison") {
         cx.write_word(slot, new.to_word()).await?;
-        return Ok(Publish::Replaced);
+        return Ok(Publish::Replaced { old });
     }
     let seen = cx.compare_swap(slot, old.to_word(), new.to_word()).await?;
     if seen == old.to_word() {
-        return Ok(Publish::Replaced);
+        return Ok(Publish::Replaced { old });
     }
     cx.count_retry();
     Ok(Publish::Lost {

@@ -25,6 +25,13 @@ const FINGERPRINT_AT: u32 = VERSION_AT + 8;
 
 const _: () = assert!(FINGERPRINT_AT + 8 == 64);
 
+/// The first version with which a removed entry leaves a slot that rests.
+const VERSION_REST: u8 = u8::MAX - 2;
+/// The hint of an empty slot that rests; its fingerprint is then the epoch in which it began to.
+const RESTING: SizeHint = SizeHint::Line;
+/// After so many epochs no operation is running any more that began before, as for blocks.
+const REST_EPOCHS: u8 = farside_pool::epoch::GRACE_EPOCHS as u8;
+
 /// How many nodes a pool may have so that pointers reach all of them.
 pub const NODES_MAX: usize = 1 << NODE_BITS;
 /// How many bytes of a node pointers reach.
@@ -107,6 +114,8 @@ pub struct Pointer(u64);
 impl Pointer {
     /// An empty slot that was never used.
     pub const NULL: Self = Self(0);
+    /// The bits that say whose slot it is: fingerprint and version.
+    pub const IDENTITY: u64 = u64::MAX << VERSION_AT;
 
     /// A pointer to a block, with the fingerprint 0.
     ///
@@ -148,6 +157,35 @@ impl Pointer {
     pub fn frozen(self) -> Self {
         self.with_hint(SizeHint::Frozen)
             .with_version(self.version().wrapping_add(1))
+    }
+
+    /// What the slot holds when its entry is removed in this epoch of the pool: nothing. Once its version has come
+    /// round it *rests*: operations that began before might take a new entry for one that they have seen.
+    #[must_use]
+    pub fn emptied(self, epoch: u64) -> Self {
+        match self.version() {
+            // An INSERT adds one, and freezing the entry another: neither goes round.
+            version @ 0..VERSION_REST => Self::NULL.with_version(version + 1),
+            _ => Self::NULL.with_hint(RESTING).with_fingerprint(epoch as u8),
+        }
+    }
+
+    /// Whether the slot is empty and may get an entry, for a client that has seen this epoch of the pool.
+    #[must_use]
+    pub fn is_vacant(self, epoch: u64) -> bool {
+        if !self.is_null() || self.hint() != RESTING {
+            return self.is_null();
+        }
+        // Epochs of two clients are one apart at most, and the slot knows the last eight bits of one.
+        let rested = (epoch as u8).wrapping_sub(self.fingerprint());
+        (REST_EPOCHS..=u8::MAX - REST_EPOCHS).contains(&rested)
+    }
+
+    /// Whether the slot belonged to the same keys, in the same place, when it held `other`.
+    #[inline]
+    #[must_use]
+    pub const fn has_identity_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & Self::IDENTITY == 0
     }
 
     /// Whether the entry is about to move.
@@ -221,6 +259,32 @@ mod tests {
             prop_assert_eq!(again.with_fingerprint(pointer.fingerprint()).to_word(), word);
             let other = Pointer::new(pointer.block(), SizeHint::Frozen, 7).with_fingerprint(9);
             prop_assert_eq!(pointer.with_version(7).with_fingerprint(9).with_hint(SizeHint::Frozen), other);
+        }
+
+        /// An operation sees the word of a slot, and no other entry gets its identity while it runs.
+        #[test]
+        fn identities_do_not_come_back(steps in proptest::collection::vec(0_u8..3, 1..1200), fingerprint: u8) {
+            let epoch = 77;
+            let mut seen = std::collections::HashSet::new();
+            let mut word = Pointer::NULL;
+            for step in steps {
+                if word.is_null() {
+                    if !word.is_vacant(epoch) {
+                        prop_assert!(!word.is_vacant(epoch + 2) && !word.is_vacant(epoch - 1));
+                        prop_assert!(word.is_vacant(epoch + 3) && word.is_vacant(epoch + 4));
+                        break;
+                    }
+                    let block = RemoteAddr::new(NodeId::new(0), 4096);
+                    word = Pointer::new(block, SizeHint::Line, word.version().wrapping_add(1)).with_fingerprint(fingerprint);
+                    prop_assert!(seen.insert(word.to_word() >> VERSION_AT));
+                } else if step == 0 {
+                    // Whoever freezes it moves it: that is the end of the slot.
+                    prop_assert!(seen.insert(word.frozen().to_word() >> VERSION_AT));
+                    break;
+                } else {
+                    word = word.emptied(epoch);
+                }
+            }
         }
 
         #[test]

@@ -29,7 +29,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "NAME", value_parser = serve::index)]
     index: Option<IndexKind>,
     /// How concurrent changes of a key are synchronised
-    #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = serve::scheme)]
+    #[arg(long, value_name = "NAME", default_value = "farside", value_parser = serve::scheme)]
     sync: Scheme,
     #[command(flatten)]
     service: ServiceArgs,

@@ -32,7 +32,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", value_parser = index)]
     index: Option<IndexKind>,
     /// How concurrent changes of a key are synchronised
-    #[arg(long, value_name = "NAME", default_value = "optimistic", value_parser = scheme)]
+    #[arg(long, value_name = "NAME", default_value = "farside", value_parser = scheme)]
     sync: Scheme,
     #[command(flatten)]
     service: ServiceArgs,

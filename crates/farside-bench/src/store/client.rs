@@ -68,6 +68,7 @@ impl<E: Endpoint> StoreClient<E> {
         let change = self.index.change(cx, &self.key, Some(likely), |_| Decision::Put {
             value: Cow::Borrowed(value),
             expiry_ms,
+            regardless: true,
         });
         Ok(change.await?)
     }
@@ -82,6 +83,7 @@ impl<E: Endpoint> StoreClient<E> {
             Decision::Put {
                 value: Cow::Owned(value),
                 expiry_ms: 0,
+                regardless: false,
             }
         });
         Ok(change.await?)

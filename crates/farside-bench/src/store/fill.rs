@@ -61,6 +61,7 @@ pub(super) async fn insert<E: Endpoint>(
     for number in 0..program.items_at_start() {
         key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
         let change = race.change(cx, &key, Some(likely), |_| Decision::Put {
+            regardless: false,
             value: Cow::Borrowed(&value[..]),
             expiry_ms: 0,
         });

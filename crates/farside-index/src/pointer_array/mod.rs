@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use self::walk::walk;
 use self::walk::{SLOTS_AT_ONCE, let_others_run, open_roots, read_slots};
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, class_bytes};
 use crate::error::IndexError;
 use crate::item::{Entry, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket};
 use crate::operation::{Change, Decision, Found};
@@ -292,20 +292,24 @@ impl<E: Endpoint> PointerArray<E> {
             let old_bytes = stored.map(|item| item.bytes());
             let step = match decide(stored) {
                 Decision::Keep => Step::Done(Change::Kept),
-                Decision::Put { value, expiry_ms } => {
-                    self.put(
-                        cx,
-                        &slot,
-                        Item {
-                            key,
-                            value: &value,
-                            expiry_ms,
-                        },
-                        old_bytes,
-                    )
-                    .await?
+                Decision::Put {
+                    value,
+                    expiry_ms,
+                    regardless,
+                } => {
+                    let item = Item {
+                        key,
+                        value: &value,
+                        expiry_ms,
+                    };
+                    // Where keys share slots, another one could get the version of before by the time.
+                    let is_its_own = self.addressing == Addressing::Direct && slot.bucket_bytes.is_none();
+                    match old_bytes.filter(|_| regardless && is_its_own) {
+                        Some(old_bytes) => self.overwrite(cx, &slot, item, old_bytes).await?,
+                        None => self.put(cx, &slot, item, old_bytes).await?,
+                    }
                 }
-                Decision::Delete => match (slot.index, old_bytes) {
+                Decision::Delete { .. } => match (slot.index, old_bytes) {
                     (Some(_), Some(_)) if is_planted("index: a delete that leaves the key") => {
                         Step::Done(Change::Deleted)
                     }
@@ -362,18 +366,49 @@ impl<E: Endpoint> PointerArray<E> {
             self.blocks.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
         };
         // Ends like `change`: whoever is in our way has made progress.
-        while let Publish::Lost { current } = self.blocks.publish(cx, addr, old, new).await? {
-            if current.is_null() {
-                self.blocks.pool.give_back(new.block(), item.bytes());
-                return Ok(false);
+        let replaced = loop {
+            match self
+                .blocks
+                .overwrite(cx, addr, old, new.with_version(old.version()))
+                .await?
+            {
+                Publish::Replaced { old } => break old,
+                Publish::Lost { current } if current.is_null() => {
+                    self.blocks.pool.give_back(new.block(), item.bytes());
+                    return Ok(false);
+                }
+                Publish::Lost { current } => old = current,
             }
-            old = current;
-        }
+        };
         // The replaced item has the size that its hint bounds; only for the smallest is that a class.
-        let is_class = matches!(old.hint(), SizeHint::Half | SizeHint::Line);
-        let old_bytes = is_class.then(|| old.hint().bytes().into());
-        self.blocks.pool.retire(old.block(), old_bytes);
+        self.blocks.pool.retire(replaced.block(), class_bytes(replaced));
         Ok(true)
+    }
+
+    /// Publishes an item in a slot that is its key's alone, whatever item of the key is there by then: with a second
+    /// key the slot would get another version.
+    async fn overwrite(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: &Slot,
+        item: Item<'_>,
+        old_bytes: u64,
+    ) -> Result<Step, IndexError> {
+        check_value(item)?;
+        let bytes = item.bytes();
+        let Some(new) = self.blocks.write_item(cx, item, slot.pointer.version()).await? else {
+            return Ok(Step::Short(Shortage {
+                bytes,
+                count: 1,
+                purpose: Purpose::Overwrite,
+            }));
+        };
+        let replaces = (old_bytes, true);
+        if self.blocks.replace(cx, slot.addr, slot.pointer, new, replaces).await? {
+            return Ok(Step::Done(Change::Updated));
+        }
+        self.blocks.pool.give_back(new.block(), bytes);
+        Ok(Step::Lost)
     }
 
     /// Publishes an item in a slot.
@@ -384,11 +419,7 @@ impl<E: Endpoint> PointerArray<E> {
         item: Item<'_>,
         old_bytes: Option<u64>,
     ) -> Result<Step, IndexError> {
-        if item.value.len() > VALUE_BYTES_MAX {
-            return Err(IndexError::ValueTooLong {
-                bytes: item.value.len(),
-            });
-        }
+        check_value(item)?;
         let purpose = if slot.index.is_some() {
             Purpose::Overwrite
         } else {
@@ -554,7 +585,7 @@ impl<E: Endpoint> PointerArray<E> {
                 }
             }
             let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
-            if self.blocks.publish(cx, addr, pointer, empty).await? == Publish::Replaced {
+            if self.blocks.publish(cx, addr, pointer, empty).await?.is_replaced() {
                 let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
                 for (block, bytes) in blocks {
                     self.blocks.pool.retire(block, Some(bytes));
@@ -563,4 +594,11 @@ impl<E: Endpoint> PointerArray<E> {
             }
         }
     }
+}
+fn check_value(item: Item<'_>) -> Result<(), IndexError> {
+    let bytes = item.value.len();
+    if bytes > VALUE_BYTES_MAX {
+        return Err(IndexError::ValueTooLong { bytes });
+    }
+    Ok(())
 }

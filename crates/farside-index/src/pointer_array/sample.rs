@@ -49,7 +49,7 @@ impl<E: Endpoint> PointerArray<E> {
             // Asked again, it has lost against another client, who may have stored the key anew.
             let is_same = stored.is_some_and(|item| mark(item) == wanted.mark);
             match core::mem::take(&mut is_first) && is_same {
-                true => Decision::Delete,
+                true => Decision::Delete { regardless: false },
                 false => Decision::Keep,
             }
         };

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Purpose;
-use farside_sync::{Pointer, Publish, SizeHint};
+use farside_sync::{Pointer, SizeHint};
 
 use super::in_place::InPlace;
 use super::layout::{COMBINED_SLOTS, LockWord};
@@ -120,21 +120,26 @@ impl<E: Endpoint> Race<E> {
         if let Some(draft) = draft {
             let is_meant = matches!(
                 (&decision, likely),
-                (Decision::Put { value, expiry_ms }, Some(likely)) if *expiry_ms == likely.expiry_ms && **value == *likely.value
+                (Decision::Put { value, expiry_ms, .. }, Some(likely)) if *expiry_ms == likely.expiry_ms && **value == *likely.value
             );
             if !is_meant {
                 self.blocks.pool.give_back(draft.block, draft.bytes);
             } else {
                 let bytes = draft.bytes;
                 let new = Pointer::new(draft.block, SizeHint::for_item(bytes), 0);
+                let regardless = matches!(decision, Decision::Put { regardless: true, .. });
                 return self
-                    .link(cx, &place, key, found, old_bytes, new, bytes, is_closing)
+                    .link(cx, &place, key, found, (old_bytes, regardless), new, bytes, is_closing)
                     .await;
             }
         }
         match decision {
             Decision::Keep => Ok(Step::Done(Change::Kept)),
-            Decision::Put { value, expiry_ms } => {
+            Decision::Put {
+                value,
+                expiry_ms,
+                regardless,
+            } => {
                 if value.len() > VALUE_BYTES_MAX {
                     return Err(IndexError::ValueTooLong { bytes: value.len() });
                 }
@@ -151,16 +156,16 @@ impl<E: Endpoint> Race<E> {
                 let bytes = item.bytes();
                 match self.blocks.write_item(cx, item, 0).await? {
                     Some(new) => {
-                        self.link(cx, &place, key, found, old_bytes, new, bytes, is_closing)
+                        self.link(cx, &place, key, found, (old_bytes, regardless), new, bytes, is_closing)
                             .await
                     }
                     None => Ok(Step::Short { bytes, purpose }),
                 }
             }
-            Decision::Delete => match found {
+            Decision::Delete { regardless } => match found {
                 None => Ok(Step::Done(Change::Kept)),
                 Some(_) if is_planted("index: a delete that leaves the key") => Ok(Step::Done(Change::Deleted)),
-                Some(found) => self.unlink(cx, &place, &found, old_bytes).await,
+                Some(found) => self.unlink(cx, &place, &found, (old_bytes, regardless)).await,
             },
         }
     }
@@ -237,7 +242,8 @@ impl<E: Endpoint> Race<E> {
         }
     }
 
-    /// Links an item that was written: in the slot of the key, or in a free one.
+    /// Links an item that was written: in the slot of the key, or in a free one. `replaces` says how long the item is
+    /// that was found there, and whether any other would do.
     #[expect(clippy::too_many_arguments, reason = "an attempt's state, used here alone")]
     async fn link(
         &self,
@@ -245,7 +251,7 @@ impl<E: Endpoint> Race<E> {
         place: &Place,
         key: &[u8],
         found: Option<Match>,
-        old_bytes: u64,
+        replaces: (u64, bool),
         new: Pointer,
         bytes: u64,
         is_closing: bool,
@@ -256,15 +262,10 @@ impl<E: Endpoint> Race<E> {
             Some(found) => {
                 let old = found.pointer;
                 let new = new.with_version(old.version()).with_fingerprint(fingerprint);
-                match self.blocks.publish(cx, found.slot, old, new).await? {
-                    Publish::Replaced => {
-                        if !is_planted("index: a replaced item not retired") {
-                            self.blocks.pool.retire(old.block(), Some(old_bytes));
-                        }
-                        return Ok(Step::Done(Change::Updated));
-                    }
-                    Publish::Lost { .. } => Ok(Step::Lost),
+                if self.blocks.replace(cx, found.slot, old, new, replaces).await? {
+                    return Ok(Step::Done(Change::Updated));
                 }
+                Ok(Step::Lost)
             }
             None if is_closing => Ok(Step::Busy(*place)),
             None => self.insert(cx, place, key, new.with_fingerprint(fingerprint)).await,
@@ -280,19 +281,19 @@ impl<E: Endpoint> Race<E> {
         cx: &mut OpContext<E>,
         place: &Place,
         found: &Match,
-        bytes: u64,
+        replaces: (u64, bool),
     ) -> Result<Step, IndexError> {
         if found.pointer.is_frozen() {
             return Ok(Step::Busy(*place));
         }
-        let version = found.pointer.version().wrapping_add(1);
-        let empty = Pointer::NULL.with_version(version);
-        match self.blocks.publish(cx, found.slot, found.pointer, empty).await? {
-            Publish::Replaced => {
-                self.blocks.pool.retire(found.pointer.block(), Some(bytes));
-                Ok(Step::Done(Change::Deleted))
-            }
-            Publish::Lost { .. } => Ok(Step::Lost),
+        let empty = found.pointer.emptied(self.blocks.pool.epoch());
+        match self
+            .blocks
+            .replace(cx, found.slot, found.pointer, empty, replaces)
+            .await?
+        {
+            true => Ok(Step::Done(Change::Deleted)),
+            false => Ok(Step::Lost),
         }
     }
 
@@ -335,7 +336,8 @@ impl<E: Endpoint> Race<E> {
         };
         // Under the lock nobody else inserts this key. If somebody has meanwhile, its fingerprint is here.
         let candidates = candidates(cx.buffer(), place);
-        let slot = free_slot(cx.buffer(), place, self.directory.format.bucket_slots);
+        let epoch = self.blocks.pool.epoch();
+        let slot = free_slot(cx.buffer(), place, self.directory.format.bucket_slots, epoch);
         if !candidates.is_empty() && !is_planted("race: a key not looked for under the lock") {
             match Box::pin(self.find_among(cx, &candidates, key)).await {
                 Ok(None) => {}
@@ -393,12 +395,14 @@ impl<E: Endpoint> Race<E> {
 }
 
 /// A free slot of the bucket with fewer entries, its main part first.
-fn free_slot(buffer: &[u8], place: &Place, bucket_slots: usize) -> Option<(RemoteAddr, Pointer)> {
+fn free_slot(buffer: &[u8], place: &Place, bucket_slots: usize, epoch: u64) -> Option<(RemoteAddr, Pointer)> {
     let free = |index: usize| {
         let bucket = place.buckets[index];
         let slots = bucket.slot_words().take(bucket_slots).filter_map(move |word| {
             let pointer = Pointer::from_word(word_of(buffer, index, word));
-            pointer.is_null().then(|| (bucket.addr.plus(word as u64 * 8), pointer))
+            pointer
+                .is_vacant(epoch)
+                .then(|| (bucket.addr.plus(word as u64 * 8), pointer))
         });
         slots.collect::<ArrayVec<_, COMBINED_SLOTS>>()
     };

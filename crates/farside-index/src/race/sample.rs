@@ -92,7 +92,7 @@ impl<E: Endpoint> Race<E> {
         .await?;
         let Some(found) = found else { return Ok(false) };
         let bytes = found.header.block_bytes();
-        let step = self.unlink(cx, &place, &found, bytes).await?;
+        let step = self.unlink(cx, &place, &found, (bytes, false)).await?;
         Ok(step.is_done())
     }
 

@@ -10,7 +10,7 @@
 //! place of one are neighbours in it.
 
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
-use farside_sync::{Pointer, Publish};
+use farside_sync::Pointer;
 
 use super::layout::{
     DEPTH_MAX, DEPTH_MIN, GROUP_BYTES, GROUP_WORDS, GROUPS_AT, HEADER_WORDS, IDENTITY_AT, Identity, KeyHash, LockWord,
@@ -200,8 +200,8 @@ impl<E: Endpoint> Race<E> {
             .await?;
             let mut is_clear = true;
             for (slot, pointer, bytes) in old {
-                let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
-                if pointer.is_frozen() || self.blocks.publish(cx, slot, pointer, empty).await? != Publish::Replaced {
+                let empty = pointer.emptied(self.blocks.pool.epoch());
+                if pointer.is_frozen() || !self.blocks.publish(cx, slot, pointer, empty).await?.is_replaced() {
                     is_clear = false;
                     continue;
                 }
