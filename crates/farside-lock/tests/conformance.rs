@@ -1,15 +1,19 @@
 //! One suite that every lock must pass: the contract at `src/lib.rs`, line by line, over the
-//! simulated fabric (many seeds) and over shared memory (threads, and processes).
+//! simulated fabric (many seeds), over mapped memory (threads, and processes) and over TCP.
 //!
 //! A lock joins with one `conformance!` line at the end of this file, and says there what it costs. A lock
 //! with a queue is there with other capacities as well: one that is never full, and one that often is.
 
 #[path = "conformance/cost.rs"]
 mod cost;
+#[path = "conformance/deaths.rs"]
+mod deaths;
 #[path = "conformance/exclusion.rs"]
 mod exclusion;
 #[path = "conformance/order.rs"]
 mod order;
+#[path = "conformance/place.rs"]
+mod place;
 #[path = "conformance/processes.rs"]
 mod processes;
 #[path = "conformance/recovery.rs"]
@@ -82,11 +86,6 @@ macro_rules! conformance {
             }
 
             #[test]
-            fn threads_exclude_each_other() {
-                crate::exclusion::threads(subject());
-            }
-
-            #[test]
             fn processes_exclude_each_other() {
                 crate::processes::parent(subject());
             }
@@ -94,11 +93,6 @@ macro_rules! conformance {
             #[test]
             fn a_simulated_deadline_is_kept() {
                 crate::timeout::simulated(subject());
-            }
-
-            #[test]
-            fn a_deadline_is_kept_in_shared_memory() {
-                crate::timeout::shared_memory(subject());
             }
 
             #[test]
@@ -126,13 +120,56 @@ macro_rules! conformance {
                 crate::sharing::simulated(subject());
             }
 
+            crate::real!(on_mapped_memory, crate::place::Mapped);
+            crate::real!(over_tcp, crate::place::Served);
+        }
+    };
+}
+
+/// What the suite asks of a lock over a real fabric.
+macro_rules! real {
+    ($name:ident, $place:ty) => {
+        mod $name {
+            use super::subject;
+
             #[test]
-            fn writers_exclude_readers_between_threads() {
-                crate::sharing::threads(subject());
+            fn threads_exclude_each_other() {
+                crate::exclusion::threads::<$place>(subject());
+            }
+
+            #[test]
+            fn writers_exclude_readers() {
+                crate::sharing::threads::<$place>(subject());
+            }
+
+            #[test]
+            fn readers_are_inside_together() {
+                crate::sharing::real_readers_are_inside_together::<$place>(subject());
+            }
+
+            #[test]
+            fn a_deadline_is_kept() {
+                crate::timeout::real::<$place>(subject());
+            }
+
+            #[test]
+            fn first_come_is_first_served_if_the_lock_says_so() {
+                crate::order::real_first_come_first_served::<$place>(subject());
+            }
+
+            #[test]
+            fn the_lock_survives_clients_that_die() {
+                crate::deaths::clients_die::<$place>(subject());
+            }
+
+            #[test]
+            fn who_stands_still_is_told() {
+                crate::deaths::who_stands_still_is_told::<$place>(subject());
             }
         }
     };
 }
+pub(crate) use real;
 
 #[test]
 fn every_name_leads_to_its_lock() {

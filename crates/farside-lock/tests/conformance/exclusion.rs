@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::give_way;
 use farside_lock::{LockError, Locker, Mode};
 
-use crate::service::{self, AgentThread, Subject};
+use crate::place::{Place, on_this_thread};
+use crate::service::{self, Subject};
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
 pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 512);
@@ -91,46 +91,33 @@ fn one_simulation(subject: Subject, seed: u64, profile: Profile) -> Result<(), L
     Ok(())
 }
 
-/// Runs a body with tasks and timers on this thread.
-pub(crate) fn on_this_thread(body: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body);
+/// `clients` tasks of this thread with one endpoint, each for `rounds` rounds.
+pub(crate) async fn count_together<E: Endpoint>(endpoint: E, subject: Subject, clients: u16, rounds: u64) {
+    let site = subject.site();
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let endpoint = endpoint.clone();
+        let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
+        #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
+        tasks.push(tokio::task::spawn_local(async move {
+            count_under_lock(&mut OpContext::new(endpoint), &locker, rounds).await;
+        }));
+    }
+    for task in tasks {
+        task.await.expect("no client panicked");
+    }
 }
 
-/// `clients` tasks of one thread with one endpoint, each for `rounds` rounds.
-pub(crate) fn one_thread(segment: &Segment, subject: Subject, clients: u16, rounds: u64) {
-    on_this_thread(async {
-        let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let site = subject.site();
-        let mut tasks = Vec::new();
-        for _ in 0..clients {
-            let endpoint = endpoint.clone();
-            let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
-            #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
-            tasks.push(tokio::task::spawn_local(async move {
-                count_under_lock(&mut OpContext::new(endpoint), &locker, rounds).await;
-            }));
-        }
-        for task in tasks {
-            task.await.expect("no client panicked");
-        }
-    });
-}
-
-pub(crate) fn threads(subject: Subject) {
+pub(crate) fn threads<P: Place>(subject: Subject) {
     const THREADS: u64 = 3;
     const CLIENTS: u16 = 4;
-    const ROUNDS: u64 = 300;
-    let segment = Segment::anonymous(1 << 20).expect("memory");
-    let _agent = AgentThread::start(&segment);
+    const ROUNDS: u64 = 200;
+    let place = P::start();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| one_thread(&segment, subject, CLIENTS, ROUNDS));
+            let work = async || count_together(place.endpoint().await, subject, CLIENTS, ROUNDS).await;
+            scope.spawn(move || on_this_thread(work()));
         }
     });
-    let count = segment
-        .region()
-        .word(COUNT.offset())
-        .load(std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(count, THREADS * u64::from(CLIENTS) * ROUNDS);
+    assert_eq!(place.word(COUNT), THREADS * u64::from(CLIENTS) * ROUNDS);
 }

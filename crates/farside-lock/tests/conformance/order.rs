@@ -8,6 +8,7 @@ use farside_fabric::{Clock, OpContext, Random, Spawn};
 use farside_lock::{Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};
+use crate::place::{Place, on_this_thread};
 use crate::service::{self, Subject};
 
 const CLIENTS: u64 = 10;
@@ -56,6 +57,49 @@ pub(crate) fn first_come_first_served(subject: Subject) {
         }
         assert_eq!(granted, (0..CLIENTS).collect::<Vec<_>>(), "seed {seed}");
     }
+}
+
+/// The same over a real fabric: each of the others asks as soon as the one before it is to be seen in the entry.
+pub(crate) fn real_first_come_first_served<P: Place>(subject: Subject) {
+    const CLIENTS: u64 = 6;
+    if !subject.kind.is_ordered() {
+        return;
+    }
+    let place = P::start();
+    let granted = Rc::new(RefCell::new(Vec::new()));
+    let entry_words = || -> Vec<u64> {
+        let words = (0..subject.kind.entry_bytes(&subject.options())).step_by(8);
+        words.map(|at| place.word(LOCK.plus(at))).collect()
+    };
+    on_this_thread(async {
+        let endpoint = place.endpoint().await;
+        let locker = Locker::new(subject.kind, &endpoint, &subject.site()).expect("it has all atomics");
+        let mut cx = OpContext::new(endpoint.clone());
+        let first = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
+        let first = first.expect("it is free");
+        for client in 0..CLIENTS {
+            let (task, granted) = (place.endpoint().await, Rc::clone(&granted));
+            let locker = Locker::new(subject.kind, &task, &subject.site()).expect("it has all atomics");
+            let before = entry_words();
+            endpoint.spawn(async move {
+                let mut cx = OpContext::new(task);
+                let grant = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
+                granted.borrow_mut().push(client);
+                locker
+                    .release(&mut cx, grant.expect("no deadline"))
+                    .await
+                    .expect("the node is there");
+            });
+            while entry_words() == before {
+                endpoint.sleep(100_000).await;
+            }
+        }
+        locker.release(&mut cx, first).await.expect("the node is there");
+        while granted.borrow().len() < CLIENTS as usize {
+            endpoint.sleep(100_000).await;
+        }
+    });
+    assert_eq!(granted.take(), (0..CLIENTS).collect::<Vec<_>>());
 }
 
 /// Where readers do not queue up: writers come and go without a break; a reader gets in nonetheless, and after no more of

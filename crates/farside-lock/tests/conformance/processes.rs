@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use farside_fabric::shm::{Segment, SegmentOptions};
+use farside_fabric::shm::{self, Segment, SegmentOptions};
 use farside_lock::LockKind;
 
-use crate::exclusion::{COUNT, one_thread};
+use crate::exclusion::{COUNT, count_together};
+use crate::place::on_this_thread;
 use crate::service::{AgentThread, Subject};
 
 const CHILDREN: u64 = 3;
@@ -56,5 +57,8 @@ fn child() {
         declock_capacity: capacity.parse().expect("a number"),
     };
     let segment = Segment::open(path).expect("the parent's segment");
-    one_thread(&segment, subject, CLIENTS, ROUNDS);
+    on_this_thread(async {
+        let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+        count_together(endpoint, subject, CLIENTS, ROUNDS).await;
+    });
 }

@@ -5,16 +5,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
-use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Deadline, Endpoint, OpContext, Spawn};
 use farside_lock::backoff::give_way;
 use farside_lock::{Grant, LockError, Locker, Mode};
 
-use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES, on_this_thread};
-use crate::service::{self, AgentThread, Subject};
+use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES};
+use crate::place::{Place, on_this_thread};
+use crate::service::{self, Subject};
 
 /// Longer than any lease of readers, far shorter than one of whoever may write.
 const PATIENCE_NS: u64 = 3_000_000;
@@ -182,44 +181,76 @@ pub(crate) fn simulated(subject: Subject) {
     assert_eq!(readers_max > 1, subject.kind.is_shared(), "readers are inside together");
 }
 
-pub(crate) fn threads(subject: Subject) {
+pub(crate) fn threads<P: Place>(subject: Subject) {
     const THREADS: u64 = 3;
     const CLIENTS: u16 = 3;
     const ROUNDS: u64 = 60;
-    let segment = Segment::anonymous(1 << 20).expect("memory");
-    let _agent = AgentThread::start(&segment);
+    let place = P::start();
     let writes: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| one_thread(&segment, subject, CLIENTS, ROUNDS)))
+            .map(|_| {
+                let work = async || read_and_write_together(place.endpoint().await, subject, CLIENTS, ROUNDS).await;
+                scope.spawn(move || on_this_thread(work()))
+            })
             .collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("no thread panicked"))
             .sum()
     });
-    let counted = segment.region().word(COUNT.offset()).load(Ordering::SeqCst);
-    assert_eq!(counted, writes, "no write was lost");
+    assert_eq!(place.word(COUNT), writes, "no write was lost");
 }
 
-fn one_thread(segment: &Segment, subject: Subject, clients: u16, rounds: u64) -> u64 {
+async fn read_and_write_together<E: Endpoint>(endpoint: E, subject: Subject, clients: u16, rounds: u64) -> u64 {
     let writes = Rc::new(Cell::new(0));
-    on_this_thread(async {
-        let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
-        let (inside, site) = (Rc::new(Inside::default()), subject.site());
-        let mut tasks = Vec::new();
-        for _ in 0..clients {
-            let (endpoint, writes) = (endpoint.clone(), Rc::clone(&writes));
-            let (inside, site) = (Rc::clone(&inside), site.clone());
-            #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
-            tasks.push(tokio::task::spawn_local(async move {
-                let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
-                let wrote = read_and_write(&mut OpContext::new(endpoint), &locker, rounds, &inside).await;
-                writes.set(writes.get() + wrote);
-            }));
-        }
-        for task in tasks {
-            task.await.expect("no client panicked");
-        }
-    });
+    let (inside, site) = (Rc::new(Inside::default()), subject.site());
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let (endpoint, writes) = (endpoint.clone(), Rc::clone(&writes));
+        let (inside, site) = (Rc::clone(&inside), site.clone());
+        #[expect(clippy::disallowed_methods, reason = "a test on real threads waits for its tasks")]
+        tasks.push(tokio::task::spawn_local(async move {
+            let locker = Locker::new(subject.kind, &endpoint, &site).expect("it has all atomics");
+            let wrote = read_and_write(&mut OpContext::new(endpoint), &locker, rounds, &inside).await;
+            writes.set(writes.get() + wrote);
+        }));
+    }
+    for task in tasks {
+        task.await.expect("no client panicked");
+    }
     writes.get()
+}
+
+/// Real clients, each with an endpoint of its own: a reader joins a reader, and a writer comes when both have left.
+pub(crate) fn real_readers_are_inside_together<P: Place>(subject: Subject) {
+    /// Longer than it takes, on whatever machine.
+    const PATIENCE_NS: u64 = 30_000_000_000;
+    if !subject.kind.is_shared() {
+        return;
+    }
+    let place = P::start();
+    on_this_thread(async {
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let endpoint = place.endpoint().await;
+            clients.push(Client {
+                locker: Locker::new(subject.kind, &endpoint, &subject.site()).expect("it has all atomics"),
+                cx: OpContext::new(endpoint),
+            });
+        }
+        let [first, second, writer] = &mut clients[..] else {
+            unreachable!("there are three")
+        };
+        let one = first.acquire(Mode::Shared, PATIENCE_NS).await.expect("it is free");
+        let two = second.acquire(Mode::Shared, PATIENCE_NS).await.expect("it is shared");
+        for (reader, grant) in [(first, one), (second, two)] {
+            match reader.locker.release(&mut reader.cx, grant).await {
+                // Readers' leases may be as short as the system takes to come back to us.
+                Ok(()) | Err(LockError::LeaseLost { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let grant = writer.acquire(Mode::Exclusive, PATIENCE_NS).await;
+        writer.release(grant.expect("all have left")).await;
+    });
 }

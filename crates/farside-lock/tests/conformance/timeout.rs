@@ -1,17 +1,34 @@
 //! Deadlines: an acquire ends at its own, and leaves nothing that a later one would trip over.
 
-use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{Clock, Deadline, Endpoint, OpContext};
 use farside_lock::{LockError, LockKind, Locker, Mode};
 
-use crate::exclusion::{LOCK, MEMORY_BYTES, on_this_thread};
-use crate::service::{self, AgentThread, Subject};
+use crate::exclusion::{LOCK, MEMORY_BYTES};
+use crate::place::{Place, on_this_thread};
+use crate::service::{self, Subject};
 
-const PATIENCE_NS: u64 = 100_000;
+/// How long clients wait.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// For what they will not get.
+    vain_ns: u64,
+    /// For what they will.
+    sure_ns: u64,
+}
+
+const SIMULATED: Patience = Patience {
+    vain_ns: 100_000,
+    sure_ns: 100_000,
+};
+/// Whoever does not run for a while has not failed.
+const REAL: Patience = Patience {
+    vain_ns: 5_000_000,
+    sure_ns: 30_000_000_000,
+};
 
 /// One client holds the lock, the other gives up, and gets it when it is free.
-async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E) {
+async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E, patience: Patience) {
     let site = subject.site();
     let new = |endpoint| Locker::new(subject.kind, endpoint, &site).expect("it has all atomics");
     let (holder, waiter) = (new(&first), new(&second));
@@ -22,10 +39,10 @@ async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E) {
         .expect("it is free");
     assert_eq!((grant.entry(), grant.mode()), (LOCK, Mode::Exclusive));
     let start_ns = waiting.endpoint().now_ns();
-    waiting.set_deadline(Deadline(start_ns + PATIENCE_NS));
+    waiting.set_deadline(Deadline(start_ns + patience.vain_ns));
     let refused = waiter.acquire(&mut waiting, LOCK, Mode::Exclusive).await;
     assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
-    assert!(waiting.endpoint().now_ns() >= start_ns + PATIENCE_NS);
+    assert!(waiting.endpoint().now_ns() >= start_ns + patience.vain_ns);
     assert!(
         waiting.retries() > 0 || matches!(subject.kind, LockKind::DecLock(_)) || subject.kind.is_ordered(),
         "whoever does not queue up tries again"
@@ -38,12 +55,12 @@ async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E) {
         .await
         .expect("it is free");
     waiter.release(&mut waiting, grant).await.expect("the node is there");
-    assert!(is_free(&mut cx, &holder).await, "nobody holds it");
+    assert!(is_free(&mut cx, &holder, patience.sure_ns).await, "nobody holds it");
 }
 
 /// Whether a client that has nothing to do with it is granted the lock, before its patience ends.
-async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker) -> bool {
-    cx.set_deadline(Deadline(cx.endpoint().now_ns() + PATIENCE_NS));
+async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, patience_ns: u64) -> bool {
+    cx.set_deadline(Deadline(cx.endpoint().now_ns() + patience_ns));
     let acquired = locker.acquire(cx, LOCK, Mode::Exclusive).await;
     cx.set_deadline(Deadline::NEVER);
     match acquired {
@@ -63,23 +80,15 @@ pub(crate) fn simulated(subject: Subject) {
     let _ = sim.add_memory_node(MEMORY_BYTES);
     let _agent = service::start(&sim);
     let compute_node = sim.add_compute_node();
-    sim.block_on(gives_up(
-        subject,
-        sim.endpoint(compute_node),
-        sim.endpoint(compute_node),
-    ));
+    let (first, second) = (sim.endpoint(compute_node), sim.endpoint(compute_node));
+    sim.block_on(gives_up(subject, first, second, SIMULATED));
 }
 
-pub(crate) fn shared_memory(subject: Subject) {
-    let segment = Segment::anonymous(1 << 20).expect("memory");
-    let _agent = AgentThread::start(&segment);
-    let fabric = shm::Fabric::new(vec![segment]);
+pub(crate) fn real<P: Place>(subject: Subject) {
+    let place = P::start();
     on_this_thread(async {
-        let endpoints = (
-            fabric.endpoint().expect("an endpoint"),
-            fabric.endpoint().expect("an endpoint"),
-        );
-        gives_up(subject, endpoints.0, endpoints.1).await;
+        let endpoints = (place.endpoint().await, place.endpoint().await);
+        gives_up(subject, endpoints.0, endpoints.1, REAL).await;
     });
 }
 
@@ -106,14 +115,17 @@ pub(crate) fn late_grant(subject: Subject) {
             .await
             .expect("nobody else wants it");
         endpoint.sleep(100_000).await;
-        assert!(!is_free(&mut observing, &observer).await, "it is held");
+        assert!(
+            !is_free(&mut observing, &observer, SIMULATED.sure_ns).await,
+            "it is held"
+        );
         locker.release(&mut cx, grant).await.expect("the node is there");
         cx.set_deadline(Deadline(endpoint.now_ns() + 500));
         let refused = locker.acquire(&mut cx, LOCK, Mode::Exclusive).await;
         assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
         endpoint.sleep(100_000).await;
         assert!(
-            is_free(&mut observing, &observer).await,
+            is_free(&mut observing, &observer, SIMULATED.sure_ns).await,
             "nobody holds a lock that was not granted"
         );
     });

@@ -1,0 +1,116 @@
+//! Real fabrics for the suite: memory that is mapped, or served by a node, and clients on threads of this
+//! machine. An agent of the lock service is there in both.
+
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use farside_fabric::shm::{self, Segment};
+use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
+use farside_fabric::{Endpoint, RemoteAddr};
+
+use crate::service::AgentThread;
+
+const BYTES: u64 = 1 << 20;
+
+/// Memory on this machine, and a way to it.
+pub(crate) trait Place: Sync {
+    /// A client of it.
+    type Endpoint: Endpoint;
+
+    /// Whether a client can be cut off that still runs.
+    const CUTS_OFF: bool;
+
+    /// Blank memory.
+    fn start() -> Self;
+
+    /// A new client, on a thread with tasks.
+    async fn endpoint(&self) -> Self::Endpoint;
+
+    /// The memory itself.
+    fn segment(&self) -> &Segment;
+
+    /// A word of the memory, now.
+    fn word(&self, at: RemoteAddr) -> u64 {
+        self.segment().region().word(at.offset()).load(Ordering::SeqCst)
+    }
+}
+
+/// Clients map the memory.
+pub(crate) struct Mapped {
+    segment: Segment,
+    _agent: AgentThread,
+}
+
+impl Place for Mapped {
+    type Endpoint = shm::Endpoint;
+
+    const CUTS_OFF: bool = false;
+
+    fn start() -> Self {
+        let segment = Segment::anonymous(BYTES).expect("memory");
+        let agent = AgentThread::start(&segment);
+        Self { segment, _agent: agent }
+    }
+
+    async fn endpoint(&self) -> shm::Endpoint {
+        let fabric = shm::Fabric::new(vec![self.segment.clone()]);
+        fabric.endpoint().expect("an endpoint")
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.segment
+    }
+}
+
+/// Clients talk to a node, beside which the agent is.
+pub(crate) struct Served {
+    mapped: Mapped,
+    address: String,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Place for Served {
+    type Endpoint = tcp::Endpoint;
+
+    const CUTS_OFF: bool = true;
+
+    fn start() -> Self {
+        let mapped = Mapped::start();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let server = Server::new(mapped.segment.clone(), ServerOptions::default());
+        Self {
+            mapped,
+            address,
+            handle: server.handle(),
+            thread: Some(std::thread::spawn(move || server.run(listener))),
+        }
+    }
+
+    async fn endpoint(&self) -> tcp::Endpoint {
+        let nodes = vec![NodeLocation::Remote(self.address.clone())];
+        let connected = tcp::connect(nodes, ConnectOptions::default()).await;
+        connected.expect("the node is there")
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.mapped.segment
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        let is_well = matches!(ended, Some(Ok(Ok(()))));
+        assert!(is_well || std::thread::panicking(), "the server could listen");
+    }
+}
+
+/// Runs a body with tasks and timers on this thread.
+pub(crate) fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body)
+}
