@@ -3,6 +3,9 @@
 //! The run itself is a test, `crates/farside/tests/soak/`, which `cargo test` runs for some seconds. The contract with it
 //! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS` and `_FAULTS`, and one test for each
 //! fabric. The release profile is used: the faster the workers are, the more they meet.
+//!
+//! `--locks N` runs another one instead, `crates/farside-lock/tests/soak/`: N acquisitions of each lock that survives its
+//! holders, which are killed. Its variables are `FARSIDE_LOCK_SOAK_ACQUISITIONS`, `_KILLS`, `_SEED` and `_WORKERS`.
 
 use anyhow::{Result, bail};
 
@@ -32,11 +35,20 @@ pub(crate) struct Options {
     /// What happens: kill and stop workers, kill and stop the memory nodes (tcp only); separated by commas
     #[arg(long, default_value = "kill,stop,node")]
     faults: String,
+    /// Instead of the store: so many acquisitions of each lock that survives its holders, by processes that are killed
+    #[arg(long, value_name = "ACQUISITIONS", conflicts_with_all = ["fabric", "seconds", "faults"])]
+    locks: Option<u64>,
+    /// About how often a process is killed per lock; with `--locks` [default: one for 10000 acquisitions]
+    #[arg(long, requires = "locks")]
+    kills: Option<u64>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.workers == 0 {
         bail!("--workers must be at least 1");
+    }
+    if let Some(acquisitions) = options.locks {
+        return soak_locks(options, acquisitions);
     }
     let known = ["kill", "stop", "node"];
     let is_unknown = |name: &&str| !name.is_empty() && !known.contains(name);
@@ -66,4 +78,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("the soak failed over {}", failures.join(" and "));
     }
     Ok(())
+}
+
+fn soak_locks(options: &Options, acquisitions: u64) -> Result<()> {
+    let mut command = step::cargo(["test", "--release", "--package", "farside-lock", "--test", "soak"]);
+    command.args(["--", "--nocapture", "survives_its_holders"]);
+    let kills = options.kills.unwrap_or(acquisitions / 10_000);
+    command
+        .env("FARSIDE_LOCK_SOAK_ACQUISITIONS", acquisitions.to_string())
+        .env("FARSIDE_LOCK_SOAK_KILLS", kills.to_string())
+        .env("FARSIDE_LOCK_SOAK_WORKERS", options.workers.to_string());
+    if let Some(seed) = options.seed {
+        command.env("FARSIDE_LOCK_SOAK_SEED", seed.to_string());
+    }
+    step::run(&mut command)
 }
