@@ -339,27 +339,26 @@ impl Seat {
     pub async fn receive<E: Endpoint>(&self, endpoint: &E, deadline: Deadline) -> Result<Option<Arrived>, FabricError> {
         let mut next = pin!(endpoint.receive(deadline));
         poll_fn(|context| {
-            // First the endpoint, until it has nothing: a letter for somebody else must not stay in
-            // there when we leave. Ends, since its mailbox is finite.
+            // First whatever has arrived: a letter for somebody else must not stay in the endpoint when we leave, and
+            // ours shall not wait while the endpoint is looked at for another. Ends, since its mailbox is finite.
             loop {
+                self.inbox.collect(endpoint)?;
+                if let Some(arrived) = self.pop() {
+                    return Poll::Ready(Ok(Some(arrived)));
+                }
                 match next.as_mut().poll(context) {
                     Poll::Ready(Ok(received)) => {
                         self.inbox.sort(&received);
                         next.set(endpoint.receive(deadline));
                     }
-                    Poll::Ready(Err(FabricError::NoMessage)) => return Poll::Ready(Ok(self.pop())),
+                    Poll::Ready(Err(FabricError::NoMessage)) => return Poll::Ready(Ok(None)),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => break,
                 }
             }
-            match self.pop() {
-                Some(arrived) => Poll::Ready(Ok(Some(arrived))),
-                None => {
-                    let chairs = &mut self.inbox.room.chairs.borrow_mut();
-                    chairs[usize::from(self.number)].waker = Some(context.waker().clone());
-                    Poll::Pending
-                }
-            }
+            let chairs = &mut self.inbox.room.chairs.borrow_mut();
+            chairs[usize::from(self.number)].waker = Some(context.waker().clone());
+            Poll::Pending
         })
         .await
     }

@@ -13,7 +13,7 @@
 //! - **Letters** ([`letter`]): a client that queues up takes a *seat* at its endpoint's inbox and puts the
 //!   seat's number into the entry, so that others can write to it. Late and foreign letters are dropped. On
 //!   every fabric a client that waits for a letter sleeps; over mapped memory it looks into its mailbox for
-//!   about two microseconds first.
+//!   about fifteen microseconds first, and lets others run in between.
 //! - **The service** ([`service`]): an agent beside the memory node, where a paper needs one. It is a task of any
 //!   endpoint; clients find it through a block of far memory.
 //! - **The grant**, a [`Grant`]: what the lock needs to give itself back, the seat included.

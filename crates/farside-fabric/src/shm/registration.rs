@@ -20,9 +20,12 @@ use crate::error::FabricError;
 use crate::host::HostClock;
 use crate::message::{EndpointId, Message, Received};
 
-/// How often an empty mailbox is looked into before the task sleeps: about two microseconds, what a
-/// wake-up would cost.
+/// How often an empty mailbox is looked into without letting anybody else run: about two microseconds.
 const SPIN_COUNT: u32 = 64;
+/// How long a task goes on looking before it sleeps, and lets others run in between: the tasks of its thread, and
+/// whoever else wants the core. Less than what sleeping and being woken takes, so waiting costs at most twice
+/// what it has to.
+const LINGER_NS: u64 = 15_000;
 /// How long to step aside for a sender that is in the middle of its message.
 const UNFINISHED_PAUSE_NS: u64 = 20_000;
 /// How often mail is looked for where no thread can be had to wait for it.
@@ -114,13 +117,21 @@ impl Registration {
 
     /// Takes the oldest message or waits for one.
     pub(super) async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+        let mut linger_until_ns = None;
         loop {
             let taken = self.look();
             if let Taken::Message(received) = taken {
                 return Ok(received);
             }
-            if HostClock.now_ns() >= deadline.0 {
+            let now_ns = HostClock.now_ns();
+            if now_ns >= deadline.0 {
                 return Err(FabricError::NoMessage);
+            }
+            if taken == Taken::Empty && now_ns < *linger_until_ns.get_or_insert(now_ns + LINGER_NS) {
+                // Whoever is to write may need this core.
+                std::thread::yield_now();
+                tokio::task::yield_now().await;
+                continue;
             }
             if taken == Taken::Unfinished {
                 HostClock.sleep(UNFINISHED_PAUSE_NS).await;
