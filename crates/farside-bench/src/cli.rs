@@ -4,6 +4,8 @@
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
 mod embedded;
+mod lock_peers;
+mod lock_services;
 
 use core::sync::atomic::AtomicU64;
 use std::path::PathBuf;
@@ -17,6 +19,8 @@ use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
 
 use self::embedded::{EmbeddedArgs, WorkerArgs};
+use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
+use self::lock_services::LockServicesArgs;
 use crate::error::BenchError;
 use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
@@ -59,6 +63,13 @@ enum Bench {
     /// A process of `bench embedded`
     #[command(hide = true)]
     EmbeddedWorker(WorkerArgs),
+    /// Every lock over mapped memory, against the locks of the machine (needs the feature `peers`)
+    LockPeers(LockPeersArgs),
+    /// A process of `bench lock-peers`
+    #[command(hide = true)]
+    LockWorker(LockWorkerArgs),
+    /// Locks as a service: ours against Redis, Redlock and etcd (needs the feature `peers`, and their servers)
+    LockServices(LockServicesArgs),
 }
 
 /// What every measurement with clients takes.
@@ -289,6 +300,9 @@ impl BenchArgs {
             Bench::Latency(args) => args.run(None),
             Bench::Embedded(args) => args.run(),
             Bench::EmbeddedWorker(args) => args.run(),
+            Bench::LockPeers(args) => args.run(),
+            Bench::LockWorker(args) => args.run(),
+            Bench::LockServices(args) => args.run(),
         })
     }
 }

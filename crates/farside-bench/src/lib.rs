@@ -16,6 +16,8 @@ pub mod error;
 pub mod figure;
 pub mod latency;
 pub mod lock;
+pub mod lock_peers;
+pub mod lock_services;
 pub mod program;
 pub mod progress;
 pub mod quantity;
@@ -24,6 +26,8 @@ pub mod report;
 pub mod stage;
 pub mod store;
 pub mod verbs;
+#[cfg(feature = "peers")]
+mod worker_process;
 pub mod workload;
 
 use farside_fabric::region::Region;

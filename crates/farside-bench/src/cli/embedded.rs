@@ -61,7 +61,8 @@ impl EmbeddedArgs {
     }
 }
 
-fn folder_in_memory() -> PathBuf {
+/// Where files are memory, if the system has such a place.
+pub(super) fn folder_in_memory() -> PathBuf {
     let shared = PathBuf::from("/dev/shm");
     if shared.is_dir() { shared } else { std::env::temp_dir() }
 }

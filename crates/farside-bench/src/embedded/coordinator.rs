@@ -1,8 +1,6 @@
 //! Starts the processes of all contenders, tells them in turn what to do, and compares.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use farside_fabric::shm::{Segment, SegmentOptions};
 
@@ -14,6 +12,7 @@ use super::report::{Measurement, Report, Test, Unit};
 use crate::error::BenchError;
 use crate::latency::median;
 use crate::progress::Progress;
+use crate::worker_process::WorkerProcess;
 
 /// A test, and how many operations are in flight in it.
 type Task = (Test, u64);
@@ -60,68 +59,28 @@ impl Drop for Folder {
     }
 }
 
-/// One process of a contender. It ends when its standard input does.
-struct Worker {
-    process: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+fn start_worker(
+    engine: &str,
+    path: &Path,
+    member: u64,
+    options: &EmbeddedOptions,
+) -> Result<WorkerProcess, BenchError> {
+    let numbers = [options.items, options.duration_ns, options.seed, member];
+    let mut arguments: Vec<std::ffi::OsString> = vec!["embedded-worker".into(), engine.into(), path.into()];
+    arguments.extend(numbers.map(|number| number.to_string().into()));
+    WorkerProcess::start(arguments)
 }
 
-impl Worker {
-    fn start(engine: &str, path: &Path, member: u64, options: &EmbeddedOptions) -> Result<Self, BenchError> {
-        let program = std::env::current_exe().map_err(BenchError::system("find this program"))?;
-        let mut process = Command::new(program)
-            .args(["bench", "embedded-worker", engine])
-            .arg(path)
-            .args([options.items, options.duration_ns, options.seed, member].map(|number| number.to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(BenchError::system("start a worker"))?;
-        let output = BufReader::new(process.stdout.take().expect("it was asked for"));
-        Ok(Self {
-            input: process.stdin.take(),
-            process,
-            output,
-        })
-    }
-
-    fn tell(&mut self, line: &str) -> Result<(), BenchError> {
-        let input = self.input.as_mut().expect("it is closed last");
-        writeln!(input, "{line}").map_err(BenchError::system("tell a worker what to do"))
-    }
-
-    fn answer(&mut self) -> Result<f64, BenchError> {
-        let mut line = String::new();
-        let read = self.output.read_line(&mut line);
-        read.map_err(BenchError::system("hear from a worker"))?;
-        let number = line
-            .trim_end()
-            .strip_prefix("ok ")
-            .and_then(|number| number.parse().ok());
-        number.ok_or_else(|| {
-            let reason = if line.is_empty() {
-                "it ended"
-            } else {
-                "it said something else"
-            };
-            BenchError::system("hear from a worker")(std::io::Error::other(reason))
-        })
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.input = None;
-        // It has said on standard error what went wrong, if anything did.
-        let _ = self.process.wait();
-    }
+/// The one number of an answer.
+fn answer(worker: &mut WorkerProcess) -> Result<f64, BenchError> {
+    let numbers = worker.answer()?;
+    Ok(numbers[0])
 }
 
 /// The processes of a contender.
 struct Contender {
     name: &'static str,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerProcess>,
     tests: &'static [Task],
 }
 
@@ -132,11 +91,11 @@ impl Contender {
         path: &Path,
         options: &EmbeddedOptions,
     ) -> Result<(Self, f64), BenchError> {
-        let mut workers = vec![Worker::start(name, path, 0, options)?];
+        let mut workers = vec![start_worker(name, path, 0, options)?];
         workers[0].tell("load")?;
-        let bytes = workers[0].answer()?;
+        let bytes = answer(&mut workers[0])?;
         for member in 1..count {
-            workers.push(Worker::start(name, path, member, options)?);
+            workers.push(start_worker(name, path, member, options)?);
         }
         Ok((Self { name, workers, tests }, bytes))
     }
@@ -148,7 +107,7 @@ impl Contender {
             worker.tell(&format!("{} {in_flight}", test.name()))?;
         }
         // For one process of GETs that is its time, else the sum of what all did per second.
-        self.workers[..count].iter_mut().map(Worker::answer).sum()
+        self.workers[..count].iter_mut().map(answer).sum()
     }
 }
 

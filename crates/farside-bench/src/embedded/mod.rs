@@ -77,8 +77,7 @@ pub struct WorkerOptions {
 
 /// Says how to build a program that can.
 #[cfg(not(feature = "peers"))]
-const WITHOUT_PEERS: &str =
-    "this program was built without the stores to compare with: cargo build --release -p farside --features peers";
+pub(crate) const WITHOUT_PEERS: &str = "this program was built without the stores and locks to compare with: cargo build --release -p farside --features peers";
 
 /// Refuses: there is nobody to compare with.
 ///

@@ -22,6 +22,8 @@ mod mailbox;
 pub mod model;
 mod process;
 mod registration;
+#[cfg(feature = "peers")]
+pub mod robust;
 mod segment;
 mod table;
 mod waiter;

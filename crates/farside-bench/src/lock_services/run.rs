@@ -1,0 +1,290 @@
+//! Runs all contenders in turn.
+
+use core::time::Duration;
+use std::sync::Barrier;
+
+use farside_fabric::host::HostClock;
+use farside_lock::{LockKind, LockOptions};
+use rand_core::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::LockServicesOptions;
+use super::etcd::EtcdLock;
+use super::redis::RedisLock;
+use super::report::{Report, Row};
+use crate::error::BenchError;
+use crate::latency::median;
+use crate::lock::LockProgram;
+use crate::measure_lock;
+use crate::progress::Progress;
+use crate::stage::machine::on_this_thread;
+use crate::stage::{FabricKind, Setting};
+use crate::workload::client_random;
+
+/// A client of somebody else's locks.
+pub(super) trait Service {
+    /// Asks for a lock; whether it was granted.
+    async fn try_lock(&mut self, name: &str) -> Result<bool, BenchError>;
+    /// Gives it back.
+    async fn unlock(&mut self, name: &str) -> Result<(), BenchError>;
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug)]
+enum Contender {
+    /// Ours; each client with a thread and a connection of its own, or not.
+    Farside {
+        kind: LockKind,
+        fabric: FabricKind,
+        is_alone: bool,
+    },
+    /// Redis or Redlock; who is refused tries again at once, or after up to so many milliseconds.
+    Redis {
+        is_redlock: bool,
+        pause_ms: u64,
+    },
+    Etcd,
+}
+
+impl Contender {
+    fn all(options: &LockServicesOptions) -> Vec<Self> {
+        let mut all = Vec::new();
+        for fabric in [FabricKind::Tcp, FabricKind::Shm] {
+            for name in ["declock", "shiftlock"] {
+                let kind = LockKind::by_name(name).expect("it is registered");
+                for is_alone in [false, true] {
+                    all.push(Self::Farside { kind, fabric, is_alone });
+                }
+            }
+        }
+        for (is_redlock, is_there) in [(false, options.redis.is_some()), (true, !options.redlock.is_empty())] {
+            if is_there {
+                all.extend([0, 2].map(|pause_ms| Self::Redis { is_redlock, pause_ms }));
+            }
+        }
+        all.extend(options.etcd.is_some().then_some(Self::Etcd));
+        all
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Farside { kind, is_alone, .. } => {
+                format!("{}{}", kind.name(), if is_alone { "-alone" } else { "" })
+            }
+            Self::Redis { is_redlock, pause_ms } => {
+                let name = if is_redlock { "redlock" } else { "redis" };
+                match pause_ms {
+                    0 => format!("{name}-at-once"),
+                    _ => format!("{name}-pause"),
+                }
+            }
+            Self::Etcd => "etcd".to_owned(),
+        }
+    }
+
+    fn fabric(self) -> Option<FabricKind> {
+        match self {
+            Self::Farside { fabric, .. } => Some(fabric),
+            _ => None,
+        }
+    }
+
+    /// Acquires and releases per second.
+    fn measure(self, options: &LockServicesOptions, clients: u64, locks: u64) -> Result<f64, BenchError> {
+        let crowd = Crowd {
+            clients,
+            locks,
+            threads: client_threads(clients),
+            duration_ns: options.duration_ns,
+            seed: options.seed,
+        };
+        match self {
+            Self::Farside { kind, fabric, is_alone } => {
+                let threads = if is_alone { clients } else { crowd.threads };
+                ours(&crowd, kind, fabric, threads)
+            }
+            Self::Redis { is_redlock, pause_ms } => {
+                let one: Vec<String> = options.redis.iter().cloned().collect();
+                let addresses = if is_redlock { &options.redlock } else { &one };
+                crowd.measure(pause_ms, |client| RedisLock::connect(addresses, client))
+            }
+            Self::Etcd => {
+                let address = options.etcd.as_deref().expect("it takes part");
+                crowd.measure(0, |_| EtcdLock::connect(address))
+            }
+        }
+    }
+}
+
+/// As many threads as there are cores, and no more than there are clients.
+fn client_threads(clients: u64) -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    cores.min(clients)
+}
+
+fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Result<f64, BenchError> {
+    let program = LockProgram {
+        kind,
+        locks: crowd.locks,
+        theta: 0.0,
+        read_ratio: 0.0,
+        section_verbs: 0,
+        seed: crowd.seed,
+        options: LockOptions::default(),
+    };
+    let setting = Setting {
+        fabric,
+        profile: farside_fabric::sim::Profile::default(),
+        clients: crowd.clients,
+        compute_nodes: threads,
+        duration_ns: crowd.duration_ns,
+        seed: crowd.seed,
+    };
+    let report = measure_lock(&program, &setting, &mut None, &Progress::hidden())?;
+    Ok(report.throughput_ops_s)
+}
+
+/// Clients of somebody else's locks.
+struct Crowd {
+    clients: u64,
+    locks: u64,
+    threads: u64,
+    duration_ns: u64,
+    seed: u64,
+}
+
+impl Crowd {
+    /// Runs them for half the time, and then for the time that counts.
+    fn measure<S: Service + 'static, F: Future<Output = Result<S, BenchError>>>(
+        &self,
+        pause_ms: u64,
+        connect: impl Fn(u64) -> F + Sync,
+    ) -> Result<f64, BenchError> {
+        let everybody = Barrier::new(self.threads as usize);
+        let counts = std::thread::scope(|scope| {
+            let (everybody, connect) = (&everybody, &connect);
+            let threads: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        on_this_thread(async {
+                            let mut services = Vec::new();
+                            for client in (thread..self.clients).step_by(self.threads as usize) {
+                                services.push((client, connect(client).await));
+                            }
+                            everybody.wait();
+                            self.run(services, pause_ms).await
+                        })?
+                    })
+                })
+                .collect();
+            let ended = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a thread panicked"));
+            ended.collect::<Result<Vec<u64>, BenchError>>()
+        })?;
+        let total: u64 = counts.iter().sum();
+        Ok(total as f64 * 1e9 / self.duration_ns as f64)
+    }
+
+    async fn run<S: Service + 'static>(
+        &self,
+        services: Vec<(u64, Result<S, BenchError>)>,
+        pause_ms: u64,
+    ) -> Result<u64, BenchError> {
+        let start_ns = HostClock.now_ns() + self.duration_ns / 2;
+        let end_ns = start_ns + self.duration_ns;
+        let mut tasks = Vec::new();
+        for (client, service) in services {
+            let (service, random, locks) = (service?, client_random(self.seed, client), self.locks);
+            #[expect(clippy::disallowed_methods, reason = "what is measured here is no fabric")]
+            tasks.push(tokio::task::spawn_local(drive(
+                service,
+                random,
+                locks,
+                pause_ms,
+                start_ns..end_ns,
+            )));
+        }
+        let mut count = 0;
+        for task in tasks {
+            count += task.await.expect("a client panicked")?;
+        }
+        Ok(count)
+    }
+}
+
+/// Counts what ends within the window.
+async fn drive(
+    mut service: impl Service,
+    mut random: Xoshiro256PlusPlus,
+    locks: u64,
+    pause_ms: u64,
+    window: core::ops::Range<u64>,
+) -> Result<u64, BenchError> {
+    let mut count = 0;
+    loop {
+        // Eight digits, so that etcd's gateway takes it for base64 as it is.
+        let name = format!("{:08}", random.next_u64() % locks);
+        while !service.try_lock(&name).await? {
+            if pause_ms > 0 {
+                let pause = Duration::from_micros(random.next_u64() % (1000 * pause_ms));
+                #[expect(clippy::disallowed_methods, reason = "what is measured here is no fabric")]
+                tokio::time::sleep(pause).await;
+            }
+            if HostClock.now_ns() >= window.end {
+                return Ok(count);
+            }
+        }
+        service.unlock(&name).await?;
+        let now_ns = HostClock.now_ns();
+        if now_ns >= window.end {
+            return Ok(count);
+        }
+        count += u64::from(now_ns >= window.start);
+    }
+}
+
+/// Measures, and returns what to print.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(options: &LockServicesOptions, progress: &Progress) -> Result<String, BenchError> {
+    if options.rounds == 0 {
+        return Err(BenchError::argument("--rounds is at least 1"));
+    }
+    if options.locks.contains(&0) || options.locks.iter().any(|&locks| locks > 100_000_000) {
+        return Err(BenchError::argument("--locks are numbers from 1 to 100000000"));
+    }
+    let contenders = Contender::all(options);
+    let mut cells = Vec::new();
+    for &locks in &options.locks {
+        for &clients in &options.clients {
+            cells.extend(
+                contenders
+                    .iter()
+                    .map(|&contender| (contender, clients, locks, Vec::new())),
+            );
+        }
+    }
+    let total = options.rounds * cells.len() as u64;
+    for round in 0..options.rounds {
+        for (step, (contender, clients, locks, values)) in (0..).zip(&mut cells) {
+            progress.label(format!("{}, {clients} clients", contender.name()));
+            progress.set((round * (total / options.rounds) + step) * 100 / total);
+            values.push(contender.measure(options, *clients, *locks)?);
+        }
+    }
+    let rows = cells.into_iter().map(|(contender, clients, locks, values)| Row {
+        contender: contender.name(),
+        fabric: contender.fabric().map(FabricKind::name),
+        clients,
+        locks,
+        cycles_s: median(values),
+    });
+    let report = Report::new(options.rounds, rows.collect());
+    Ok(if options.is_json {
+        report.to_json()
+    } else {
+        report.to_table()
+    })
+}
