@@ -130,7 +130,11 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         read_ratio: 0.0,
         section_verbs: 0,
         seed: crowd.seed,
-        options: LockOptions::default(),
+        options: LockOptions {
+            // Room for all who may wait.
+            declock_capacity: threads.next_power_of_two().max(LockOptions::default().declock_capacity),
+            ..LockOptions::default()
+        },
     };
     let setting = Setting {
         fabric,
