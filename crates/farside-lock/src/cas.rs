@@ -22,6 +22,7 @@ use crate::atomics::withdraw;
 use crate::backoff::{Backoff, give_way};
 use crate::grant::Held;
 use crate::inbox::Seat;
+use crate::phases::{Phase, Stopwatch};
 use crate::word::{Attempt, CasWord, Holder};
 use crate::{Grant, Lock, LockError, LockOptions, Mode};
 
@@ -32,6 +33,7 @@ pub struct CasLock {
     _seat: Seat,
     mine: CasWord,
     backoff: Option<Backoff>,
+    stopwatch: Stopwatch,
 }
 
 impl CasLock {
@@ -46,7 +48,12 @@ impl CasLock {
             _seat: seat,
             mine: CasWord::held_by(holder),
             backoff: None,
+            stopwatch: Stopwatch::default(),
         }
+    }
+
+    pub(crate) fn timed_by(self, stopwatch: Stopwatch) -> Self {
+        Self { stopwatch, ..self }
     }
 
     /// `cas-backoff`: waits before it tries again.
@@ -70,6 +77,8 @@ impl Lock for CasLock {
         entry: RemoteAddr,
         mode: Mode,
     ) -> Result<Grant, LockError> {
+        self.stopwatch.begin(mode);
+        let mut start_ns = self.stopwatch.start(cx.endpoint());
         // Ends when the lock is free at our turn, at the latest at the deadline.
         let mut retry = 0_u32;
         loop {
@@ -83,6 +92,8 @@ impl Lock for CasLock {
                 }
                 other => other?,
             };
+            let phase = if retry == 0 { Phase::Enter } else { Phase::Retry };
+            start_ns = self.stopwatch.stop(cx.endpoint(), mode, phase, start_ns);
             let attempt = CasWord(found).attempt(self.mine);
             if let Some(backoff) = &self.backoff {
                 backoff.note(attempt == Attempt::Held);
@@ -113,6 +124,9 @@ impl Lock for CasLock {
             });
             return Ok(());
         }
-        Ok(cx.write_word(entry, CasWord::FREE.0).await?)
+        let (mode, start_ns) = (grant.mode(), self.stopwatch.start(cx.endpoint()));
+        cx.write_word(entry, CasWord::FREE.0).await?;
+        self.stopwatch.stop(cx.endpoint(), mode, Phase::Leave, start_ns);
+        Ok(())
     }
 }

@@ -33,8 +33,8 @@ use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, Place, SeatNumber};
 pub const SEAT_COUNT_MAX: usize = 1 << 12;
 /// How many letters wait at one seat; the oldest is dropped. A queue lock needs two at a time.
 const LETTERS_MAX: usize = 16;
-/// How many wait for the agent: about as many as the mailbox of a real endpoint takes.
-const AGENT_LETTERS_MAX: usize = 1 << 12;
+/// How many wait at a seat that everybody writes to: about as many as the mailbox of a real endpoint takes.
+const BUSY_LETTERS_MAX: usize = 1 << 12;
 /// How long to step aside for a receiver that does not take its mail out.
 const FULL_PAUSE_NS: u64 = 10_000;
 
@@ -90,6 +90,8 @@ enum Guest {
 struct Chair {
     guest: Guest,
     letters: VecDeque<Arrived>,
+    /// How many of them are kept.
+    letters_max: usize,
     waker: Option<Waker>,
 }
 
@@ -98,6 +100,7 @@ impl Chair {
         Self {
             guest: Guest::Nobody,
             letters: VecDeque::new(),
+            letters_max: LETTERS_MAX,
             waker: None,
         }
     }
@@ -150,6 +153,18 @@ impl Inbox {
     /// # Errors
     /// [`LockError::NoSeat`].
     pub(crate) fn take_seat(&self, entry: RemoteAddr) -> Result<Seat, LockError> {
+        self.take_seat_for(entry, LETTERS_MAX)
+    }
+
+    /// Takes a seat to which everybody may write at the same time.
+    ///
+    /// # Errors
+    /// [`LockError::NoSeat`].
+    pub(crate) fn take_busy_seat(&self, entry: RemoteAddr) -> Result<Seat, LockError> {
+        self.take_seat_for(entry, BUSY_LETTERS_MAX)
+    }
+
+    fn take_seat_for(&self, entry: RemoteAddr, letters_max: usize) -> Result<Seat, LockError> {
         let mut chairs = self.room.chairs.borrow_mut();
         let number = match self.room.free.borrow_mut().pop() {
             Some(number) => number,
@@ -162,7 +177,8 @@ impl Inbox {
         // After 2^32 acquires a stamp comes again; a letter is not that late.
         let stamp = self.room.stamps.get().checked_add(1).unwrap_or(ANY_STAMP + 1);
         self.room.stamps.set(stamp);
-        chairs[usize::from(number)].guest = Guest::Client { entry, stamp };
+        let chair = &mut chairs[usize::from(number)];
+        (chair.guest, chair.letters_max) = (Guest::Client { entry, stamp }, letters_max);
         Ok(self.seat(number, stamp))
     }
 
@@ -174,7 +190,7 @@ impl Inbox {
     pub fn take_agent_seat(&self) -> Seat {
         let chair = &mut self.room.chairs.borrow_mut()[usize::from(AGENT_SEAT)];
         assert_eq!(chair.guest, Guest::Nobody, "an endpoint has one agent at most");
-        chair.guest = Guest::Agent;
+        (chair.guest, chair.letters_max) = (Guest::Agent, BUSY_LETTERS_MAX);
         self.seat(AGENT_SEAT, ANY_STAMP)
     }
 
@@ -206,12 +222,7 @@ impl Inbox {
             if !chair.expects(&arrived.letter) {
                 return;
             }
-            let letters_max = if chair.guest == Guest::Agent {
-                AGENT_LETTERS_MAX
-            } else {
-                LETTERS_MAX
-            };
-            if chair.letters.len() >= letters_max {
+            if chair.letters.len() >= chair.letters_max {
                 chair.letters.pop_front();
             }
             chair.letters.push_back(arrived);

@@ -50,7 +50,7 @@
 //! - `rpc`: nothing; what it held stays locked until another agent takes over, which knows of no locks.
 //! - `shiftlock`: whoever waits sees that the lock stands still, and has the agent reset it; all who wait queue up anew.
 //! - `drtm`: a reader's lease runs out. A dead writer is treated as that of `cas`.
-//! - `rma-rw`: nothing.
+//! - `rma-rw`, `cas-rw`: nothing.
 //! - `declock`: whoever waits asks everybody who may hold the lock, and cuts off who does not answer. Nobody
 //!   loses a lock that can still do anything under it.
 
@@ -59,6 +59,7 @@
 mod atomics;
 pub mod backoff;
 pub mod cas;
+pub mod cas_rw;
 pub mod declock;
 pub mod drtm;
 pub mod dslr;
@@ -68,6 +69,7 @@ pub mod inbox;
 pub mod letter;
 pub mod mcs;
 mod patience;
+pub mod phases;
 pub mod registry;
 pub mod rma_rw;
 pub mod rpc;

@@ -6,6 +6,7 @@
 use farside_fabric::{Capabilities, Endpoint, OpContext, RemoteAddr};
 
 use crate::cas::CasLock;
+use crate::cas_rw::CasRwLock;
 use crate::declock::DecLock;
 use crate::declock::local::Policy;
 use crate::drtm::Drtm;
@@ -23,6 +24,8 @@ pub enum LockKind {
     Cas,
     /// [`CasLock`] that waits in between.
     CasBackoff,
+    /// [`CasRwLock`].
+    CasRw,
     /// [`McsLock`].
     Mcs,
     /// [`Dslr`] that waits for those ahead.
@@ -110,7 +113,12 @@ impl LockKind {
     ];
 
     /// Locks of [`LockKind::ALL`] with another setting, with their names and one line about each.
-    pub const VARIANTS: [(Self, &'static str, &'static str); 6] = [
+    pub const VARIANTS: [(Self, &'static str, &'static str); 7] = [
+        (
+            Self::CasRw,
+            "cas-rw",
+            "cas with a count of readers beside the writer (DecLock, section 6.1)",
+        ),
         (
             Self::DecLock(Policy::Cql),
             "declock-cql",
@@ -168,6 +176,7 @@ impl LockKind {
         match self {
             Self::Cas => "cas",
             Self::CasBackoff => "cas-backoff",
+            Self::CasRw => "cas-rw",
             Self::Mcs => "mcs",
             Self::Dslr => "dslr",
             Self::DslrPlus => "dslr-plus",
@@ -190,6 +199,7 @@ impl LockKind {
     pub fn entry_bytes(self, options: &LockOptions) -> u64 {
         match self {
             Self::Cas | Self::CasBackoff => CasLock::entry_bytes(options),
+            Self::CasRw => CasRwLock::entry_bytes(options),
             Self::Mcs => McsLock::entry_bytes(options),
             Self::Dslr | Self::DslrPlus => Dslr::entry_bytes(options),
             Self::Drtm => Drtm::entry_bytes(options),
@@ -205,9 +215,8 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::Dslr | Self::DslrPlus | Self::Drtm | Self::RmaRw | Self::Rpc | Self::DecLock(_) | Self::ShiftLock => {
-                true
-            }
+            Self::CasRw | Self::Dslr | Self::DslrPlus | Self::Drtm | Self::RmaRw => true,
+            Self::Rpc | Self::DecLock(_) | Self::ShiftLock => true,
         }
     }
 
@@ -227,7 +236,7 @@ impl LockKind {
     pub fn survives_crashes(self) -> bool {
         match self {
             Self::ShiftLock | Self::ShiftLockMutex => true,
-            Self::Cas | Self::CasBackoff | Self::Mcs => false,
+            Self::Cas | Self::CasBackoff | Self::CasRw | Self::Mcs => false,
             Self::Drtm | Self::RmaRw | Self::Rpc => false,
             Self::Dslr | Self::DslrPlus | Self::DecLock(_) => true,
         }
@@ -237,7 +246,7 @@ impl LockKind {
     #[must_use]
     pub fn is_ordered(self) -> bool {
         match self {
-            Self::Cas | Self::CasBackoff => false,
+            Self::Cas | Self::CasBackoff | Self::CasRw => false,
             Self::Drtm | Self::Rpc => false,
             Self::RmaRw => true,
             // Local locks let clients of a node pass those of others by what timestamps cannot tell.
@@ -276,6 +285,8 @@ impl LockKind {
 pub enum Locker {
     /// `cas` or `cas-backoff`.
     Cas(CasLock),
+    /// `cas-rw`.
+    CasRw(CasRwLock),
     /// `dslr` or `dslr-plus`.
     Dslr(Dslr),
     /// `drtm`.
@@ -302,12 +313,15 @@ impl Locker {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
         Ok(match kind {
-            LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
-            LockKind::CasBackoff => Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?)),
+            LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?).timed_by(site.stopwatch())),
+            LockKind::CasBackoff => {
+                Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?).timed_by(site.stopwatch()))
+            }
+            LockKind::CasRw => Self::CasRw(CasRwLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
             LockKind::RmaRw => Self::RmaRw(RmaRw::new(inbox)),
-            LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns)),
-            LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns)),
+            LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns).timed_by(site.stopwatch())),
+            LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns).timed_by(site.stopwatch())),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),
             LockKind::DecLock(policy) => Self::DecLock(DecLock::new(site.declock().clone(), inbox, policy)?),
@@ -328,6 +342,7 @@ impl Locker {
         mode: Mode,
     ) -> Result<Grant, LockError> {
         match self {
+            Self::CasRw(lock) => lock.acquire(cx, entry, mode).await,
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
             Self::Mcs(lock) => lock.acquire(cx, entry, mode).await,
             Self::RmaRw(lock) => lock.acquire(cx, entry, mode).await,
@@ -346,6 +361,7 @@ impl Locker {
     #[inline]
     pub async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
         match self {
+            Self::CasRw(lock) => lock.release(cx, grant).await,
             Self::Cas(lock) => lock.release(cx, grant).await,
             Self::Mcs(lock) => lock.release(cx, grant).await,
             Self::RmaRw(lock) => lock.release(cx, grant).await,

@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use farside_fabric::{EndpointId, RemoteAddr};
 
-use crate::declock::Node;
+use crate::declock::{Node, Resets};
 use crate::inbox::Inbox;
+use crate::phases::{Phases, Stopwatch};
 
 /// How locks behave; the same for all clients of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +61,8 @@ struct Shared {
     options: LockOptions,
     /// One for each endpoint that has clients here, or had; an endpoint costs some hundred bytes.
     inboxes: RefCell<BTreeMap<EndpointId, Inbox>>,
+    /// Where clients note what they spend their time on.
+    phases: Option<Rc<Phases>>,
     /// What DecLock keeps here.
     declock: Node,
 }
@@ -68,9 +71,20 @@ impl Site {
     /// A compute node without clients.
     #[must_use]
     pub fn new(options: LockOptions) -> Self {
+        Self::with(options, None)
+    }
+
+    /// The same, and its clients note what they spend their time on: [`Site::phases`].
+    #[must_use]
+    pub fn timed(options: LockOptions) -> Self {
+        Self::with(options, Some(Rc::default()))
+    }
+
+    fn with(options: LockOptions, phases: Option<Rc<Phases>>) -> Self {
         Self {
             shared: Rc::new(Shared {
                 options,
+                phases,
                 inboxes: RefCell::default(),
                 declock: Node::new(&options),
             }),
@@ -81,6 +95,22 @@ impl Site {
     #[must_use]
     pub fn options(&self) -> &LockOptions {
         &self.shared.options
+    }
+
+    /// What the clients of a [timed](Site::timed) site have spent their time on.
+    #[must_use]
+    pub fn phases(&self) -> Option<&Phases> {
+        self.shared.phases.as_deref()
+    }
+
+    /// How often clients of this site have reset a DecLock.
+    #[must_use]
+    pub fn resets(&self) -> Resets {
+        self.shared.declock.resets()
+    }
+
+    pub(crate) fn stopwatch(&self) -> Stopwatch {
+        Stopwatch::new(self.shared.phases.clone())
     }
 
     pub(crate) fn declock(&self) -> &Node {

@@ -198,6 +198,7 @@ fn every_lock_is_in_the_suite() {
             "rpc",
             "declock",
             "shiftlock",
+            "cas-rw",
             "declock-cql",
             "declock-ts-pf",
             "declock-remote-prefer",
@@ -241,6 +242,7 @@ fn capacities_that_no_queue_has_are_refused() {
 
 conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
+conformance!(cas_rw, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);

@@ -43,6 +43,7 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("cas: a swap that outlives its acquire", Swarm("lock:cas")),
     ("cas: a grant to an impatient client", Swarm("lock:cas")),
     ("cas: a release that arrives late", Swarm("lock:cas")),
+    ("cas-rw: readers beside a writer", Swarm("lock:cas-rw")),
     ("mcs: a queue left when the deadline passes", Swarm("lock:mcs")),
     ("mcs: any letter taken for a hand-over", Swarm("lock:mcs")),
     ("mcs: a successor that is not waited for", Swarm("lock:mcs")),

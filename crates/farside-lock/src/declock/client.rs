@@ -71,7 +71,8 @@ impl<E: Endpoint> Client<E> {
     }
 
     async fn join(&self) -> Result<Member, LockError> {
-        let seat = self.inbox.take_seat(RemoteAddr::NULL)?;
+        // All who reset a lock may write to it at the same time.
+        let seat = self.inbox.take_busy_seat(RemoteAddr::NULL)?;
         let mut cx = OpContext::new(self.endpoint.clone());
         let member = match self.roster().join(&mut cx, seat.place()).await {
             Err(LockError::RosterFull { .. }) => {
@@ -349,7 +350,8 @@ impl<E: Endpoint> Client<E> {
         });
     }
 
-    /// Answers who resets a lock.
+    /// Answers who resets a lock. The letter names whom it is an answer of: the last client of a node that is done
+    /// with the lock answers for all endpoints of the node.
     pub(super) async fn answer(&self, entry: RemoteAddr, asked: Asked, kind: LetterKind) -> Result<(), FabricError> {
         let letter = Letter {
             kind,
@@ -357,7 +359,7 @@ impl<E: Endpoint> Client<E> {
             reply: NO_SEAT,
             stamp: asked.stamp,
             entry,
-            words: [0; 3],
+            words: [asked.desk.0, 0, 0],
         };
         self.send(asked.place.endpoint, letter).await
     }

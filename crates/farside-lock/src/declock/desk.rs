@@ -24,6 +24,7 @@ pub(super) async fn serve<E: Endpoint>(client: Client<E>, seat: Seat) {
         let asked = Asked {
             place: arrived.sender(),
             stamp: arrived.letter.words[1] as u32,
+            desk: client.endpoint.id(),
         };
         let local = client.node.known(entry);
         let kind = match arrived.letter.kind {

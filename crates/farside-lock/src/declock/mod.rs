@@ -68,6 +68,7 @@ use timestamp::Timestamp;
 
 pub use leave::leave;
 pub(crate) use node::Node;
+pub use node::Resets;
 
 use crate::grant::Held;
 use crate::inbox::Inbox;

@@ -36,8 +36,19 @@ struct Shared {
     /// By endpoint; `None` while it joins the roster.
     members: RefCell<BTreeMap<EndpointId, Option<Member>>>,
     locks: RefCell<BTreeMap<u64, Rc<Local>>>,
+    /// Resets by clients of this node that came to their end, and how long they took in all.
+    resets: Cell<Resets>,
     /// What is added to the node's clock to have the one that all nodes share.
     clock_offset_ns: Cell<u64>,
+}
+
+/// Resets of locks that the clients of a compute node have brought to their end.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Resets {
+    /// How many.
+    pub count: u64,
+    /// How long they took, in nanoseconds, summed up.
+    pub spent_ns: u64,
 }
 
 /// Whether an endpoint is in the roster.
@@ -58,6 +69,7 @@ impl Node {
                 capacity: options.declock_capacity,
                 members: RefCell::default(),
                 locks: RefCell::default(),
+                resets: Cell::default(),
                 clock_offset_ns: Cell::new(0),
             }),
         }
@@ -90,6 +102,22 @@ impl Node {
     /// The shared clock shows 0 when that of the node shows `now_ns`.
     pub(super) fn set_clock(&self, now_ns: u64) {
         self.shared.clock_offset_ns.set(now_ns.wrapping_neg());
+    }
+
+    pub(crate) fn resets(&self) -> Resets {
+        self.shared.resets.get()
+    }
+
+    /// A reset has come to its end.
+    pub(super) fn note_reset(&self, spent_ns: u64) {
+        let Resets {
+            count,
+            spent_ns: before_ns,
+        } = self.resets();
+        self.shared.resets.set(Resets {
+            count: count + 1,
+            spent_ns: before_ns + spent_ns,
+        });
     }
 
     pub(super) fn membership(&self, endpoint: EndpointId) -> Membership {
@@ -168,6 +196,8 @@ pub(super) struct Asked {
     pub(super) place: Place,
     /// Of its seat.
     pub(super) stamp: u32,
+    /// Which of the node's endpoints it has asked: it waits for an answer for each.
+    pub(super) desk: EndpointId,
 }
 
 /// A client that waits for a notification.

@@ -51,19 +51,25 @@ impl<E: Endpoint> Client<E> {
         self.endpoint.spawn(async move {
             // If it fails we are cut off, or a node is gone for us: others take over, and whoever waits here
             // is told, since it may have to start again with another endpoint.
-            local.reset_failure.set(client.reset(&local, id).await.err());
+            let begun_ns = client.endpoint.now_ns();
+            match client.reset(&local, id).await {
+                Ok(true) => client.node.note_reset(client.endpoint.now_ns() - begun_ns),
+                Ok(false) => {}
+                Err(failure) => local.reset_failure.set(Some(failure)),
+            }
             local.is_resetting.set(false);
         });
     }
 
-    async fn reset(&self, local: &Rc<Local>, id: u64) -> Result<(), LockError> {
+    /// Returns whether it was us who did it.
+    async fn reset(&self, local: &Rc<Local>, id: u64) -> Result<bool, LockError> {
         let me = self.enlist().await?;
         let entry = local.entry;
         // Step 1. Ends when nobody joins or leaves between the READ and the swap, or somebody else resets it.
         let header = loop {
             let found = Header(execute(&self.endpoint, Verb::ReadWord { source: entry }).await? as u64);
             if found.reset_id() != id {
-                return Ok(());
+                return Ok(false);
             }
             let mine = found.with_reset_id(me.0.into());
             if compare_swap(&self.endpoint, entry, found.0, mine.0).await? == found.0 {
@@ -77,12 +83,14 @@ impl<E: Endpoint> Client<E> {
         let mut batch = Batch::new();
         batch.write(Slice::first(bytes as u32), entry.plus(QUEUE_AT));
         batch.write_word(entry, header.after_reset().0);
-        Ok(self.endpoint.post(&mut batch, &mut buffer, Deadline::NEVER).await?)
+        self.endpoint.post(&mut batch, &mut buffer, Deadline::NEVER).await?;
+        Ok(true)
     }
 
     /// Waits until every endpoint is done with the lock.
     async fn tell_everybody(&self, local: &Rc<Local>) -> Result<(), LockError> {
-        let seat = self.inbox.take_seat(local.entry)?;
+        // Everybody answers at once; an answer that is dropped looks like a client that has died.
+        let seat = self.inbox.take_busy_seat(local.entry)?;
         let mut cx = OpContext::new(self.endpoint.clone());
         // Read after the header was marked: who joins the roster later finds the mark.
         let everybody = self.roster().everybody(&mut cx).await?;
@@ -125,12 +133,11 @@ impl<E: Endpoint> Client<E> {
             let Some(arrived) = seat.receive(&self.endpoint, round).await? else {
                 return Ok(());
             };
+            let of = EndpointId(arrived.letter.words[0]);
             match arrived.letter.kind {
-                LetterKind::Done => pending.retain(|_, pending| pending.desk.endpoint != arrived.from),
+                LetterKind::Done => pending.retain(|_, pending| pending.desk.endpoint != of),
                 LetterKind::Busy => {
-                    let from_it = pending
-                        .values_mut()
-                        .filter(|pending| pending.desk.endpoint == arrived.from);
+                    let from_it = pending.values_mut().filter(|pending| pending.desk.endpoint == of);
                     from_it.for_each(|pending| pending.heard_ns = self.endpoint.now_ns());
                 }
                 _ => {}

@@ -51,6 +51,7 @@ use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr, Verb};
 
 use crate::backoff::{Backoff, Pace};
 use crate::grant::Held;
+use crate::phases::{Phase, Stopwatch};
 use crate::{Grant, Lock, LockError, LockOptions, Mode, atomics, patience};
 
 use word::{Ticket, Tickets, Turn};
@@ -67,6 +68,7 @@ pub struct Dslr {
     lease_ns: u64,
     /// For `dslr-plus`.
     backoff: Option<Backoff>,
+    stopwatch: Stopwatch,
 }
 
 /// How a wait for a ticket's turn ended.
@@ -84,7 +86,12 @@ impl Dslr {
         Self {
             lease_ns,
             backoff: None,
+            stopwatch: Stopwatch::default(),
         }
+    }
+
+    pub(crate) fn timed_by(self, stopwatch: Stopwatch) -> Self {
+        Self { stopwatch, ..self }
     }
 
     /// `dslr-plus`: waits by truncated exponential back-off.
@@ -108,6 +115,7 @@ impl Lock for Dslr {
         entry: RemoteAddr,
         mode: Mode,
     ) -> Result<Grant, LockError> {
+        self.stopwatch.begin(mode);
         // Ends with a grant or at the deadline; each round but the last lost its ticket to somebody
         // who saw no progress for two leases, or to full counters.
         loop {
@@ -128,18 +136,21 @@ impl Lock for Dslr {
                     }
                 }
             };
+            let start_ns = self.stopwatch.start(&endpoint);
             let drawn = patience::until(&endpoint, cx.deadline(), draw, later).await;
+            let start_ns = self.stopwatch.stop(&endpoint, mode, Phase::Enter, start_ns);
             let before = Tickets(drawn.ok_or(LockError::Timeout { entry })?? as u64);
             match before.ticket(mode) {
                 None => self.start_anew(cx, entry, mode).await?,
                 Some(ticket) => match self.wait(cx, entry, ticket, (before, posted_ns)).await {
                     Ok(Waited::Granted { until_ns }) => {
+                        self.stopwatch.stop(&endpoint, mode, Phase::Retry, start_ns);
                         if let Some(backoff) = &self.backoff {
                             backoff.note(false);
                         }
                         return Ok(Grant::new(entry, mode, Held::Plain).leased_until(until_ns));
                     }
-                    Ok(Waited::Passed) => {}
+                    Ok(Waited::Passed) => drop(self.stopwatch.stop(&endpoint, mode, Phase::Retry, start_ns)),
                     Err(error) => return Err(self.abandon(cx, entry, (before, mode, posted_ns), error)),
                 },
             }
@@ -152,7 +163,9 @@ impl Lock for Dslr {
         if is_over && !is_planted("dslr: a release after the lease") {
             return Err(LockError::LeaseLost { entry: grant.entry() });
         }
+        let start_ns = self.stopwatch.start(cx.endpoint());
         cx.fetch_add(grant.entry(), Tickets::serving(grant.mode())).await?;
+        self.stopwatch.stop(cx.endpoint(), grant.mode(), Phase::Leave, start_ns);
         Ok(())
     }
 }

@@ -53,6 +53,7 @@ use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use crate::grant::Held;
 use crate::inbox::Inbox;
 use crate::patience::{self, until};
+use crate::phases::{Phase, Stopwatch};
 use crate::site::{LockOptions, Site};
 use crate::{Grant, Lock, LockError, Mode};
 
@@ -65,6 +66,7 @@ pub struct ShiftLock {
     inbox: Inbox,
     options: LockOptions,
     is_mutex: bool,
+    stopwatch: Stopwatch,
 }
 
 /// How a ShiftLock is held.
@@ -99,6 +101,7 @@ struct Attempt<E> {
     options: LockOptions,
     is_mutex: bool,
     retries: Rc<Cell<u64>>,
+    stopwatch: Stopwatch,
 }
 
 impl ShiftLock {
@@ -109,6 +112,7 @@ impl ShiftLock {
             inbox,
             options: *site.options(),
             is_mutex: false,
+            stopwatch: site.stopwatch(),
         }
     }
 
@@ -129,6 +133,7 @@ impl ShiftLock {
             options: self.options,
             is_mutex: self.is_mutex,
             retries: cx.retry_meter(),
+            stopwatch: self.stopwatch.clone(),
         }
     }
 }
@@ -175,6 +180,7 @@ impl Lock for ShiftLock {
 
 impl<E: Endpoint> Attempt<E> {
     async fn acquire(self, mode: Mode) -> Result<Hold, LockError> {
+        self.stopwatch.begin(mode);
         // Ends when the lock is ours. Each turn means that it was reset.
         loop {
             let outcome = if mode == Mode::Shared && !self.is_mutex {
@@ -193,6 +199,11 @@ impl<E: Endpoint> Attempt<E> {
             }
             self.retries.set(self.retries.get() + 1);
         }
+    }
+
+    /// A phase is over; returns what time it is.
+    fn spent(&self, mode: Mode, phase: Phase, start_ns: u64) -> u64 {
+        self.stopwatch.stop(&self.endpoint, mode, phase, start_ns)
     }
 
     async fn release(self, hold: Hold) -> Result<(), LockError> {

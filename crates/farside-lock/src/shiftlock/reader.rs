@@ -18,8 +18,10 @@ use farside_fabric::{Endpoint, FabricError, MaskedAdd, Verb};
 use super::watch::{Lease, Seen, Watch};
 use super::word::{Entry, READERS_MAX, Releases};
 use super::{Attempt, Outcome};
+use crate::Mode;
 use crate::atomics::execute;
 use crate::error::LockError;
+use crate::phases::Phase;
 
 /// A reader inside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +39,9 @@ impl<E: Endpoint> Attempt<E> {
     pub(super) async fn enter(&self) -> Result<Outcome<ReaderHold>, LockError> {
         let posted_ns = self.endpoint.now_ns();
         // Algorithm 2, line 2.
+        let start_ns = self.stopwatch.start(&self.endpoint);
         let before = self.add(Entry::enter_reader()).await?;
+        let start_ns = self.spent(Mode::Shared, Phase::Enter, start_ns);
         let mut watch = Watch::new(&self.options, before.releases(), posted_ns, self.endpoint.now_ns());
         if before.counts.readers() >= READERS_MAX {
             self.add(Entry::leave_reader()).await?;
@@ -53,7 +57,10 @@ impl<E: Endpoint> Attempt<E> {
                     .look(&self.endpoint, &self.options, self.entry, &self.inbox)
                     .await?
                 {
-                    Seen::Counts(counts) if counts.epoch() != before.counts.epoch() => break,
+                    Seen::Counts(counts) if counts.epoch() != before.counts.epoch() => {
+                        self.spent(Mode::Shared, Phase::AwaitTurn, start_ns);
+                        break;
+                    }
                     Seen::Counts(_) => {}
                     Seen::Reset | Seen::LostTrack => return Ok(Outcome::Again),
                 }
@@ -84,7 +91,9 @@ impl<E: Endpoint> Attempt<E> {
     pub(super) async fn leave_reader(&self, hold: ReaderHold) -> Result<(), LockError> {
         if self.endpoint.now_ns() <= hold.end_ns || is_planted("shiftlock: a reader that was cut off goes on") {
             // Algorithm 3, line 2.
+            let start_ns = self.stopwatch.start(&self.endpoint);
             self.add(Entry::leave_reader()).await?;
+            self.spent(Mode::Shared, Phase::Leave, start_ns);
             return Ok(());
         }
         let lost = Err(LockError::LeaseLost { entry: self.entry });

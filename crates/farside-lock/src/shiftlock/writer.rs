@@ -20,10 +20,12 @@ use farside_fabric::{Deadline, Endpoint, FabricError, MaskedAdd, MaskedCas, Verb
 use super::watch::{Seen, Watch};
 use super::word::{Entry, Releases};
 use super::{Attempt, Outcome};
+use crate::Mode;
 use crate::atomics::execute;
 use crate::error::LockError;
 use crate::inbox::{Arrived, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
+use crate::phases::Phase;
 
 /// A writer at the head of the queue.
 #[derive(PartialEq, Eq, Debug)]
@@ -61,8 +63,10 @@ impl<E: Endpoint> Attempt<E> {
     pub(super) async fn queue_up(&self, seat: Seat) -> Result<Outcome<WriterHold>, LockError> {
         let posted_ns = self.endpoint.now_ns();
         // Algorithm 2, line 7.
+        let start_ns = self.stopwatch.start(&self.endpoint);
         let before = self.swap(Entry::queue_up(seat.place())).await;
         let before = before.inspect_err(|_| seat.burn())?;
+        self.spent(Mode::Exclusive, Phase::Enter, start_ns);
         let now_ns = self.endpoint.now_ns();
         let mut watch = Watch::new(&self.options, before.releases(), posted_ns, now_ns);
         let mut hold = WriterHold {
@@ -92,7 +96,9 @@ impl<E: Endpoint> Attempt<E> {
     ) -> Result<Waited, LockError> {
         let readers = before.counts.readers();
         if let Some(predecessor) = before.tail.place() {
+            let start_ns = self.stopwatch.start(&self.endpoint);
             self.introduce(predecessor, hold).await?;
+            self.spent(Mode::Exclusive, Phase::Introduce, start_ns);
             self.await_letter(hold, watch).await
         } else if readers != 0 && !is_planted("shiftlock: a writer that does not wait for readers") {
             // Lines 23 to 25.
@@ -130,6 +136,7 @@ impl<E: Endpoint> Attempt<E> {
 
     /// Lines 16 to 22.
     async fn await_letter(&self, hold: &mut WriterHold, watch: &mut Watch) -> Result<Waited, LockError> {
+        let start_ns = self.stopwatch.start(&self.endpoint);
         // Ends with a letter, or when the lock was reset.
         loop {
             let next_look = Deadline(watch.next_look_ns());
@@ -146,6 +153,7 @@ impl<E: Endpoint> Attempt<E> {
             match arrived.letter.kind {
                 LetterKind::Successor => hold.note_successor(&arrived),
                 LetterKind::Handover => {
+                    self.spent(Mode::Exclusive, Phase::AwaitWriter, start_ns);
                     let releases = Releases::of_bits(words[0]);
                     return Ok(Waited::Turn(Turn {
                         releases,
@@ -155,6 +163,7 @@ impl<E: Endpoint> Attempt<E> {
                     }));
                 }
                 LetterKind::ModeChanged => {
+                    self.spent(Mode::Exclusive, Phase::AwaitWriter, start_ns);
                     hold.epoch = words[2] & 1;
                     return self.await_releases(Releases::of_bits(words[0]), hold, watch).await;
                 }
@@ -170,6 +179,7 @@ impl<E: Endpoint> Attempt<E> {
         hold: &mut WriterHold,
         watch: &mut Watch,
     ) -> Result<Waited, LockError> {
+        let start_ns = self.stopwatch.start(&self.endpoint);
         // Ends with the last release, or when the lock was reset.
         loop {
             let counts = match watch
@@ -180,6 +190,7 @@ impl<E: Endpoint> Attempt<E> {
                 seen => return Ok(start_again(seen, &hold.seat)),
             };
             if Releases::new(counts.releases()) == expected {
+                self.spent(Mode::Exclusive, Phase::AwaitReaders, start_ns);
                 return Ok(Waited::Turn(Turn {
                     releases: expected,
                     epoch: hold.epoch,
@@ -236,7 +247,9 @@ impl<E: Endpoint> Attempt<E> {
         if hold.successor.is_none() {
             // Line 6.
             let leave = Entry::leave_writer(hold.seat.place(), hold.releases, hold.epoch);
+            let start_ns = self.stopwatch.start(&self.endpoint);
             let found = self.swap(leave).await?;
+            let start_ns = self.spent(Mode::Exclusive, Phase::Leave, start_ns);
             if leave.matches(found.bits()) {
                 return Ok(());
             }
@@ -244,6 +257,7 @@ impl<E: Endpoint> Attempt<E> {
                 return Err(LockError::LeaseLost { entry: self.entry });
             }
             self.await_successor(hold).await?;
+            self.spent(Mode::Exclusive, Phase::Pass, start_ns);
         }
         let Some(successor) = hold.successor else {
             // Section 3.6: it has died before it could say who it is. The lock is dropped, and will be reset.
@@ -301,7 +315,9 @@ impl<E: Endpoint> Attempt<E> {
 
     /// Changes the count, unless the lock was reset.
     async fn count(&self, hold: &WriterHold, operands: MaskedCas<u128>) -> Result<Entry, LockError> {
+        let start_ns = self.stopwatch.start(&self.endpoint);
         let found = self.swap(operands).await?;
+        self.spent(Mode::Exclusive, Phase::Leave, start_ns);
         if operands.matches(found.bits()) {
             Ok(found)
         } else {
@@ -325,7 +341,10 @@ impl<E: Endpoint> Attempt<E> {
             entry: self.entry,
             words,
         };
-        self.write(&hold.seat, successor.place, letter).await
+        let start_ns = self.stopwatch.start(&self.endpoint);
+        self.write(&hold.seat, successor.place, letter).await?;
+        self.spent(Mode::Exclusive, Phase::Pass, start_ns);
+        Ok(())
     }
 
     /// An atomic on the entry; returns the entry before.
