@@ -28,7 +28,7 @@ use crate::lock::LockProgram;
 use crate::progress::Progress;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::report::{Report, heading};
-use crate::stage::{FabricKind, Setting};
+use crate::stage::{Conditions, FabricKind, Setting};
 use crate::store::{StoreProgram, TICK_NS};
 use crate::verbs;
 use crate::workload::Workload;
@@ -273,6 +273,7 @@ impl StageArgs {
             clients,
             compute_nodes: compute_nodes.unwrap_or(usual.max(1)),
             duration_ns: self.duration.unwrap_or(usual_ns),
+            conditions: Conditions::default(),
             seed: self.seed,
         }
     }
@@ -348,6 +349,9 @@ impl LockArgs {
                 theta: self.theta,
                 read_ratio: self.read_ratio,
                 section_verbs: self.section_verbs,
+                failure_rate: 0.0,
+                is_timed: false,
+                noted: Arc::default(),
                 seed: self.stage.seed,
             };
             let progress = Progress::new(100, kind.name());

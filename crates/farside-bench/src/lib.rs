@@ -39,8 +39,8 @@ pub use report::Report;
 
 use lock::LockProgram;
 use progress::Progress;
-use report::Subject;
-use stage::Setting;
+use report::{PhaseTimes, ResetTimes, Subject};
+use stage::{FabricKind, Setting};
 use store::StoreProgram;
 
 /// What can be named in a measurement, by section: names, each with a line about it.
@@ -80,6 +80,16 @@ pub fn measure_lock(
         // Of all that were posted one per grant succeeded.
         let swaps = outcome.effort.posted.verbs.atomics().max(1) as f64;
         report.retry_rate = Some((1.0 - outcome.recorder.operations as f64 / swaps).max(0.0));
+    }
+    let noted = program.noted.lock().expect("nobody panics with it");
+    report.phases_us = program.is_timed.then(|| PhaseTimes::of(&noted.phases));
+    if matches!(program.kind, LockKind::DecLock(_)) && setting.fabric == FabricKind::Sim {
+        let count = noted.resets.count as f64;
+        report.resets = Some(ResetTimes {
+            count: noted.resets.count,
+            per_op: count / outcome.recorder.operations.max(1) as f64,
+            mean_us: noted.resets.spent_ns as f64 / count.max(1.0) / 1e3,
+        });
     }
     Ok(report)
 }

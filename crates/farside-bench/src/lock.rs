@@ -1,14 +1,19 @@
 //! Clients that take locks: acquire, work, release.
 
+use core::cell::Cell;
+use std::sync::{Arc, Mutex};
+
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_lock::declock::Resets;
 use farside_lock::declock::roster::ROSTER_BYTES;
+use farside_lock::phases::Phases;
 use farside_lock::service::{Agent, BLOCK_BYTES};
-use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
+use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::BenchError;
-use crate::program::{Client, Program, Step};
+use crate::program::{Client, LockStep, Program, Step};
 use crate::workload::{Scatter, Zipf, client_random, zipf::unit};
 
 /// Where the locks start; what clients read under a lock stands behind the last of them.
@@ -29,8 +34,31 @@ pub struct LockProgram {
     pub read_ratio: f64,
     /// How many words are read while a lock is held.
     pub section_verbs: u64,
+    /// How often a client dies under a lock, and another comes in its place: the share of locks that are
+    /// never given back.
+    pub failure_rate: f64,
+    /// Whether clients note what they spend their time on.
+    pub is_timed: bool,
+    /// What the compute nodes have noted when a run has ended.
+    pub noted: Arc<Mutex<Noted>>,
     /// Decides who takes which lock.
     pub seed: u64,
+}
+
+/// What compute nodes have noted of their locks, in the time that counts.
+#[derive(Clone, Default, Debug)]
+pub struct Noted {
+    /// What clients spent their time on, by site.
+    pub phases: Vec<Phases>,
+    /// Resets of DecLocks, all told.
+    pub resets: Resets,
+}
+
+/// What the clients of a compute node share.
+#[derive(Debug)]
+pub struct LockNode {
+    site: Site,
+    resets_before: Cell<Resets>,
 }
 
 impl LockProgram {
@@ -56,11 +84,16 @@ impl LockProgram {
     }
 
     fn site(&self) -> Site {
-        Site::new(LockOptions {
+        let options = LockOptions {
             service: Some(self.service()),
             roster: Some(self.roster()),
             ..self.options
-        })
+        };
+        if self.is_timed {
+            Site::timed(options)
+        } else {
+            Site::new(options)
+        }
     }
 
     /// Refuses settings that make no sense.
@@ -73,6 +106,11 @@ impl LockProgram {
         }
         if !(0.0..=1.0).contains(&self.read_ratio) {
             return Err(BenchError::argument("--read-ratio is a number from 0 to 1"));
+        }
+        if !(0.0..1.0).contains(&self.failure_rate) {
+            return Err(BenchError::argument(
+                "the failure rate is a number from 0 to less than 1",
+            ));
         }
         check_theta(self.theta)
     }
@@ -88,7 +126,7 @@ pub(crate) fn check_theta(theta: f64) -> Result<(), BenchError> {
 }
 
 impl Program for LockProgram {
-    type Node<E: Endpoint> = Site;
+    type Node<E: Endpoint> = LockNode;
     type Client<E: Endpoint> = LockClient;
 
     fn memory_bytes(&self) -> u64 {
@@ -114,14 +152,32 @@ impl Program for LockProgram {
         Err(Agent::start(endpoint, &self.site()).await?.serve().await.into())
     }
 
-    async fn join<E: Endpoint>(&self, _: E) -> Result<Site, BenchError> {
-        Ok(self.site())
+    async fn join<E: Endpoint>(&self, _: E) -> Result<LockNode, BenchError> {
+        Ok(LockNode {
+            site: self.site(),
+            resets_before: Cell::default(),
+        })
     }
 
-    fn client<E: Endpoint>(&self, site: &Site, _: &E, number: u64) -> LockClient {
+    fn begin<E: Endpoint>(&self, node: &LockNode) {
+        if let Some(phases) = node.site.phases() {
+            phases.clear();
+        }
+        node.resets_before.set(node.site.resets());
+    }
+
+    fn note<E: Endpoint>(&self, node: &LockNode) {
+        let mut noted = self.noted.lock().expect("nobody panics with it");
+        noted.phases.extend(node.site.phases().cloned());
+        let (before, after) = (node.resets_before.get(), node.site.resets());
+        noted.resets.count += after.count - before.count;
+        noted.resets.spent_ns += after.spent_ns - before.spent_ns;
+    }
+
+    fn client<E: Endpoint>(&self, node: &LockNode, _: &E, number: u64) -> LockClient {
         LockClient {
             program: self.clone(),
-            site: site.clone(),
+            site: node.site.clone(),
             locker: None,
             random: client_random(self.seed, number),
             zipf: Zipf::new(self.locks, self.theta),
@@ -129,7 +185,7 @@ impl Program for LockProgram {
         }
     }
 
-    async fn leave<E: Endpoint>(&self, _: Site) -> Result<(), BenchError> {
+    async fn leave<E: Endpoint>(&self, _: LockNode) -> Result<(), BenchError> {
         Ok(())
     }
 }
@@ -152,7 +208,8 @@ impl<E: Endpoint> Client<E> for LockClient {
             Some(locker) => locker,
             none => none.insert(Locker::new(self.program.kind, cx.endpoint(), &self.site)?),
         };
-        let lock = self.scatter.key(self.zipf.rank(&mut self.random));
+        let rank = self.zipf.rank(&mut self.random);
+        let lock = self.scatter.key(rank);
         let is_shared = self.program.read_ratio > 0.0 && unit(&mut self.random) < self.program.read_ratio;
         let mode = if is_shared { Mode::Shared } else { Mode::Exclusive };
         let before = cx.endpoint().counters().snapshot();
@@ -162,10 +219,24 @@ impl<E: Endpoint> Client<E> for LockClient {
         for _ in 0..self.program.section_verbs {
             cx.read_word(self.program.data(lock)).await?;
         }
-        locker.release(cx, grant).await?;
+        let release_ns = cx.endpoint().now_ns();
+        let fails = self.program.failure_rate > 0.0 && unit(&mut self.random) < self.program.failure_rate;
+        if fails {
+            drop(grant);
+        } else {
+            match locker.release(cx, grant).await {
+                // Somebody behind waited too long for one that failed, or for us.
+                Err(LockError::LeaseLost { .. }) if self.program.failure_rate > 0.0 => {}
+                released => released?,
+            }
+        }
         Ok(Some(Step {
-            granted_ns: Some(granted_ns),
-            acquire,
+            lock: Some(LockStep {
+                granted_ns,
+                release_ns,
+                acquire,
+                is_hottest: rank == 0,
+            }),
             operation: None,
         }))
     }

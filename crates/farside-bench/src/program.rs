@@ -44,6 +44,11 @@ pub trait Program: Clone + Send + Sync + 'static {
     /// Makes client `number`, counted over all compute nodes.
     fn client<E: Endpoint>(&self, node: &Self::Node<E>, endpoint: &E, number: u64) -> Self::Client<E>;
 
+    /// The time that counts begins, in a simulation.
+    fn begin<E: Endpoint>(&self, node: &Self::Node<E>) {
+        let _ = node;
+    }
+
     /// Looks at what a compute node knows, when its clients have ended.
     fn note<E: Endpoint>(&self, node: &Self::Node<E>) {
         let _ = node;
@@ -73,13 +78,24 @@ pub trait Client<E> {
     async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError>;
 }
 
+/// What one operation on a lock did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct LockStep {
+    /// When the lock was granted, on the endpoint's clock.
+    pub granted_ns: u64,
+    /// When the client began to give it back.
+    pub release_ns: u64,
+    /// What the endpoint posted until the lock was granted; of use only if the client has it for itself.
+    pub acquire: CounterSnapshot,
+    /// Whether it was the most popular of all locks.
+    pub is_hottest: bool,
+}
+
 /// What one operation did, apart from the time it took.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Step {
-    /// When a lock was granted, on the endpoint's clock, if the operation is one on a lock.
-    pub granted_ns: Option<u64>,
-    /// What the endpoint posted until then; of use only if the client has it for itself.
-    pub acquire: CounterSnapshot,
+    /// If the operation is one on a lock.
+    pub lock: Option<LockStep>,
     /// What it was, if the operation is one on a key.
     pub operation: Option<Operation>,
 }

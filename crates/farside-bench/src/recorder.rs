@@ -32,10 +32,16 @@ pub struct Recorder {
     pub latency: Histogram<u64>,
     /// Nanoseconds from the start of an operation to the grant of its lock.
     pub acquire: Histogram<u64>,
+    /// The same for the most popular lock alone.
+    pub acquire_hottest: Histogram<u64>,
+    /// Nanoseconds from when a lock was to be given back to the end of the operation.
+    pub release: Histogram<u64>,
     /// What was posted until the locks were granted.
     pub acquire_posted: CounterSnapshot,
     /// When the last operation ended.
     pub last_ns: u64,
+    /// How many operations ended in each part of the window, if it has parts.
+    pub slots: Vec<u64>,
 }
 
 /// An operation that ended.
@@ -63,8 +69,20 @@ impl Recorder {
             mix: [0; Operation::ALL.len()],
             latency: histogram(),
             acquire: histogram(),
+            acquire_hottest: histogram(),
+            release: histogram(),
             acquire_posted: CounterSnapshot::default(),
             last_ns: window.start_ns,
+            slots: Vec::new(),
+        }
+    }
+
+    /// The same, with a window of so many equal parts. The window is not empty.
+    #[must_use]
+    pub fn with_slots(self, slots: u64) -> Self {
+        Self {
+            slots: vec![0; slots as usize],
+            ..self
         }
     }
 
@@ -81,14 +99,24 @@ impl Recorder {
             return;
         }
         self.operations += 1;
+        if !self.slots.is_empty() {
+            let Window { start_ns, end_ns } = self.window;
+            let slots = self.slots.len() as u64;
+            self.slots[((operation.ended_ns - start_ns) * slots / (end_ns - start_ns)) as usize] += 1;
+        }
         self.last_ns = self.last_ns.max(operation.ended_ns);
         self.latency.saturating_record(operation.ended_ns - operation.begun_ns);
         if let Some(kind) = operation.step.operation {
             self.mix[kind as usize] += 1;
         }
-        if let Some(granted_ns) = operation.step.granted_ns {
-            self.acquire_posted = self.acquire_posted.plus(&operation.step.acquire);
-            self.acquire.saturating_record(granted_ns - operation.begun_ns);
+        if let Some(lock) = operation.step.lock {
+            self.acquire_posted = self.acquire_posted.plus(&lock.acquire);
+            let acquire_ns = lock.granted_ns - operation.begun_ns;
+            self.acquire.saturating_record(acquire_ns);
+            self.release.saturating_record(operation.ended_ns - lock.release_ns);
+            if lock.is_hottest {
+                self.acquire_hottest.saturating_record(acquire_ns);
+            }
         }
     }
 
@@ -98,13 +126,22 @@ impl Recorder {
     /// Never: all histograms have the same bounds.
     pub fn absorb(&mut self, other: &Self) {
         self.operations += other.operations;
+        for (sum, more) in self.slots.iter_mut().zip(&other.slots) {
+            *sum += more;
+        }
         for (sum, more) in self.mix.iter_mut().zip(other.mix) {
             *sum += more;
         }
         self.acquire_posted = self.acquire_posted.plus(&other.acquire_posted);
         self.last_ns = self.last_ns.max(other.last_ns);
-        self.latency.add(&other.latency).expect("the bounds are the same");
-        self.acquire.add(&other.acquire).expect("the bounds are the same");
+        for (sum, more) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.acquire, &other.acquire),
+            (&mut self.acquire_hottest, &other.acquire_hottest),
+            (&mut self.release, &other.release),
+        ] {
+            sum.add(more).expect("the bounds are the same");
+        }
     }
 
     /// Nanoseconds that count: the window, or what was used of an open one.
@@ -122,6 +159,7 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::LockStep;
 
     #[test]
     fn only_what_ends_in_the_window_counts() {
@@ -129,19 +167,29 @@ mod tests {
             start_ns: 100,
             end_ns: 200,
         };
-        let mut recorder = Recorder::new(window);
+        let mut recorder = Recorder::new(window).with_slots(2);
         for ended_ns in [99, 100, 199, 200] {
             recorder.record(Ended {
                 begun_ns: ended_ns - 50,
                 step: Step {
-                    granted_ns: Some(ended_ns - 20),
+                    lock: Some(LockStep {
+                        granted_ns: ended_ns - 20,
+                        release_ns: ended_ns - 10,
+                        is_hottest: ended_ns == 100,
+                        ..LockStep::default()
+                    }),
                     ..Step::default()
                 },
                 ended_ns,
             });
         }
-        assert_eq!(recorder.operations, 2);
-        assert_eq!((recorder.latency.max(), recorder.acquire.max()), (50, 30));
+        assert_eq!((recorder.operations, &recorder.slots), (2, &vec![1, 1]));
+        let longest = [&recorder.latency, &recorder.acquire, &recorder.release].map(|times| times.max());
+        assert_eq!(longest, [50, 30, 10]);
+        assert_eq!(
+            (recorder.acquire_hottest.len(), recorder.acquire_hottest.max()),
+            (1, 30)
+        );
         let mut sum = Recorder::new(window);
         sum.absorb(&recorder);
         sum.absorb(&recorder);

@@ -2,6 +2,8 @@
 
 use farside_fabric::CounterSnapshot;
 use farside_fabric::VerbKind;
+use farside_lock::Mode;
+use farside_lock::phases::{Phase, Phases};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -40,14 +42,29 @@ pub struct Report {
     /// Time until the lock was granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquire_us: Option<Latency>,
+    /// The same for the most popular lock alone, on the simulated fabric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acquire_hottest_us: Option<Latency>,
+    /// Time that it took to give the lock back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_us: Option<Latency>,
     /// Verbs, bytes and retries for each operation.
     pub per_op: PerOperation,
     /// Verbs of the acquire alone, where no two clients share an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_acquire: Option<Verbs>,
+    pub per_acquire: Option<PerAcquire>,
     /// The share of compare-and-swaps that were retries, for locks that retry them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_rate: Option<f64>,
+    /// What clients spent their time on, if they noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases_us: Option<PhaseTimes>,
+    /// Resets of DecLocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<ResetTimes>,
+    /// Operations per second in each part of the time that counts, if it was cut into parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slots_ops_s: Vec<f64>,
     /// How many operations of each kind ended while it counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Mix>,
@@ -110,6 +127,99 @@ pub struct Latency {
     pub max: f64,
 }
 
+/// What a client spends its time on, on average, in microseconds; the names are those of ShiftLock's table 2.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PhaseTimes {
+    /// For each acquire of a writer.
+    pub writer: WriterPhases,
+    /// For each acquire of a reader.
+    pub reader: ReaderPhases,
+    /// For each release.
+    pub release: ReleasePhases,
+}
+
+/// See [`PhaseTimes`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct WriterPhases {
+    /// The first atomic.
+    pub ia: f64,
+    /// Telling the one in front.
+    pub np: f64,
+    /// Waiting for the one in front.
+    pub wp: f64,
+    /// Waiting for readers.
+    pub wr: f64,
+    /// The last three together.
+    pub queue: f64,
+    /// Retries.
+    pub rt: f64,
+}
+
+/// See [`PhaseTimes`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReaderPhases {
+    /// The first atomic.
+    pub ia: f64,
+    /// Waiting for writers.
+    pub ww: f64,
+    /// Retries.
+    pub rt: f64,
+}
+
+/// See [`PhaseTimes`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReleasePhases {
+    /// The atomic or the WRITE.
+    pub ia: f64,
+    /// Waiting for the one behind, and telling it.
+    pub ns: f64,
+}
+
+impl PhaseTimes {
+    /// Sums the notes of several sites up.
+    #[must_use]
+    pub fn of(sites: &[Phases]) -> Self {
+        let acquires = |mode| sites.iter().map(|site| site.acquires(mode)).sum::<u64>();
+        let spent = |mode, phase| sites.iter().map(|site| site.spent_ns(mode, phase)).sum::<u64>();
+        let each = |ns: u64, count: u64| ns as f64 / count.max(1) as f64 / 1e3;
+        let (writers, readers) = (acquires(Mode::Exclusive), acquires(Mode::Shared));
+        let writer = |phase| each(spent(Mode::Exclusive, phase), writers);
+        let reader = |phase| each(spent(Mode::Shared, phase), readers);
+        let both = |phase| spent(Mode::Exclusive, phase) + spent(Mode::Shared, phase);
+        let [np, wp, wr] = [Phase::Introduce, Phase::AwaitWriter, Phase::AwaitReaders].map(writer);
+        Self {
+            writer: WriterPhases {
+                ia: writer(Phase::Enter),
+                np,
+                wp,
+                wr,
+                queue: np + wp + wr,
+                rt: writer(Phase::Retry),
+            },
+            reader: ReaderPhases {
+                ia: reader(Phase::Enter),
+                ww: reader(Phase::AwaitTurn),
+                rt: reader(Phase::Retry),
+            },
+            release: ReleasePhases {
+                ia: each(both(Phase::Leave), writers + readers),
+                ns: each(both(Phase::Pass), writers + readers),
+            },
+        }
+    }
+}
+
+/// Resets of DecLocks.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ResetTimes {
+    /// How many.
+    pub count: u64,
+    /// How many for each operation.
+    pub per_op: f64,
+    /// How long one took on average, in microseconds.
+    pub mean_us: f64,
+}
+
 /// Verbs by kind, per operation.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Verbs {
@@ -121,6 +231,16 @@ pub struct Verbs {
     pub atomics: f64,
     /// SENDs.
     pub sends: f64,
+}
+
+/// What an acquire costs on average.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PerAcquire {
+    /// Verbs.
+    #[serde(flatten)]
+    pub verbs: Verbs,
+    /// All but SENDs: what memory nodes execute.
+    pub one_sided: f64,
 }
 
 /// What an operation costs on average.
@@ -208,6 +328,16 @@ impl Verbs {
     }
 }
 
+impl PerAcquire {
+    fn of(posted: &CounterSnapshot, operations: f64) -> Self {
+        let verbs = Verbs::of(posted, operations);
+        Self {
+            verbs,
+            one_sided: verbs.reads + verbs.writes + verbs.atomics,
+        }
+    }
+}
+
 impl Report {
     /// Puts a run's outcome into a report.
     #[must_use]
@@ -231,14 +361,24 @@ impl Report {
             throughput_ops_s: recorder.operations as f64 / seconds,
             latency_us: Latency::of(&recorder.latency),
             acquire_us: is_lock.then(|| Latency::of(&recorder.acquire)),
+            acquire_hottest_us: (is_lock && setting.fabric == FabricKind::Sim)
+                .then(|| Latency::of(&recorder.acquire_hottest)),
+            release_us: is_lock.then(|| Latency::of(&recorder.release)),
             per_op: PerOperation {
                 verbs,
                 bytes_read: outcome.effort.posted.bytes_read as f64 / operations,
                 bytes_written: outcome.effort.posted.bytes_written as f64 / operations,
                 retries: outcome.effort.retries as f64 / operations,
             },
-            per_acquire: (is_lock && has_own_endpoints).then(|| Verbs::of(&recorder.acquire_posted, operations)),
+            per_acquire: (is_lock && has_own_endpoints).then(|| PerAcquire::of(&recorder.acquire_posted, operations)),
             retry_rate: None,
+            phases_us: None,
+            resets: None,
+            slots_ops_s: recorder
+                .slots
+                .iter()
+                .map(|&operations| operations as f64 * recorder.slots.len() as f64 / seconds)
+                .collect(),
             mix: (!is_lock).then(|| Mix::of(recorder.mix)),
             growth: None,
             nodes: outcome

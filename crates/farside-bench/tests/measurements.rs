@@ -9,7 +9,7 @@ use std::sync::Arc;
 use farside_bench::lock::LockProgram;
 use farside_bench::program::{Client, Program};
 use farside_bench::progress::Progress;
-use farside_bench::stage::{FabricKind, Setting};
+use farside_bench::stage::{Conditions, FabricKind, Setting};
 use farside_bench::store::StoreProgram;
 use farside_bench::workload::{WORKLOADS, Workload};
 use farside_bench::{BenchError, Report, measure_lock, measure_store};
@@ -30,6 +30,7 @@ fn setting(fabric: FabricKind, clients: u64) -> Setting {
         clients,
         compute_nodes: clients.div_ceil(4),
         duration_ns: if fabric == FabricKind::Sim { 400_000 } else { 20_000_000 },
+        conditions: Conditions::default(),
         seed: 1,
     }
 }
@@ -64,6 +65,9 @@ fn lock(kind: LockKind, locks: u64, seed: u64) -> LockProgram {
         theta: 0.99,
         read_ratio: 0.2,
         section_verbs: 0,
+        failure_rate: 0.0,
+        is_timed: false,
+        noted: Arc::default(),
         seed,
     }
 }
@@ -238,7 +242,7 @@ fn a_cas_lock_costs_one_swap_and_one_write_and_retries_swap() {
     let setting = setting(FabricKind::Sim, 40);
     for kind in [LockKind::Cas, LockKind::CasBackoff] {
         let report = measure_lock(&lock(kind, 1, 1), &setting, &mut None, &Progress::hidden()).expect("a measurement");
-        let acquire = report.per_acquire.expect("a lock has one");
+        let acquire = report.per_acquire.expect("a lock has one").verbs;
         assert_eq!((acquire.reads, acquire.writes, acquire.sends), (0.0, 0.0, 0.0));
         assert!(report.per_op.retries > 1.0 && report.retry_rate.expect("a CAS lock") > 0.5);
         let edge = 2.0 * setting.clients as f64 / report.operations as f64;

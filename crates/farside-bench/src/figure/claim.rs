@@ -28,7 +28,7 @@ pub struct Claim {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Measure {
-    /// A key of one point, times `scale`.
+    /// A key of one point, times `scale`, over the key `per` of the same point if there is one.
     Value {
         /// Name of the series.
         series: String,
@@ -39,6 +39,8 @@ pub enum Measure {
         /// Changes the unit.
         #[serde(default = "one")]
         scale: f64,
+        /// Another key, below the line.
+        per: Option<String>,
     },
     /// Where the largest value of a series is.
     PeakAt {
@@ -65,6 +67,31 @@ pub enum Measure {
         /// The point below the line.
         over: f64,
     },
+    /// The largest value of a series.
+    Highest {
+        /// Name of the series.
+        series: String,
+        /// A key of the report.
+        key: String,
+        /// Changes the unit.
+        #[serde(default = "one")]
+        scale: f64,
+        /// Points behind this one do not count.
+        #[serde(default = "everywhere")]
+        to: f64,
+    },
+    /// By how many times a series is better than others, where that is most: at any point, than any of them.
+    UpTo {
+        /// Name of the series.
+        series: String,
+        /// Names of the others.
+        others: Vec<String>,
+        /// A key of the report.
+        key: String,
+        /// Whether less is better.
+        #[serde(default)]
+        lowest: bool,
+    },
     /// The value of a series at `x` over the best of others.
     Against {
         /// Name of the series.
@@ -83,6 +110,10 @@ pub enum Measure {
 
 fn one() -> f64 {
     1.0
+}
+
+fn everywhere() -> f64 {
+    f64::INFINITY
 }
 
 /// What counts as the same.
@@ -129,7 +160,13 @@ impl Measure {
     pub fn points(&self) -> Vec<(&str, Option<f64>)> {
         match self {
             Self::Value { series, x, .. } => vec![(series, Some(*x))],
-            Self::PeakAt { series, .. } | Self::Fall { series, .. } => vec![(series, None)],
+            Self::PeakAt { series, .. } | Self::Fall { series, .. } | Self::Highest { series, .. } => {
+                vec![(series, None)]
+            }
+            Self::UpTo { series, others, .. } => {
+                let all = core::iter::once(series).chain(others);
+                all.map(|series| (series.as_str(), None)).collect()
+            }
             Self::Quotient { series, x, over, .. } => vec![(series, Some(*x)), (series, Some(*over))],
             Self::Against { series, others, x, .. } => {
                 let all = core::iter::once(series).chain(others);
@@ -154,13 +191,45 @@ impl Measure {
         };
         let peak = |values: &[(f64, f64)]| values.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         match self {
-            Self::Value { series, x, key, scale } => Some(at(&sweep(series, key)?, *x)? * scale),
+            Self::Value {
+                series,
+                x,
+                key,
+                scale,
+                per,
+            } => {
+                let per = per.as_ref().map_or(Some(1.0), |per| at(&sweep(series, per)?, *x))?;
+                Some(at(&sweep(series, key)?, *x)? * scale / per)
+            }
             Self::PeakAt { series, key } => Some(peak(&sweep(series, key)?)?.0),
             Self::Fall { series, key } => {
                 let values = sweep(series, key)?;
                 let (peak_x, peak) = peak(&values)?;
                 let behind = values.iter().filter(|value| value.0 >= peak_x).map(|value| value.1);
                 Some(peak / behind.min_by(f64::total_cmp)?)
+            }
+            Self::Highest { series, key, scale, to } => {
+                let mut values = sweep(series, key)?;
+                values.retain(|value| value.0 <= *to);
+                Some(peak(&values)?.1 * scale)
+            }
+            Self::UpTo {
+                series,
+                others,
+                key,
+                lowest,
+            } => {
+                let ours = sweep(series, key)?;
+                let mut best: Option<f64> = None;
+                for other in others {
+                    let theirs = sweep(other, key)?;
+                    for &(x, value) in &ours {
+                        let other = at(&theirs, x)?;
+                        let times = if *lowest { other / value } else { value / other };
+                        best = Some(best.map_or(times, |best| best.max(times)));
+                    }
+                }
+                best
             }
             Self::Quotient { series, key, x, over } => {
                 let values = sweep(series, key)?;
@@ -253,6 +322,7 @@ fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1000.0 => format!("{value:.0}"),
         large if large >= 10.0 => format!("{value:.1}"),
+        small if small > 0.0 && small < 0.1 => format!("{value:.4}"),
         _ => format!("{value:.2}"),
     }
 }
@@ -306,6 +376,10 @@ mod tests {
             measured("value = { series = 'a', x = 64, key = 'per_op.retries', scale = 0.5 }"),
             Some(32.0)
         );
+        assert_eq!(
+            measured("value = { series = 'a', x = 64, key = 'rate', per = 'per_op.retries' }"),
+            Some(0.125)
+        );
         assert_eq!(measured("peak_at = { series = 'a', key = 'rate' }"), Some(8.0));
         assert_eq!(measured("fall = { series = 'a', key = 'rate' }"), Some(4.0));
         assert_eq!(
@@ -319,6 +393,17 @@ mod tests {
             ))
         };
         assert_eq!((against(false), against(true)), (Some(0.25), Some(0.5)));
+        assert_eq!(
+            measured("highest = { series = 'a', key = 'rate', scale = 2 }"),
+            Some(20.0)
+        );
+        assert_eq!(measured("highest = { series = 'a', key = 'rate', to = 1 }"), Some(2.0));
+        let up_to = |lowest| {
+            measured(&format!(
+                "up_to = {{ series = 'b', others = ['a', 'c'], key = 'rate', lowest = {lowest} }}"
+            ))
+        };
+        assert_eq!((up_to(false), up_to(true)), (Some(2.0), Some(2.0)));
         assert_eq!(measured("value = { series = 'd', x = 64, key = 'rate' }"), None);
         assert_eq!(measured("fall = { series = 'a', key = 'speed' }"), None);
     }

@@ -7,15 +7,23 @@
 //! setup = "..."                   # what ours has in common with the original, and what not
 //!
 //! [x]                             # what is swept, if it is not the number of clients
-//! key = "locks"                   # `locks`, `theta`, `read_ratio` or `section_verbs`
+//! key = "locks"                   # see `AxisKey`
 //! label = "locks"
 //! values = [1000, 10000000]
+//! quick = [1000]                  # the values of --quick
 //! log = true                      # whether equal factors are equally far apart in the plot
+//!
+//! [[sweep]]                       # instead of [x], where every series is swept in several ways; for each, there
+//! name = "section"                # is a series `<name of the series>@<name of the sweep>`
+//! key = "section_verbs"
+//! label = "READs under the lock"
+//! values = [1, 64]
 //!
 //! [[panel]]                       # what is plotted over it
 //! key = "throughput_ops_s"        # a key of the report; parts are joined with dots
 //! label = "throughput, ops/s"
 //! series = ["optimistic"]         # which series are in it; all, if it does not say
+//! sweep = "section"               # and swept how
 //!
 //! [[series]]
 //! name = "optimistic"             # how claims call it
@@ -41,6 +49,7 @@ use serde::Deserialize;
 
 use super::claim::Claim;
 use crate::quantity::parse_duration;
+use crate::stage::Fault;
 use crate::workload::Workload;
 
 /// A published figure.
@@ -57,6 +66,9 @@ pub struct Figure {
     pub setup: String,
     /// What is swept, if it is not the number of clients.
     pub x: Option<Axis>,
+    /// What is swept, where it is several things one after the other.
+    #[serde(default, rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
     /// What is plotted.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
@@ -81,6 +93,8 @@ pub struct Panel {
     /// Names of the series that are in it; none stands for all.
     #[serde(default)]
     pub series: Vec<String>,
+    /// Name of the sweep, if there are several.
+    pub sweep: Option<String>,
 }
 
 impl Panel {
@@ -101,15 +115,34 @@ pub struct Axis {
     pub label: String,
     /// Its values.
     pub values: Vec<f64>,
+    /// Those of `--quick`, if they are others.
+    pub quick: Option<Vec<f64>>,
     /// Whether equal factors are equally far apart in the plot.
     #[serde(default)]
     pub log: bool,
+}
+
+/// One of several sweeps.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Sweep {
+    /// What comes behind the `@` in the names of its series.
+    pub name: String,
+    /// Names of the series that are swept; none stands for all.
+    #[serde(default)]
+    pub series: Vec<String>,
+    /// How long its points are measured, if not as long as the series say.
+    pub duration: Option<String>,
+    /// What is swept.
+    #[serde(flatten)]
+    pub axis: Axis,
 }
 
 /// A part of a series that can be swept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AxisKey {
+    /// How many clients there are.
+    Clients,
     /// How many locks there are.
     Locks,
     /// Skew.
@@ -118,6 +151,16 @@ pub enum AxisKey {
     ReadRatio,
     /// How many words are read while a lock is held.
     SectionVerbs,
+    /// How often in a row writers hand a ShiftLock over.
+    HandoversMax,
+    /// How many entries the queue of a DecLock has.
+    DeclockCapacity,
+    /// How many times as long messages between compute nodes take as verbs to the memory node.
+    PeerLatency,
+    /// The share of locks that are never given back.
+    FailureRate,
+    /// Nothing is swept: one run, cut into equal parts which end at these times, in milliseconds.
+    Time,
 }
 
 /// One line of the plot.
@@ -132,6 +175,8 @@ pub struct Series {
     pub clients: Vec<u64>,
     /// How many clients share a compute node.
     pub clients_per_cn: u64,
+    /// How many compute nodes there are, if that does not follow from the number of clients.
+    pub cns: Option<u64>,
     /// Name of the NIC profile.
     pub profile: String,
     /// How long is measured.
@@ -140,6 +185,9 @@ pub struct Series {
     pub lock: Option<LockSeries>,
     /// See `lock`.
     pub store: Option<StoreSeries>,
+    /// What is swept in it, if it belongs to one of several sweeps.
+    #[serde(skip)]
+    pub axis: Option<Axis>,
 }
 
 /// A series that takes locks.
@@ -159,6 +207,62 @@ pub struct LockSeries {
     /// How many words are read while a lock is held.
     #[serde(default)]
     pub section_verbs: u64,
+    /// See [`LockOptions`](farside_lock::LockOptions), whose default is taken where nothing is said; likewise below.
+    pub handovers_max: Option<u64>,
+    /// Entries of a queue.
+    pub declock_capacity: Option<u64>,
+    /// How many times as long messages between compute nodes take as verbs to the memory node.
+    #[serde(default = "one")]
+    pub peer_latency: f64,
+    /// How long a lock may be held.
+    pub lease: Option<String>,
+    /// The share of locks that are never given back.
+    #[serde(default)]
+    pub failure_rate: f64,
+    /// Whether clients note what they spend their time on.
+    #[serde(default)]
+    pub is_timed: bool,
+    /// What happens meanwhile, in order.
+    #[serde(default)]
+    pub faults: Vec<Planned>,
+}
+
+/// Something that happens in the time that counts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planned {
+    /// When, from its start.
+    pub at: String,
+    /// What.
+    pub what: What,
+}
+
+/// What can happen; see [`Fault`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// The clients of the first compute node die.
+    ComputeNodeDies,
+    /// Nobody reaches the memory node any more.
+    MemoryNodeLeaves,
+    /// It is back.
+    MemoryNodeReturns,
+}
+
+impl What {
+    /// The fault that is meant.
+    #[must_use]
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::ComputeNodeDies => Fault::ComputeNodeDies(0),
+            Self::MemoryNodeLeaves => Fault::MemoryNodeLeaves,
+            Self::MemoryNodeReturns => Fault::MemoryNodeReturns,
+        }
+    }
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// A series that works on an index.
@@ -195,7 +299,8 @@ impl Figure {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let figure: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut figure: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        figure.spread()?;
         for series in &figure.series {
             let name = &series.name;
             if series.lock.is_some() == series.store.is_some() {
@@ -207,9 +312,9 @@ impl Figure {
                     return Err(format!("series {name} sweeps nothing"));
                 }
             }
-            if figure.x.is_some() && (series.clients.len() != 1 || series.lock.is_none()) {
+            if figure.axis_of(series).is_some() && (series.clients.len() != 1 || series.lock.is_none()) {
                 return Err(format!(
-                    "series {name} takes locks with one number of clients, since [x] is swept"
+                    "series {name} takes locks with one number of clients, since something else is swept"
                 ));
             }
             if let Some(store) = &series.store {
@@ -223,23 +328,58 @@ impl Figure {
         Ok(figure)
     }
 
+    /// Makes a series of each series in each sweep, if there are several.
+    fn spread(&mut self) -> Result<(), String> {
+        if self.sweeps.is_empty() {
+            return Ok(());
+        }
+        if self.x.is_some() {
+            return Err("there are [x] and [[sweep]]; one of them is too many".to_owned());
+        }
+        let name = |series: &str, sweep: &str| format!("{series}@{sweep}");
+        let bases = core::mem::take(&mut self.series);
+        for sweep in &self.sweeps {
+            let is_in = |base: &&Series| sweep.series.is_empty() || sweep.series.contains(&base.name);
+            self.series.extend(bases.iter().filter(is_in).map(|base| Series {
+                name: name(&base.name, &sweep.name),
+                duration: sweep.duration.as_ref().unwrap_or(&base.duration).clone(),
+                axis: Some(sweep.axis.clone()),
+                ..base.clone()
+            }));
+        }
+        for panel in &mut self.panels {
+            let unknown = || format!("the panel of {} names no sweep", panel.key);
+            let sweep = panel.sweep.as_ref().ok_or_else(unknown)?;
+            if panel.series.is_empty() {
+                panel.series = bases.iter().map(|base| base.name.clone()).collect();
+            }
+            for series in &mut panel.series {
+                *series = name(series, sweep);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is swept in a series, if it is not the number of clients.
+    #[must_use]
+    pub fn axis_of<'a>(&'a self, series: &'a Series) -> Option<&'a Axis> {
+        series.axis.as_ref().or(self.x.as_ref())
+    }
+
     /// What stands at the axis of what is swept.
     #[must_use]
-    pub fn x_label(&self) -> &str {
-        self.x.as_ref().map_or("clients", |axis| &axis.label)
+    pub fn x_label_of<'a>(&'a self, series: &'a Series) -> &'a str {
+        self.axis_of(series).map_or("clients", |axis| &axis.label)
     }
 
     /// The values that are swept in a series.
     #[must_use]
     pub fn xs_of(&self, series: &Series, is_quick: bool) -> Vec<f64> {
-        match &self.x {
-            Some(axis) => self
-                .quick
-                .values
-                .as_ref()
-                .filter(|_| is_quick)
-                .unwrap_or(&axis.values)
-                .clone(),
+        match self.axis_of(series) {
+            Some(axis) => {
+                let quick = axis.quick.as_ref().or(self.quick.values.as_ref());
+                quick.filter(|_| is_quick).unwrap_or(&axis.values).clone()
+            }
             None => self
                 .clients_of(series, is_quick)
                 .iter()

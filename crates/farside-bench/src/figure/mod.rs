@@ -23,7 +23,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 7] = [
+const FIGURES: [(&str, &str); 18] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -33,6 +33,29 @@ const FIGURES: [(&str, &str); 7] = [
     ("shiftlock-7", include_str!("../../../../figures/fig_shiftlock_7.toml")),
     ("shiftlock-8", include_str!("../../../../figures/fig_shiftlock_8.toml")),
     ("shiftlock-9", include_str!("../../../../figures/fig_shiftlock_9.toml")),
+    ("declock-3", include_str!("../../../../figures/fig_declock_3.toml")),
+    ("declock-12", include_str!("../../../../figures/fig_declock_12.toml")),
+    ("declock-13", include_str!("../../../../figures/fig_declock_13.toml")),
+    ("declock-14", include_str!("../../../../figures/fig_declock_14.toml")),
+    ("declock-15", include_str!("../../../../figures/fig_declock_15.toml")),
+    ("declock-16", include_str!("../../../../figures/fig_declock_16.toml")),
+    ("declock-18", include_str!("../../../../figures/fig_declock_18.toml")),
+    (
+        "shiftlock-12",
+        include_str!("../../../../figures/fig_shiftlock_12.toml"),
+    ),
+    (
+        "shiftlock-13",
+        include_str!("../../../../figures/fig_shiftlock_13.toml"),
+    ),
+    (
+        "shiftlock-t3",
+        include_str!("../../../../figures/fig_shiftlock_t3.toml"),
+    ),
+    (
+        "shiftlock-t4",
+        include_str!("../../../../figures/fig_shiftlock_t4.toml"),
+    ),
     ("cider-1", include_str!("../../../../figures/fig_cider_1.toml")),
 ];
 

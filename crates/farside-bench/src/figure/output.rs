@@ -1,5 +1,6 @@
 //! Writes what a figure's sweep gave: `<id>.csv`, `<id>.json`, `<id>.svg`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -40,12 +41,18 @@ pub fn write(figure: &Figure, is_quick: bool, outcome: &Outcome, folder: &Path) 
 }
 
 fn json_text(figure: &Figure, is_quick: bool, outcome: &Outcome) -> String {
+    let axes: BTreeMap<&str, &str> = figure
+        .series
+        .iter()
+        .map(|series| (series.name.as_str(), figure.x_label_of(series)))
+        .collect();
     let all = json!({
         "id": figure.id,
         "title": figure.title,
         "source": figure.source,
         "setup": figure.setup,
-        "x": figure.x_label(),
+        "x": figure.series.first().map_or("", |series| figure.x_label_of(series)),
+        "axes": axes,
         "quick": is_quick,
         "origin": Origin::of(figure, is_quick),
         "verdicts": outcome.verdicts,

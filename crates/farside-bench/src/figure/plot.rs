@@ -48,7 +48,10 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
     area.fill(&WHITE)?;
     let rows = area.split_evenly((figure.panels.len(), 1));
     for (index, (panel, row)) in figure.panels.iter().zip(&rows).enumerate() {
-        let is_log = figure.x.as_ref().is_some_and(|axis| axis.log);
+        let first = figure.series.iter().find(|series| panel.shows(series));
+        let is_log = first
+            .and_then(|series| figure.axis_of(series))
+            .is_some_and(|axis| axis.log);
         let lines: Vec<Line> = figure
             .series
             .iter()
@@ -63,7 +66,7 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
         if lines.iter().all(|line| line.points.len() <= 1) {
             draw_bars(row, &title, panel, &lines)?;
         } else {
-            let x_axis = (figure.x_label(), is_log);
+            let x_axis = (first.map_or("", |series| figure.x_label_of(series)), is_log);
             draw_lines(row, &title, x_axis, panel, &lines)?;
         }
     }

@@ -9,7 +9,7 @@ use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::file::{AxisKey, Figure, LockSeries, Series, StoreSeries};
 use crate::error::BenchError;
@@ -17,7 +17,7 @@ use crate::lock::LockProgram;
 use crate::progress::Progress;
 use crate::quantity::parse_duration;
 use crate::report::Report;
-use crate::stage::{FabricKind, Setting};
+use crate::stage::{Conditions, FabricKind, Setting};
 use crate::store::{StoreProgram, TICK_NS};
 use crate::workload::Workload;
 use crate::{measure_lock, measure_store};
@@ -58,10 +58,19 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Resu
     let progress = Progress::new(count as u64, figure.id.as_str());
     let mut points = Vec::new();
     for series in &figure.series {
+        if figure.axis_of(series).is_some_and(|axis| axis.key == AxisKey::Time) {
+            points.extend(over_time(figure, series, is_quick, memory)?);
+            progress.set(points.len() as u64);
+            continue;
+        }
         for x in figure.xs_of(series, is_quick) {
-            progress.label(format!("{}: {}, {} {x}", figure.id, series.label, figure.x_label()));
+            let label = figure.x_label_of(series);
+            progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
             let (clients, lock) = at(figure, series, x);
-            let setting = setting(figure, series, clients, is_quick)?;
+            let mut setting = setting(figure, series, clients, is_quick)?;
+            if let Some(lock) = &lock {
+                setting.conditions = conditions(figure, lock, &setting)?;
+            }
             let report = match (&lock, &series.store) {
                 (Some(lock), _) => run_lock(figure, lock, &setting, memory)?,
                 (None, Some(store)) => run_store(figure, store, &setting, is_quick, memory)?,
@@ -78,17 +87,70 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Resu
     Ok(points)
 }
 
+/// One run, of which each part of the time is a point.
+fn over_time(
+    figure: &Figure,
+    series: &Series,
+    is_quick: bool,
+    memory: &mut Option<Region>,
+) -> Result<Vec<Point>, BenchError> {
+    let lock = series.lock.as_ref().expect("only series with locks have an axis");
+    let ends_ms = figure.xs_of(series, is_quick);
+    let mut setting = setting(figure, series, series.clients[0], is_quick)?;
+    setting.duration_ns = (ends_ms.last().copied().unwrap_or(0.0) * 1e6) as u64;
+    setting.conditions = Conditions {
+        slots: ends_ms.len() as u64,
+        ..conditions(figure, lock, &setting)?
+    };
+    let report = run_lock(figure, lock, &setting, memory)?;
+    let rates = ends_ms.iter().zip(&report.slots_ops_s);
+    Ok(rates
+        .map(|(&end_ms, rate)| Point {
+            series: series.name.clone(),
+            x: end_ms,
+            report: json!({"clients": report.clients, "throughput_ops_s": rate, "resets": report.resets}),
+        })
+        .collect())
+}
+
+/// What is not as it should be.
+fn conditions(figure: &Figure, lock: &LockSeries, setting: &Setting) -> Result<Conditions, BenchError> {
+    let mut faults = Vec::new();
+    for planned in &lock.faults {
+        let at_ns = parse_duration(&planned.at).map_err(|reason| wrong(figure, reason))?;
+        faults.push((at_ns, planned.what.fault()));
+    }
+    Ok(Conditions {
+        peer_delay_ns: peer_delay_ns(&setting.profile, lock.peer_latency),
+        faults,
+        slots: 0,
+    })
+}
+
+/// How much later each way messages between compute nodes are, so that a message and its acknowledgement
+/// take `factor` times as long as a READ from the memory node.
+fn peer_delay_ns(profile: &Profile, factor: f64) -> u64 {
+    let read_ns = profile.post_ns + 2 * profile.wire_ns + profile.unit_ns;
+    (read_ns as f64 * (factor - 1.0).max(0.0) / 2.0) as u64
+}
+
 /// How many clients there are at one point of a sweep, and what they do with locks.
 fn at(figure: &Figure, series: &Series, x: f64) -> (u64, Option<LockSeries>) {
     let mut lock = series.lock.clone();
-    let (Some(axis), Some(changed)) = (&figure.x, &mut lock) else {
+    let (Some(axis), Some(changed)) = (figure.axis_of(series), &mut lock) else {
         return (x as u64, lock);
     };
     match axis.key {
+        AxisKey::Clients => return (x as u64, lock),
         AxisKey::Locks => changed.locks = x as u64,
         AxisKey::Theta => changed.theta = x,
         AxisKey::ReadRatio => changed.read_ratio = x,
         AxisKey::SectionVerbs => changed.section_verbs = x as u64,
+        AxisKey::HandoversMax => changed.handovers_max = Some(x as u64),
+        AxisKey::DeclockCapacity => changed.declock_capacity = Some(x as u64),
+        AxisKey::PeerLatency => changed.peer_latency = x,
+        AxisKey::FailureRate => changed.failure_rate = x,
+        AxisKey::Time => {}
     }
     (series.clients[0], lock)
 }
@@ -107,9 +169,21 @@ fn setting(figure: &Figure, series: &Series, clients: u64, is_quick: bool) -> Re
         fabric: FabricKind::Sim,
         profile: Profile::named(&series.profile).ok_or_else(unknown)?,
         clients,
-        compute_nodes: clients.div_ceil(series.clients_per_cn),
+        compute_nodes: series.cns.unwrap_or(clients.div_ceil(series.clients_per_cn)),
         duration_ns: duration.map_err(|reason| wrong(figure, reason))?,
+        conditions: Conditions::default(),
         seed: SEED,
+    })
+}
+
+fn options(lock: &LockSeries) -> Result<LockOptions, String> {
+    let usual = LockOptions::default();
+    let lease = lock.lease.as_deref().map(parse_duration).transpose()?;
+    Ok(LockOptions {
+        lease_ns: lease.unwrap_or(usual.lease_ns),
+        handovers_max: lock.handovers_max.unwrap_or(usual.handovers_max),
+        declock_capacity: lock.declock_capacity.unwrap_or(usual.declock_capacity),
+        ..usual
     })
 }
 
@@ -122,11 +196,14 @@ fn run_lock(
     let unknown = || wrong(figure, format!("there is no lock `{}`", lock.name));
     let program = LockProgram {
         kind: LockKind::by_name(&lock.name).ok_or_else(unknown)?,
-        options: LockOptions::default(),
+        options: options(lock).map_err(|reason| wrong(figure, reason))?,
         locks: lock.locks,
         theta: lock.theta,
         read_ratio: lock.read_ratio,
         section_verbs: lock.section_verbs,
+        failure_rate: lock.failure_rate,
+        is_timed: lock.is_timed,
+        noted: Arc::default(),
         seed: setting.seed,
     };
     measure_lock(&program, setting, memory, &Progress::hidden())

@@ -49,8 +49,32 @@ pub struct Setting {
     pub compute_nodes: u64,
     /// How long is measured, in nanoseconds. Half as long again runs before that.
     pub duration_ns: u64,
+    /// What else is so in a simulation.
+    pub conditions: Conditions,
     /// Decides workload and simulation.
     pub seed: u64,
+}
+
+/// What is not as it should be in a simulation, and what is looked at therefore.
+#[derive(Clone, Default, Debug)]
+pub struct Conditions {
+    /// How much longer messages between compute nodes take than the profile says, each way.
+    pub peer_delay_ns: u64,
+    /// What happens when, in nanoseconds since the time that counts began; in order.
+    pub faults: Vec<(u64, Fault)>,
+    /// Into how many parts the time that counts is cut, to tell what happened in each.
+    pub slots: u64,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The clients of a compute node die.
+    ComputeNodeDies(u64),
+    /// Nobody reaches the memory node any more; what is posted waits.
+    MemoryNodeLeaves,
+    /// The memory node is back, with its memory as it was.
+    MemoryNodeReturns,
 }
 
 impl Setting {

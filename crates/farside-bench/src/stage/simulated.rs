@@ -10,9 +10,9 @@ use std::rc::Rc;
 use farside_fabric::host::HostClock;
 use farside_fabric::region::Region;
 use farside_fabric::sim::{Endpoint, NodeStatistics, Sim, SimOptions};
-use farside_fabric::{NodeId, OpContext, Spawn};
+use farside_fabric::{Messages, NodeId, OpContext, Spawn};
 
-use super::{NodeLoad, Outcome, Setting, Simulation};
+use super::{Fault, NodeLoad, Outcome, Setting, Simulation};
 use crate::driver::{Effort, Meter, drive};
 use crate::error::BenchError;
 use crate::program::Program;
@@ -42,6 +42,14 @@ pub(super) fn run<P: Program>(
     });
     let node = sim.add_memory_node_with(region.clone());
     let compute_nodes: Vec<_> = (0..setting.compute_nodes).map(|_| sim.add_compute_node()).collect();
+    let conditions = &setting.conditions;
+    if conditions.peer_delay_ns > 0 {
+        for (index, &a) in compute_nodes.iter().enumerate() {
+            for &b in &compute_nodes[index + 1..] {
+                sim.delay_peers(a, b, conditions.peer_delay_ns);
+            }
+        }
+    }
     let compute_node_of = |client| compute_nodes[setting.compute_node_of(client) as usize];
     let endpoints: Vec<Endpoint> = (0..setting.clients)
         .map(|client| sim.endpoint(compute_node_of(client)))
@@ -68,7 +76,7 @@ pub(super) fn run<P: Program>(
         start_ns + setting.duration_ns
     };
     let crew = Rc::new(Crew {
-        recorder: RefCell::new(Recorder::new(Window { start_ns, end_ns })),
+        recorder: RefCell::new(Recorder::new(Window { start_ns, end_ns }).with_slots(conditions.slots)),
         failure: RefCell::new(None),
         working: Cell::new(setting.clients),
     });
@@ -90,12 +98,31 @@ pub(super) fn run<P: Program>(
     // Including `start_ns` itself would count what happens in that nanosecond twice.
     sim.run_until(start_ns - 1);
     let before = Reading::take(&sim, node, &meters);
+    for node in &joined {
+        program.begin(node);
+    }
+    let apply = |fault| match fault {
+        Fault::ComputeNodeDies(dead) => {
+            let is_dead = |(number, _): &(u64, &Endpoint)| setting.compute_node_of(*number) == dead;
+            for (_, endpoint) in (0..).zip(&endpoints).filter(is_dead) {
+                sim.crash_client(endpoint.id());
+            }
+        }
+        Fault::MemoryNodeLeaves => compute_nodes.iter().for_each(|&from| sim.partition(from, node)),
+        Fault::MemoryNodeReturns => compute_nodes.iter().for_each(|&from| sim.heal(from, node)),
+    };
+    let mut faults = conditions.faults.iter().peekable();
     for slice in 1.. {
         let is_over = if program.is_finite() {
             sim.run_until(start_ns + slice * SLICE_NS);
             crew.working.get() == 0
         } else {
-            sim.run_until(start_ns + setting.duration_ns * slice / SLICES - 1);
+            let end_ns = setting.duration_ns * slice / SLICES;
+            while let Some(&(at_ns, fault)) = faults.next_if(|(at_ns, _)| *at_ns < end_ns) {
+                sim.run_until(start_ns + at_ns);
+                apply(fault);
+            }
+            sim.run_until(start_ns + end_ns - 1);
             progress.set(slice * 100 / SLICES);
             slice == SLICES
         };

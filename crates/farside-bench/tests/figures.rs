@@ -1,0 +1,159 @@
+//! What figures can sweep and measure beyond the number of clients, on small set-ups.
+
+#![forbid(unsafe_code)]
+
+use farside_bench::figure::file::Figure;
+use farside_bench::figure::sweep::{self, Point};
+
+/// A figure of these sweeps and series, both in TOML.
+fn figure(sweeps: &str, series: &[(&str, u64, &str)]) -> Result<Figure, String> {
+    let mut text = format!("id = 'f'\ntitle = ''\nsource = ''\nsetup = ''\nclaim = []\npanel = []\n{sweeps}\n");
+    for (name, clients, lock) in series {
+        text += &format!(
+            "[[series]]\nname = '{name}'\nlabel = ''\nclients = [{clients}]\nclients_per_cn = 4\nprofile = 'cx4'\n\
+             duration = '2ms'\nlock = {{ locks = 20, theta = 0.9, section_verbs = 1, {lock} }}\n"
+        );
+    }
+    Figure::parse(&text)
+}
+
+fn run(figure: &Figure) -> Vec<Point> {
+    sweep::run(figure, false, &mut None).expect("a figure that runs")
+}
+
+fn number(points: &[Point], series: &str, x: f64, key: &str) -> f64 {
+    let point = points
+        .iter()
+        .find(|point| point.series == series && point.x.total_cmp(&x).is_eq());
+    let value = point.and_then(|point| point.number(key));
+    value.unwrap_or_else(|| panic!("{series} has no {key} at {x}"))
+}
+
+#[test]
+fn each_series_takes_part_in_each_sweep() {
+    let sweeps = "[[sweep]]\nname = 'c'\nkey = 'clients'\nlabel = 'clients'\nvalues = [1, 8]\nquick = [8]\n\
+                  [[sweep]]\nname = 's'\nkey = 'section_verbs'\nlabel = 'READs'\nvalues = [3]\nseries = ['b']\n";
+    let both = [("a", 4, "name = 'cas-rw'"), ("b", 4, "name = 'dslr'")];
+    let figure = figure(sweeps, &both).expect("a figure");
+    let names: Vec<&str> = figure.series.iter().map(|series| series.name.as_str()).collect();
+    assert_eq!(names, ["a@c", "b@c", "b@s"]);
+    assert_eq!(figure.x_label_of(&figure.series[2]), "READs");
+    assert_eq!(figure.xs_of(&figure.series[0], true), [8.0]);
+    let points = run(&figure);
+    let xs: Vec<(&str, f64)> = points.iter().map(|point| (point.series.as_str(), point.x)).collect();
+    assert_eq!(
+        xs,
+        [("a@c", 1.0), ("a@c", 8.0), ("b@c", 1.0), ("b@c", 8.0), ("b@s", 3.0)]
+    );
+    assert_eq!(points[1].number("clients"), Some(8.0));
+    assert!(number(&points, "b@s", 3.0, "per_op.reads") > number(&points, "b@c", 1.0, "per_op.reads") + 1.5);
+}
+
+#[test]
+fn two_ways_to_sweep_are_one_too_many() {
+    let axis = "key = 'clients'\nlabel = 'clients'\nvalues = [1]\n";
+    let refused = figure(
+        &format!("[x]\n{axis}[[sweep]]\nname = 's'\n{axis}"),
+        &[("a", 4, "name = 'cas'")],
+    );
+    let reason = refused.expect_err("both are there");
+    assert!(reason.contains("[x] and [[sweep]]"), "{reason}");
+}
+
+#[test]
+fn messages_between_nodes_that_are_far_apart_take_longer() {
+    let axis = "[x]\nkey = 'peer_latency'\nlabel = ''\nvalues = [1, 8]\n";
+    let both = [("queue", 8, "name = 'shiftlock'"), ("spin", 8, "name = 'cas-rw'")];
+    let points = run(&figure(axis, &both).expect("a figure"));
+    let rate = |series, x| number(&points, series, x, "throughput_ops_s");
+    assert!(rate("queue", 8.0) < 0.8 * rate("queue", 1.0), "hand-overs travel");
+    assert_eq!(rate("spin", 8.0), rate("spin", 1.0), "nobody writes to anybody");
+}
+
+#[test]
+fn a_queue_of_another_capacity_costs_a_release_more() {
+    let axis = "[x]\nkey = 'declock_capacity'\nlabel = ''\nvalues = [4, 1024]\n";
+    let points = run(&figure(axis, &[("a", 4, "name = 'declock'")]).expect("a figure"));
+    let read = |x| number(&points, "a", x, "per_op.bytes_read");
+    assert!(read(1024.0) > read(4.0) + 6000.0, "{} and {}", read(4.0), read(1024.0));
+    let refused = figure(
+        "[x]\nkey = 'declock_capacity'\nlabel = ''\nvalues = [5]\n",
+        &[("a", 4, "name = 'declock'")],
+    );
+    let error = sweep::run(&refused.expect("a figure"), false, &mut None).expect_err("5 is no power of two");
+    assert!(error.to_string().contains("power of two"), "{error}");
+}
+
+#[test]
+fn writers_hand_over_as_often_as_the_figure_says() {
+    let axis = "[x]\nkey = 'handovers_max'\nlabel = ''\nvalues = [1, 1000]\n";
+    let lock = "name = 'shiftlock', read_ratio = 0.3";
+    let points = run(&figure(axis, &[("a", 40, lock)]).expect("a figure"));
+    let p99 = |x| number(&points, "a", x, "acquire_hottest_us.p99");
+    assert!(p99(1.0) != p99(1000.0), "readers get their turn sooner or later");
+}
+
+#[test]
+fn a_compute_node_dies_and_the_memory_node_goes_away_for_a_while() {
+    let axis = "[x]\nkey = 'time'\nlabel = ''\nvalues = [5, 10, 15, 20, 25, 30]\n";
+    let lock = "name = 'declock', lease = '500us', faults = [{ at = '5ms', what = 'compute-node-dies' }, \
+                { at = '15ms', what = 'memory-node-leaves' }, { at = '20ms', what = 'memory-node-returns' }]";
+    let points = run(&figure(axis, &[("a", 8, lock)]).expect("a figure"));
+    let rates: Vec<f64> = points
+        .iter()
+        .map(|point| point.number("throughput_ops_s").expect("a rate"))
+        .collect();
+    assert_eq!(rates.len(), 6);
+    assert!(rates[0] > 100_000.0, "{rates:?}");
+    assert!(
+        rates[2] > 0.2 * rates[0] && rates[2] < 0.9 * rates[0],
+        "half of the clients are dead: {rates:?}"
+    );
+    assert!(rates[3] < 0.01 * rates[0], "nothing can be done: {rates:?}");
+    assert!(rates[5] > 0.8 * rates[2], "the rest goes on: {rates:?}");
+    assert!(
+        points[0].number("resets.count") > Some(0.0),
+        "what the dead held was taken back"
+    );
+}
+
+#[test]
+fn locks_that_are_never_given_back_are_recovered() {
+    let axis = "[x]\nkey = 'failure_rate'\nlabel = ''\nvalues = [0, 0.01]\n";
+    let both = [
+        ("shift", 8, "name = 'shiftlock', read_ratio = 0.5, lease = '50us'"),
+        ("dslr", 8, "name = 'dslr', read_ratio = 0.5, lease = '50us'"),
+    ];
+    let points = run(&figure(axis, &both).expect("a figure"));
+    for series in ["shift", "dslr"] {
+        let [whole, failing] = [0.0, 0.01].map(|x| number(&points, series, x, "operations"));
+        // Each failure blocks one of twenty locks for a few leases: far more than the first failures, far less
+        // than without any.
+        assert!(
+            failing > 200.0 && failing < 0.9 * whole,
+            "{series}: {failing} of {whole}"
+        );
+    }
+}
+
+#[test]
+fn phases_add_up_to_the_whole() {
+    let axis = "[x]\nkey = 'read_ratio'\nlabel = ''\nvalues = [0.5]\n";
+    let locks =
+        ["shiftlock", "cas", "cas-backoff", "dslr"].map(|name| (name, format!("name = '{name}', is_timed = true")));
+    let series: Vec<_> = locks.iter().map(|(name, lock)| (*name, 12, lock.as_str())).collect();
+    let points = run(&figure(axis, &series).expect("a figure"));
+    for (name, _) in &locks {
+        let of = |key: &str| number(&points, name, 0.5, key);
+        let writer = of("phases_us.writer.ia") + of("phases_us.writer.queue") + of("phases_us.writer.rt");
+        let reader = of("phases_us.reader.ia") + of("phases_us.reader.ww") + of("phases_us.reader.rt");
+        let (acquire, mean) = ((writer + reader) / 2.0, of("acquire_us.mean"));
+        // Half of each, give or take what chance decides and what crosses the ends of the time that counts.
+        assert!((acquire / mean - 1.0).abs() < 0.15, "{name}: {acquire} of {mean} us");
+        let (release, mean) = (
+            of("phases_us.release.ia") + of("phases_us.release.ns"),
+            of("release_us.mean"),
+        );
+        assert!((release / mean - 1.0).abs() < 0.15, "{name}: {release} of {mean} us");
+    }
+}
