@@ -369,16 +369,17 @@ mod wide {
     #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn compare_swap(target: *mut u8, old: u128, new: u128) -> u128 {
         let (mut low, mut high) = (old as u64, (old >> 64) as u64);
-        // SAFETY: the caller's promise. `rbx`, which the compiler keeps for itself, is restored. The
-        // intrinsic of the standard library is no alternative: unless it is inlined, it calls a
-        // library function that need not exist.
+        // SAFETY: the caller's promise. `rbx`, which the compiler keeps for itself, is restored; the address
+        // has a register of its own, since one of the compiler's choice may be `rbx`. The intrinsic of the
+        // standard library is no alternative: unless it is inlined, it calls a library function that need
+        // not exist.
         unsafe {
             core::arch::asm!(
                 "xchg {new_low}, rbx",
-                "lock cmpxchg16b [{target}]",
+                "lock cmpxchg16b [rdi]",
                 "mov rbx, {new_low}",
                 new_low = inout(reg) new as u64 => _,
-                target = in(reg) target,
+                in("rdi") target,
                 in("rcx") (new >> 64) as u64,
                 inout("rax") low,
                 inout("rdx") high,
