@@ -47,7 +47,7 @@
       return {
         ...common, type: "bar", marker: { color: shade }, showlegend: !isAlone, textposition: "none",
         ...(isAlone
-          ? { x: [series.label], hovertemplate: `%{text} with ${series.x.map(short)} ${chart.x}<extra></extra>` }
+          ? { x: [series.label], hovertemplate: `%{text} with ${series.x.map(short)} ${panel.x}<extra></extra>` }
           : { x: series.x.map(short), offsetgroup: series.name }),
       };
     });
@@ -75,14 +75,14 @@
     } else if (panel.form === "groups") {
       x.type = "category";
     } else {
-      x.type = chart.log ? "log" : "linear";
-      if (chart.log || xs.length <= 8) {
+      x.type = panel.x_log ? "log" : "linear";
+      if (panel.x_log || xs.length <= 8) {
         x.tickvals = xs;
         x.ticktext = xs.map(short);
       }
     }
     if (panel.form !== "bars") {
-      x.title = { text: chart.x, font: { size: 13 }, standoff: 8 };
+      x.title = { text: panel.x, font: { size: 13 }, standoff: 8 };
     }
     return {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: color("soft") },

@@ -112,6 +112,8 @@ fn key_of(measure: &Measure) -> &str {
         | Measure::PeakAt { key, .. }
         | Measure::Fall { key, .. }
         | Measure::Quotient { key, .. }
+        | Measure::Highest { key, .. }
+        | Measure::UpTo { key, .. }
         | Measure::Against { key, .. } => key,
     }
 }

@@ -89,6 +89,14 @@ struct Log {
     ended: Cell<u64>,
 }
 
+impl Log {
+    fn leave(&self, name: &[u8], client: EndpointId) {
+        let mut all = self.names.borrow_mut();
+        let inside = &mut all.get_mut(name).expect("it is entered").inside;
+        inside.retain(|(other, _)| *other != client);
+    }
+}
+
 fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
@@ -117,10 +125,7 @@ async fn work(sim: Sim, endpoint: Endpoint, log: Rc<Log>, names: u64, rounds: u6
         enter(&sim, &log, me, &name, mode, guard.token());
         endpoint.sleep(endpoint.random_below(10_000)).await;
         assert!(guard.is_held() && guard.name() == name && guard.mode() == mode);
-        let mut all = log.names.borrow_mut();
-        let inside = &mut all.get_mut(&name).expect("it is entered").inside;
-        inside.retain(|(client, _)| *client != me);
-        drop(all);
+        log.leave(&name, me);
         if endpoint.random_below(2) == 0 {
             guard.release().await.expect("it was held");
         } else {

@@ -74,8 +74,7 @@ fn overwrite_at_once(scheme: Scheme, is_plain: bool) -> u64 {
     assert!(all.insert(u64::from_le_bytes(word)), "and the last one is there");
     let expected: BTreeSet<u64> = (0..=CLIENTS).map(|client| pointer(client, 3).to_word()).collect();
     assert_eq!(all, expected);
-    let retries = *retries.borrow();
-    retries
+    *retries.borrow()
 }
 
 #[test]

@@ -372,6 +372,17 @@ impl Figure {
         self.axis_of(series).map_or("clients", |axis| &axis.label)
     }
 
+    /// What stands at the axis of a panel, and whether its ticks are powers of ten.
+    #[must_use]
+    pub fn x_of(&self, panel: &Panel) -> (&str, bool) {
+        let first = self.series.iter().find(|series| panel.shows(series));
+        let axis = first.and_then(|series| self.axis_of(series));
+        (
+            first.map_or("", |series| self.x_label_of(series)),
+            axis.is_some_and(|axis| axis.log),
+        )
+    }
+
     /// The values that are swept in a series.
     #[must_use]
     pub fn xs_of(&self, series: &Series, is_quick: bool) -> Vec<f64> {

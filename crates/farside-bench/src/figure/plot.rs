@@ -48,10 +48,7 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
     area.fill(&WHITE)?;
     let rows = area.split_evenly((figure.panels.len(), 1));
     for (index, (panel, row)) in figure.panels.iter().zip(&rows).enumerate() {
-        let first = figure.series.iter().find(|series| panel.shows(series));
-        let is_log = first
-            .and_then(|series| figure.axis_of(series))
-            .is_some_and(|axis| axis.log);
+        let (x_label, is_log) = figure.x_of(panel);
         let lines: Vec<Line> = figure
             .series
             .iter()
@@ -66,8 +63,7 @@ fn draw(figure: &Figure, points: &[Point], text: &mut String) -> DrawResult {
         if lines.iter().all(|line| line.points.len() <= 1) {
             draw_bars(row, &title, panel, &lines)?;
         } else {
-            let x_axis = (first.map_or("", |series| figure.x_label_of(series)), is_log);
-            draw_lines(row, &title, x_axis, panel, &lines)?;
+            draw_lines(row, &title, (x_label, is_log), panel, &lines)?;
         }
     }
     area.present()?;

@@ -1,7 +1,7 @@
 //! Runs all contenders in turn.
 
 use core::time::Duration;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 
 use farside_fabric::host::HostClock;
 use farside_lock::{LockKind, LockOptions};
@@ -18,7 +18,7 @@ use crate::lock::LockProgram;
 use crate::measure_lock;
 use crate::progress::Progress;
 use crate::stage::machine::on_this_thread;
-use crate::stage::{FabricKind, Setting};
+use crate::stage::{Conditions, FabricKind, Setting};
 use crate::workload::client_random;
 
 /// A client of somebody else's locks.
@@ -129,6 +129,9 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         theta: 0.0,
         read_ratio: 0.0,
         section_verbs: 0,
+        failure_rate: 0.0,
+        is_timed: false,
+        noted: Arc::default(),
         seed: crowd.seed,
         options: LockOptions {
             // Room for all who may wait.
@@ -142,6 +145,7 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         clients: crowd.clients,
         compute_nodes: threads,
         duration_ns: crowd.duration_ns,
+        conditions: Conditions::default(),
         seed: crowd.seed,
     };
     let report = measure_lock(&program, &setting, &mut None, &Progress::hidden())?;

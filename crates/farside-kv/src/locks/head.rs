@@ -28,7 +28,9 @@ impl Note {
     /// Writes a note to the start of `target`.
     pub(super) fn encode(since_ms: u64, mode: Mode, owner: &str, target: &mut [u8]) {
         let target = &mut target[..NOTE_BYTES];
-        let owner = &owner.as_bytes()[..owner.floor_char_boundary(OWNER_BYTES_MAX)];
+        let ends = owner.char_indices().map(|(at, letter)| at + letter.len_utf8());
+        let end = ends.take_while(|end| *end <= OWNER_BYTES_MAX).last().unwrap_or(0);
+        let owner = &owner.as_bytes()[..end];
         let mode = u64::from(mode == Mode::Exclusive);
         target[OWNER_IN_NOTE..].fill(0);
         target[OWNER_IN_NOTE..][..owner.len()].copy_from_slice(owner);

@@ -3,16 +3,16 @@
 //! On the path: an application asks [`Locks`] for a lock and gets a [`Guard`]. Underneath is DecLock with its local
 //! locks: nobody serves, whoever waits sleeps, and a lock whose holder died goes on after a lease. What is added here:
 //!
-//! - **Names** ([`table`]): a lock of far memory for each name, made when it is first used, and given to another name
+//! - **Names** (`table.rs`): a lock of far memory for each name, made when it is first used, and given to another name
 //!   when nobody uses it and room is short.
 //! - **Fencing tokens**: each grant of a name has a larger one than all before. Whoever does something outside of
 //!   the far memory under a lock sends the token along, and what it is done to refuses smaller ones than it has seen.
-//! - **Keep-alive** ([`lifeline`]): a client that lives keeps its locks as long as it likes. A guard knows when that
+//! - **Keep-alive** (`lifeline.rs`): a client that lives keeps its locks as long as it likes. A guard knows when that
 //!   can no longer be vouched for.
 //! - **Who holds it** ([`Locks::holder`]): a note for people beside each lock.
 //! - **Giving up**: futures can be dropped and waits can end early at any point. A wait that was given up stays in
 //!   its queue, as others have queued up behind it: the next one of this client that wants the same takes its place,
-//!   or the lock is given back as soon as it is granted ([`waits`]).
+//!   or the lock is given back as soon as it is granted (`waits.rs`).
 //!
 //! Cost of an acquire without contention: one atomic for the lock; then, in one doorbell, one atomic for the token,
 //! one READ that makes sure of the name, and one WRITE of the note. Of a release: one atomic and one READ, together.

@@ -107,23 +107,31 @@ pub(super) fn of(figure: &Figure, outcome: &Outcome, palette: &Palette) -> Value
             .collect();
         let published = |claim: &Claim| published(claim, panel, &lines);
         let published: Vec<Value> = figure.claims.iter().filter_map(published).collect();
+        let (x, x_log) = figure.x_of(panel);
         json!({
             "form": form,
+            "x": x,
+            "x_log": x_log,
             "log": is_wide(&lines),
             "series": series,
             "published": published,
         })
     });
     json!({
-        "x": figure.x_label(),
-        "log": figure.x.as_ref().is_some_and(|axis| axis.log),
         "panels": panels.collect::<Vec<_>>(),
     })
 }
 
 /// The paper's value of a claim about one point, in the unit of the panel.
 fn published(claim: &Claim, panel: &Panel, lines: &[Line<'_>]) -> Option<Value> {
-    let Measure::Value { series, x, key, scale } = &claim.measure else {
+    let Measure::Value {
+        series,
+        x,
+        key,
+        scale,
+        per: None,
+    } = &claim.measure
+    else {
         return None;
     };
     let line = lines.iter().find(|line| line.series.name == *series)?;

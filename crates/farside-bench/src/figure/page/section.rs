@@ -93,8 +93,13 @@ impl<'a> Section<'a> {
 
 /// Everything that is said about a figure.
 fn texts(figure: &Figure) -> Vec<&str> {
-    let mut texts = vec![figure.title.as_str(), &figure.setup, figure.x_label()];
-    texts.extend(figure.panels.iter().map(|panel| panel.label.as_str()));
+    let mut texts = vec![figure.title.as_str(), &figure.setup];
+    texts.extend(
+        figure
+            .panels
+            .iter()
+            .flat_map(|panel| [figure.x_of(panel).0, panel.label.as_str()]),
+    );
     texts.extend(figure.series.iter().map(|series| series.label.as_str()));
     texts.extend(figure.claims.iter().map(|claim| claim.text.as_str()));
     texts.extend(figure.claims.iter().filter_map(|claim| claim.known.as_deref()));
@@ -131,7 +136,7 @@ fn table<'a>(figure: &'a Figure, panel: &'a Panel, outcome: &Outcome) -> Table<'
     };
     Table {
         label: &panel.label,
-        x_label: figure.x_label(),
+        x_label: figure.x_of(panel).0,
         columns: lines.iter().map(|line| line.series.label.as_str()).collect(),
         rows: chart::xs(&lines)
             .into_iter()
@@ -141,13 +146,21 @@ fn table<'a>(figure: &'a Figure, panel: &'a Panel, outcome: &Outcome) -> Table<'
 }
 
 fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
-    let swept = figure.x.as_ref().map(|axis| axis.key);
+    let swept = figure.axis_of(series).map(|axis| axis.key);
     let is_fixed = |key: AxisKey| swept != Some(key);
     let mut facts = Vec::new();
-    let clients = figure.clients_of(series, is_quick);
-    facts.push(match clients {
+    let clients = if is_fixed(AxisKey::Clients) {
+        figure.clients_of(series, is_quick).to_vec()
+    } else {
+        figure
+            .xs_of(series, is_quick)
+            .iter()
+            .map(|&clients| clients as u64)
+            .collect()
+    };
+    facts.push(match clients[..] {
         [clients] => format!("{clients} clients"),
-        several => format!(
+        ref several => format!(
             "{} to {} clients",
             several.iter().min().unwrap_or(&0),
             several.iter().max().unwrap_or(&0)

@@ -269,7 +269,7 @@ fn work(located: &Located, mut commands: UnboundedReceiver<Command>) {
             first: &mut first,
         };
         let ended = stack::run(located.nodes.clone(), located.secret.clone(), round);
-        if let Err(error) = ended.map_err(Error::from).flatten()
+        if let Err(error) = ended.map_err(Error::from).and_then(|ended| ended)
             && let Some(command) = first.take()
         {
             command.refuse(error);
