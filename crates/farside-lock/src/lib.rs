@@ -33,6 +33,8 @@
 //!   an order say so in [`LockKind::is_ordered`].
 //! - **Zero**: an entry of zeros is a free lock.
 //! - A client asks for one lock at a time, and never for one that it holds.
+//! - An acquire is polled to its end: who may change its mind gives it a deadline. (Dropped in the middle it may leave
+//!   its place in a queue to nobody. The named locks of `farside-kv` see to that for applications.)
 //! - **Sharing**: readers of a lock with shared mode are inside together.
 //! - **Leases**: a grant of a lock with leases says until when it holds. A release after that fails with
 //!   [`LockError::LeaseLost`].

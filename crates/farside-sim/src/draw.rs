@@ -93,7 +93,11 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         profile: dice.pick(&profiles).name.clone(),
         tear_bytes: *dice.pick(&[8, 64]),
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
-        memory_nodes: dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16,
+        memory_nodes: {
+            let drawn = dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16;
+            // Named locks are on the first one alone, and what happens at others is nothing to them.
+            if target == Target::Named { 1 } else { drawn }
+        },
         node_bytes: match target {
             Target::Named => named::NODE_BYTES,
             _ if is_small => 512 << 10,

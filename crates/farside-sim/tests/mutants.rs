@@ -75,7 +75,10 @@ const MUTANTS: &[(&str, Notices)] = &[
         Swarm("named-locks"),
     ),
     ("locks: a name written twice", Swarm("named-locks")),
-    ("locks: a hold that is vouched for without proof", Swarm("named-locks")),
+    (
+        "locks: a hold that is vouched for without proof",
+        Stopped("named-locks"),
+    ),
     ("farside: a swap that compares nothing", Swarm("store:race/farside")),
     (
         "farside: the block that was read retired instead of the one that was replaced",

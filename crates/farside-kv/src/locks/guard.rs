@@ -36,6 +36,11 @@ impl<E: Endpoint> Guard<E> {
         }
     }
 
+    /// What the lock is given back with.
+    pub(super) fn into_grant(mut self) -> Grant {
+        self.grant.take().expect("it is released once")
+    }
+
     /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &[u8] {

@@ -4,9 +4,14 @@
 //! client off that has not answered for two leases (DecLock, section 4.4). A client cannot see that happen; but it
 //! knows when it was last awake and could reach the memory.
 //!
-//! Invariant: while [`Lifeline::vouches`] says yes, nobody has cut the client off. *Proof*: at `proof_ns` a verb was
+//! Invariant: while [`Lifeline::vouches`] says yes, nobody has found the client silent. *Proof*: at `proof_ns` a verb was
 //! posted that took effect, and the client's tasks ran, so what had been asked of it until then was answered. Who
 //! asks later waits for two leases, and the yes ends after one. The other lease is for the letter's way.
+//!
+//! What that does not cover: somebody finds the client silent, rightly, stands still itself before it cuts it off, and
+//! does so when the client is awake again and holds something else. Then the yes is wrong until no proof has come
+//! for a lease. In far memory nothing can go wrong by that, since nothing of the client takes effect
+//! any more; outside of it the fencing token is what to rely on.
 //!
 //! A gap is remembered: a hold that could not be vouched for in between is lost for good, even if the client turns
 //! out to be alive.

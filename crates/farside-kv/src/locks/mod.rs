@@ -285,8 +285,13 @@ impl<E: Endpoint> Locks<E> {
             let grant = locker.acquire(&mut cx, place.lock, mode).await.map_err(failed)?;
             match self.shared.move_in(&mut cx, place, &name, mode).await {
                 Ok(Some(token)) => {
-                    self.shared.give_back_context(cx);
-                    return Ok(Guard::new(self.clone(), name, grant, token));
+                    let guard = Guard::new(self.clone(), Rc::clone(&name), grant, token);
+                    if guard.is_held() {
+                        self.shared.give_back_context(cx);
+                        return Ok(guard);
+                    }
+                    // The client stood still on the way. If it was cut off it finds out now; if not, it asks anew.
+                    self.release(guard.into_grant()).await.map_err(failed)?;
                 }
                 Ok(None) => {
                     self.shared.known.borrow_mut().remove(&name);

@@ -66,12 +66,35 @@ fn leader_election_has_one_leader_at_a_time() {
 }
 
 #[test]
+fn job_slots_have_one_process_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let segment = folder.path().join("slots").display().to_string();
+    let processes: Vec<_> = (0..4)
+        .map(|_| {
+            let arguments = format!("--segment {segment} --slots 2 --jobs 4 --job-ms 20");
+            std::thread::spawn(move || text(&example("job_slots", &arguments)))
+        })
+        .collect();
+    for process in processes {
+        // Who finds the note of another process in its slot fails.
+        let text = process.join().expect("it ends well");
+        assert_eq!(text.matches(" in slot ").count(), 4, "{text}");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_explained() {
-    for name in ["shared_cache", "counter_service", "bulk_load", "leader_election"] {
+    for name in [
+        "shared_cache",
+        "counter_service",
+        "bulk_load",
+        "leader_election",
+        "job_slots",
+    ] {
         for arguments in [
             "--frobnicate 1",
             "--items",
-            "--counters x --pages x --value-size x --terms x",
+            "--counters x --pages x --value-size x --terms x --jobs x",
         ] {
             let output = example(name, arguments);
             let text = String::from_utf8_lossy(&output.stderr);
