@@ -216,9 +216,9 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
         .collect()
 }
 
-/// Whether every grant of the target ends by itself.
+/// Whether every grant of the target ends by itself, or its holder knows when it may have.
 fn has_leases(target: Target) -> bool {
-    target.lock().is_some_and(|lock| lock.leases() == Leases::All)
+    target == Target::Named || target.lock().is_some_and(|lock| lock.leases() == Leases::All)
 }
 
 fn lock_work(dice: &mut Dice, actors: usize, horizon_ns: u64, flavour: Flavour) -> Vec<Vec<Work>> {
