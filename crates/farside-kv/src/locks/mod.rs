@@ -192,9 +192,7 @@ impl<E: Endpoint> Locks<E> {
         mode: Mode,
         deadline: Deadline,
     ) -> Result<Option<Guard<E>>, LocksError> {
-        if !(1..=LOCK_NAME_BYTES_MAX).contains(&name.len()) {
-            return Err(LocksError::Name { bytes: name.len() });
-        }
+        check_name(name)?;
         let name: Rc<[u8]> = name.into();
         let (ticket, is_new) = self.shared.waits.join(&name, mode);
         if is_new {
@@ -315,9 +313,7 @@ impl<E: Endpoint> Locks<E> {
 
     /// The header of a lock and the note above it; `None` if nobody has ever used the name, or not for long.
     async fn look(&self, name: &[u8]) -> Result<Option<(Header, Option<Note>)>, LocksError> {
-        if !(1..=LOCK_NAME_BYTES_MAX).contains(&name.len()) {
-            return Err(LocksError::Name { bytes: name.len() });
-        }
+        check_name(name)?;
         let mut cx = self.context();
         let failed = |error: FabricError| self.shared.failed(name, error.into());
         let Some((place, note)) = self.shared.find(&mut cx, name).await.map_err(failed)? else {
@@ -337,6 +333,15 @@ impl<E: Endpoint> Locks<E> {
 impl<E> Drop for Shared<E> {
     fn drop(&mut self) {
         self.returns.close();
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<(), LocksError> {
+    let bytes = name.len();
+    if (1..=LOCK_NAME_BYTES_MAX).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(LocksError::Name { bytes })
     }
 }
 
