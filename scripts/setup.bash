@@ -6,6 +6,8 @@
 #                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
+#   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
+#                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #
 # shellcheck shell=bash
 
@@ -77,6 +79,22 @@ need_fuzz_tools() {
   fi
 }
 
+need_vm_tools() {
+  local missing=() pair
+  # A file that only the package has, and the package.
+  for pair in /usr/bin/qemu-system-x86_64=qemu-system-x86 /usr/bin/cpio=cpio /usr/bin/xz=xz-utils \
+    /usr/lib/x86_64-linux-gnu/libibverbs.so.1=libibverbs1 /etc/libibverbs.d/rxe.driver=ibverbs-providers \
+    /usr/include/infiniband/verbs.h=libibverbs-dev /usr/bin/ibv_devinfo=ibverbs-utils; do
+    [ -e "${pair%%=*}" ] || missing+=("${pair##*=}")
+  done
+  command -v busybox >/dev/null || missing+=(busybox-static)
+  # In /sbin, which is not in everybody's PATH.
+  for pair in depmod=kmod rdma=iproute2; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%=*}" >/dev/null || missing+=("${pair##*=}")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
+}
+
 need_rust() {
   local wanted found
   wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$project/Cargo.toml")
@@ -123,6 +141,11 @@ rust_version() { { cargo --version 2>/dev/null || true; } | sed -n 's/^cargo \([
 
 is_at_least() {
   [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
+}
+
+update_package_lists() {
+  [ "$(id -u)" -eq 0 ] || fail "that needs root; run: sudo apt-get update"
+  apt-get update -q >/dev/null || fail "apt-get could not fetch the package lists"
 }
 
 install_packages() {

@@ -2,15 +2,20 @@
 //!
 //! A failed step does not stop the later ones: one run shows everything there is to mend.
 
+use std::time::Instant;
+
 use anyhow::{Result, bail};
 
-use crate::{deny, fuzz, loom, sim, step, test, tidy};
+use crate::{deny, fuzz, loom, sim, step, test, tidy, vm};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Leave out the tests of the workspace (`./test` runs those); simulator seeds stay in
     #[arg(long)]
     no_test: bool,
+    /// Also the tests that need an RDMA device, in a virtual machine (Debian on x86-64)
+    #[arg(long)]
+    vm: bool,
     /// Simulator seeds to run
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -40,6 +45,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         steps.push(("planted bugs", Box::new(sim::mutants)));
     }
 
+    if options.vm {
+        steps.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
+    }
     steps.push(("loom", Box::new(|| loom::run(&loom::Options::ALL))));
     if options.fuzz_seconds > 0 {
         steps.push((
@@ -52,10 +60,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut failures = Vec::new();
     for (number, (name, step)) in (1..).zip(&steps) {
         eprintln!("==> [{number}/{count}] {name}");
+        let start = Instant::now();
         if let Err(error) = step() {
             eprintln!("xtask: {error:#}");
             failures.push(*name);
         }
+        eprintln!("    {name}: {} s", start.elapsed().as_secs());
     }
     if !failures.is_empty() {
         bail!("{} of {count} steps failed: {}", failures.len(), failures.join(", "));

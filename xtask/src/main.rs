@@ -15,6 +15,7 @@ mod soak;
 mod step;
 mod test;
 mod tidy;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,10 @@ enum Command {
     Sanitize(sanitize::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
+    /// Run a command in a virtual machine with a soft-RoCE device (`cargo xtask vm -- COMMAND...`)
+    Vm(vm::Options),
+    /// Run the tests that need an RDMA device, in that virtual machine
+    VmTests(vm::suites::Options),
 }
 
 fn main() -> ExitCode {
@@ -68,12 +73,17 @@ fn main() -> ExitCode {
         Command::Loom(options) => loom::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::Deny => deny::run(),
+        // The status of what ran there is ours.
+        Command::VmTests(options) => return vm::suites::run(&options).unwrap_or_else(|error| failed(&error)),
+        Command::Vm(options) => return vm::run(&options).unwrap_or_else(|error| failed(&error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }

@@ -129,7 +129,7 @@ struct StoreArgs {
     /// Synchronisation schemes to measure, by name
     #[arg(long, value_delimiter = ',', value_parser = parse_scheme, default_value = "optimistic")]
     sync: Vec<Scheme>,
-    /// Combine the writes of a compute node's clients
+    /// Let a compute node's clients combine their writes of a key, and share their reads of it
     #[arg(long)]
     local_wc: bool,
     /// How many clients there are
@@ -242,13 +242,8 @@ fn parse_lock(name: &str) -> Result<LockKind, String> {
 }
 
 fn parse_scheme(name: &str) -> Result<Scheme, String> {
-    Scheme::by_name(name).ok_or_else(|| {
-        choose_from(
-            name,
-            "synchronisation scheme",
-            Scheme::ALL.iter().map(|scheme| scheme.1),
-        )
-    })
+    Scheme::by_name(name)
+        .ok_or_else(|| choose_from(name, "synchronisation scheme", Scheme::named().map(|(_, known)| known)))
 }
 
 fn parse_index(name: &str) -> Result<IndexKind, String> {
@@ -259,13 +254,13 @@ impl StageArgs {
     fn setting(&self, clients: u64, compute_nodes: Option<u64>, clients_per_compute_node: u64) -> Setting {
         let usual = match self.fabric {
             FabricKind::Sim => clients.div_ceil(clients_per_compute_node),
-            FabricKind::Shm | FabricKind::Tcp => std::thread::available_parallelism()
+            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => std::thread::available_parallelism()
                 .map_or(1, |cores| cores.get() as u64)
                 .min(clients),
         };
         let usual_ns = match self.fabric {
             FabricKind::Sim => SIMULATED_NS,
-            FabricKind::Shm | FabricKind::Tcp => REAL_NS,
+            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => REAL_NS,
         };
         Setting {
             fabric: self.fabric,
@@ -365,11 +360,6 @@ impl LockArgs {
 
 impl StoreArgs {
     fn run(self) -> Result<(), BenchError> {
-        if self.local_wc {
-            return Err(BenchError::argument(
-                "--local-wc: there is no local write combining yet; leave it out",
-            ));
-        }
         if self.cache.is_some() {
             return Err(BenchError::Argument(format!(
                 "--cache: the {} needs no cache budget; leave it out",
@@ -385,6 +375,7 @@ impl StoreArgs {
             let program = StoreProgram {
                 index: self.index,
                 scheme,
+                local_wc: self.local_wc,
                 items: self.items,
                 workload: self.workload,
                 key_bytes: self.key_size as usize,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use farside_fabric::FabricError;
+use farside_fabric::rdma::{ExportError, RdmaError};
 use farside_fabric::shm::SegmentError;
 use farside_fabric::tcp::ConnectError;
 use farside_index::IndexError;
@@ -35,6 +36,12 @@ pub enum BenchError {
     /// A segment cannot be used.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+    /// There is no RDMA device to measure.
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
+    /// The memory cannot be left to the RDMA device.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// The memory node cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),

@@ -39,7 +39,7 @@ pub use report::Report;
 
 use lock::LockProgram;
 use progress::Progress;
-use report::{PhaseTimes, ResetTimes, Subject};
+use report::{Combine, PhaseTimes, ResetTimes, Subject};
 use stage::{FabricKind, Setting};
 use store::StoreProgram;
 
@@ -113,12 +113,15 @@ pub fn measure_store(
     let subject = Subject::Store {
         index: program.index.name(),
         sync: program.scheme.name(),
-        local_wc: false,
+        local_wc: program.local_wc,
         items: program.items,
         workload: program.workload.name,
     };
     let mut report = Report::new(subject, program.theta, setting, &outcome);
     report.cache_bytes = Some(program.seen.cache_bytes());
     report.growth = program.seen.growth();
+    if setting.fabric == FabricKind::Sim && program.combines() {
+        report.combine = report.mix.map(|mix| Combine::of(&program.seen, program.scheme, &mix));
+    }
     Ok(report)
 }

@@ -4,12 +4,13 @@ use farside_fabric::CounterSnapshot;
 use farside_fabric::VerbKind;
 use farside_lock::Mode;
 use farside_lock::phases::{Phase, Phases};
+use farside_sync::Scheme;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::quantity::with_prefix;
 use crate::stage::{FabricKind, Outcome, Setting};
-use crate::store::Growth;
+use crate::store::{Growth, Seen};
 use crate::workload::Operation;
 
 /// One measurement of a lock or a store. Keys without a meaning for it are absent.
@@ -68,6 +69,9 @@ pub struct Report {
     /// How many operations of each kind ended while it counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Mix>,
+    /// Operations that went with another one, on the simulated fabric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub combine: Option<Combine>,
     /// How the index grew, from the first key on, if it is one that does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
@@ -284,6 +288,41 @@ impl Mix {
     }
 }
 
+/// How often operations go with another one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Combine {
+    /// The share of writes that returned with another of their compute node.
+    pub local_rate: f64,
+    /// The share of searches that did.
+    pub read_rate: f64,
+    /// The share of writes for which somebody acted in a queue (CIDER, section 3.1: the WC rate).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global_rate: Option<f64>,
+    /// How many went together then, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_mean: Option<f64>,
+    /// The share of writes that took a lock, or queued up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pessimistic_rate: Option<f64>,
+}
+
+impl Combine {
+    /// From what was counted.
+    #[must_use]
+    pub fn of(seen: &Seen, scheme: Scheme, mix: &Mix) -> Self {
+        let (shared, combined) = (seen.shared(), seen.combined());
+        let writes = mix.update + mix.insert + mix.read_modify_write;
+        let rate = |part: u64, all: u64| part as f64 / all.max(1) as f64;
+        Self {
+            local_rate: rate(shared.writes, writes),
+            read_rate: rate(shared.reads, mix.search),
+            global_rate: scheme.combines().then(|| rate(combined.combined, writes)),
+            batch_mean: (combined.batches > 0).then(|| rate(combined.members, combined.batches)),
+            pessimistic_rate: scheme.needs_locks().then(|| rate(combined.pessimistic, writes)),
+        }
+    }
+}
+
 /// What a memory node executed per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Node {
@@ -380,6 +419,7 @@ impl Report {
                 .map(|&operations| operations as f64 * recorder.slots.len() as f64 / seconds)
                 .collect(),
             mix: (!is_lock).then(|| Mix::of(recorder.mix)),
+            combine: None,
             growth: None,
             nodes: outcome
                 .nodes
@@ -431,6 +471,17 @@ impl Report {
         );
         if let Some(rate) = self.retry_rate {
             row += &format!("   {:.1} % of CAS are retries", rate * 100.0);
+        }
+        if let Some(combine) = self
+            .combine
+            .filter(|combine| combine.local_rate + combine.read_rate > 0.0)
+        {
+            let [writes, reads] = [combine.local_rate, combine.read_rate].map(|rate| rate * 100.0);
+            row += &format!("   combined locally: {writes:.1} % of writes, {reads:.1} % of searches");
+        }
+        if let Some(global) = self.combine.and_then(|combine| combine.global_rate) {
+            let batch = self.combine.and_then(|combine| combine.batch_mean).unwrap_or(1.0);
+            row += &format!("   globally: {:.1} % of writes, {batch:.1} at a time", global * 100.0);
         }
         if let Some(bytes) = self.memory_bytes {
             row += &format!("   {:.2} GiB in use", bytes as f64 / f64::from(1 << 30));

@@ -20,7 +20,7 @@ use farside_index::{Addressing, Index, IndexKind, PointerArray, Race, RaceOption
 use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
-use farside_sync::Scheme;
+use farside_sync::{LOCK_BYTES, Scheme, SyncOptions};
 
 pub use self::client::StoreClient;
 pub use self::growth::{Growth, Seen};
@@ -55,6 +55,8 @@ pub struct StoreProgram {
     pub index: IndexKind,
     /// How pointers are replaced.
     pub scheme: Scheme,
+    /// Whether the clients of a compute node share their operations on a key.
+    pub local_wc: bool,
     /// How many keys there are at the start.
     pub items: u64,
     /// What is done with them.
@@ -100,6 +102,19 @@ impl StoreProgram {
             )));
         }
         check_theta(self.theta)
+    }
+
+    /// Whether operations can go together, or wait for each other.
+    #[must_use]
+    pub fn combines(&self) -> bool {
+        self.local_wc || self.scheme.needs_locks()
+    }
+
+    fn sync(&self) -> SyncOptions {
+        SyncOptions {
+            local_wc: self.local_wc,
+            ..self.scheme.into()
+        }
     }
 
     fn slots(&self) -> u64 {
@@ -152,6 +167,12 @@ impl Program for StoreProgram {
             IndexKind::PointerArray => 8,
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
         };
+        let slot_bytes = if self.scheme.needs_locks() {
+            // Beside each word a lock entry of twice its size.
+            slot_bytes * (8 + LOCK_BYTES) / 8
+        } else {
+            slot_bytes
+        };
         let used = self.slots() * (slot_bytes + block_bytes);
         // Tables, the reserve for overwrites, and what a chunk has left over.
         let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;
@@ -169,12 +190,12 @@ impl Program for StoreProgram {
         match self.index {
             IndexKind::PointerArray => {
                 let slots = self.slots();
-                let array = PointerArray::create(&mut cx, pool, self.scheme, Addressing::Direct, slots).await?;
+                let array = PointerArray::create(&mut cx, pool, self.sync(), Addressing::Direct, slots).await?;
                 fill::lay_out(self, &array, region)?;
                 self.leave(Index::PointerArray(array)).await
             }
             IndexKind::Race => {
-                let race = Race::create(&mut cx, pool, self.scheme, RaceOptions::default()).await?;
+                let race = Race::create(&mut cx, pool, self.sync(), RaceOptions::default()).await?;
                 fill::insert(self, &race, &mut cx).await?;
                 let index = Index::Race(race);
                 self.note(&index);
@@ -190,14 +211,18 @@ impl Program for StoreProgram {
         pool.restock(self.item_bytes(), 1, Purpose::Overwrite).await?;
         Ok(match self.index {
             IndexKind::PointerArray => {
-                Index::PointerArray(PointerArray::open(&mut cx, pool, self.scheme, Addressing::Direct).await?)
+                Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
             }
-            IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.scheme).await?),
+            IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
         })
     }
 
     fn client<E: Endpoint>(&self, node: &Index<E>, _: &E, number: u64) -> StoreClient<E> {
         StoreClient::new(self, node.clone(), number)
+    }
+
+    fn begin<E: Endpoint>(&self, node: &Index<E>) {
+        self.seen.begin(node);
     }
 
     fn note<E: Endpoint>(&self, node: &Index<E>) {

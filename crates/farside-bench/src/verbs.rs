@@ -75,8 +75,12 @@ pub fn run(setting: &Setting, bytes: u32) -> Result<VerbsReport, BenchError> {
                 on_one_endpoint(&endpoint, setting, bytes).await
             })??
         }
-        FabricKind::Tcp => {
-            let service = Service::start(&Segment::anonymous(MEMORY_BYTES)?)?;
+        FabricKind::Tcp | FabricKind::Rdma => {
+            let segment = Segment::anonymous(MEMORY_BYTES)?;
+            let service = match setting.fabric {
+                FabricKind::Rdma => Service::start_rdma(&segment)?,
+                _ => Service::start(&segment)?,
+            };
             let result = on_this_thread(async {
                 let endpoint = service.connect().await?;
                 on_one_endpoint(&endpoint, setting, bytes).await

@@ -14,7 +14,7 @@ use farside_bench::store::StoreProgram;
 use farside_bench::workload::{WORKLOADS, Workload};
 use farside_bench::{BenchError, Report, measure_lock, measure_store};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
-use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_fabric::{OpContext, Spawn, VerbKind, Verbs};
 use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::Scheme;
@@ -44,6 +44,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
     StoreProgram {
         index,
         scheme: Scheme::Optimistic,
+        local_wc: false,
         items,
         workload,
         key_bytes: 8,
@@ -130,6 +131,118 @@ fn operations_cost_what_the_model_says_and_nothing_else() {
         mixed.iter().all(|cost| [[2, 0, 0, 0], [2, 1, 1, 0]].contains(cost)),
         "{mixed:?}"
     );
+}
+
+/// What the first operations of clients post together, all on one key; and how many of them went with another one of their
+/// compute node, or of any.
+fn costs_together(program: &StoreProgram, clients: u64, compute_nodes: u64) -> (Cost, [u64; 2]) {
+    let sim = Sim::new(SimOptions::default());
+    let node = sim.add_memory_node(program.memory_bytes());
+    let endpoint = || sim.endpoint(sim.add_compute_node());
+    sim.block_on(program.prepare(endpoint(), &sim.region(node)))
+        .expect("room");
+    let nodes: Vec<_> = (0..compute_nodes)
+        .map(|_| {
+            (
+                sim.add_compute_node(),
+                sim.block_on(program.join(endpoint())).expect("room"),
+            )
+        })
+        .collect();
+    let node_of = |number: u64| &nodes[(number % compute_nodes) as usize];
+    let endpoints: Vec<_> = (0..clients).map(|number| sim.endpoint(node_of(number).0)).collect();
+    for (number, endpoint) in (0..).zip(&endpoints) {
+        let mut client = program.client(&node_of(number).1, endpoint, number);
+        let mut cx = OpContext::new(endpoint.clone());
+        endpoint.spawn(async move {
+            client.step(&mut cx).await.expect("a step");
+        });
+    }
+    sim.run_until(sim.now_ns() + 1_000_000);
+    let posted = endpoints.iter().map(|endpoint| endpoint.counters().snapshot());
+    let posted = posted
+        .reduce(|sum, one| sum.plus(&one))
+        .expect("there are clients")
+        .verbs;
+    let kinds = [VerbKind::Read, VerbKind::Write];
+    let [reads, writes] = kinds.map(|kind| posted.of(kind));
+    let local = nodes.iter().map(|(_, index)| index.shared());
+    let global = nodes.iter().map(|(_, index)| index.combined().combined);
+    (
+        [reads, writes, posted.atomics(), posted.of(VerbKind::Send)],
+        [local.map(|shared| shared.writes + shared.reads).sum(), global.sum()],
+    )
+}
+
+/// The first one goes at once, the last of those who wait goes for the others.
+#[test]
+fn a_compute_node_posts_two_operations_for_many() {
+    for index in [IndexKind::PointerArray, IndexKind::Race] {
+        for (workload, alone) in [("ycsb-c", 0), ("write-only", 1)] {
+            let one = setting(FabricKind::Sim, 1);
+            let mut program = store_on(index, workload, 1, &one);
+            let one = costs_alone_of(program.clone(), 1)[0];
+            program.local_wc = true;
+            assert_eq!(costs_alone_of(program.clone(), 1)[0], one);
+            for clients in [2, 3, 8] {
+                let (cost, [shared, _]) = costs_together(&program, clients, 1);
+                assert_eq!(
+                    cost,
+                    one.map(|verbs| 2 * verbs),
+                    "{index:?} {workload}: {clients} clients"
+                );
+                assert_eq!(shared, clients - 2);
+                assert_eq!(cost[2], 2 * alone);
+            }
+        }
+    }
+}
+
+/// CIDER, section 3.2: a lock adds two round trips. Its own scheme adds none where there is no contention.
+#[test]
+fn updates_with_locks_cost_what_the_papers_say() {
+    for (name, [writes, atomics]) in [
+        ("cas-backoff", [2, 2]),
+        ("cas", [2, 2]),
+        ("shiftlock-mutex", [1, 3]),
+        ("shiftlock", [1, 3]),
+        ("cider", [1, 1]),
+        ("cider-no-wc", [1, 1]),
+        ("cider-no-ca", [1, 3]),
+    ] {
+        for (index, reads) in [(IndexKind::PointerArray, 1), (IndexKind::Race, 3)] {
+            let mut program = store_on(index, "write-only", 1, &setting(FabricKind::Sim, 1));
+            program.scheme = Scheme::by_name(name).expect("a scheme");
+            let costs = costs_alone_of(program, 20);
+            assert_eq!(costs, [[reads, writes, atomics, 0]; 20], "{name} on {index:?}");
+        }
+    }
+}
+
+/// CIDER, section 4.2.1: one item is written and one pointer swapped for a whole batch, whoever many are in it. The first
+/// update finds nobody behind it and goes alone; the other ones are a batch. All but the coordinator's READ, the two WRITEs
+/// and the three swaps (one is lost, since what the executor saw is old by then) is what the queue takes.
+#[test]
+fn a_batch_writes_once() {
+    for (index, reads) in [(IndexKind::PointerArray, 1), (IndexKind::Race, 3)] {
+        for clients in [3, 4, 8] {
+            let mut program = store_on(index, "write-only", 1, &setting(FabricKind::Sim, 4 * clients));
+            program.scheme = Scheme::by_name("cider-no-ca").expect("a scheme");
+            let (cost, [local, global]) = costs_together(&program, clients, clients);
+            let queue = clients + 1 + (clients - 1);
+            assert_eq!(
+                cost,
+                [clients * reads + 1, 2, 3 + queue, 2 * clients],
+                "{index:?}: {clients} clients"
+            );
+            assert_eq!((local, global), (0, clients - 2));
+            // The clients of a compute node are combined before.
+            program.local_wc = true;
+            let (cost, [local, global]) = costs_together(&program, clients, 1);
+            let alone = [reads, 1, 3, 0].map(|verbs| 2 * verbs);
+            assert_eq!((cost, local, global), (alone, clients - 2, 0));
+        }
+    }
 }
 
 #[test]
@@ -397,6 +510,10 @@ fn the_json_has_the_promised_keys() {
     for key in promised {
         assert!(report.get(key).is_some(), "{key}");
     }
+    let mut combining = store("ycsb-a", 100, &simulated);
+    combining.local_wc = true;
+    let combining: Value = serde_json::from_str(&measure(&combining, &simulated).to_json()).expect("one object");
+    assert!(combining["combine"]["local_rate"].as_f64() > Some(0.0));
     for absent in ["combine", "lock", "acquire_us", "per_acquire", "retry_rate"] {
         assert!(report.get(absent).is_none(), "{absent}");
     }

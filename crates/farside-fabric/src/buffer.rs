@@ -11,7 +11,13 @@
 
 use core::ops::{Deref, DerefMut, Range};
 
+#[cfg(not(loom))]
+use std::sync::Arc;
+
 use zerocopy::IntoBytes;
+
+#[cfg(not(loom))]
+use crate::rdma::{Device, MemoryRegion, RdmaError};
 
 /// Bytes that the fabric may read and write, aligned to 8 bytes.
 #[derive(Default, Debug)]
@@ -22,6 +28,9 @@ pub struct Buffer {
 /// The memory of a [`Buffer`], as it travels with an operation in flight.
 #[derive(Default, Debug)]
 pub struct Memory {
+    /// What makes the words known to a network card. Before them: it ends before they are freed.
+    #[cfg(not(loom))]
+    registration: Option<Box<MemoryRegion>>,
     words: Box<[u64]>,
     /// One pointer, so that memory without torn bytes is no larger to move.
     torn: Option<Box<Torn>>,
@@ -30,6 +39,46 @@ pub struct Memory {
 /// Which bytes of a buffer are torn. Never empty, and no range of it is.
 #[derive(Clone, Debug)]
 struct Torn(Vec<Range<usize>>);
+
+#[cfg(not(loom))]
+impl Memory {
+    /// Makes the bytes known to a device, unless they are.
+    ///
+    /// # Errors
+    /// [`RdmaError::Registration`].
+    pub(crate) fn register(&mut self, device: &Arc<Device>) -> Result<(), RdmaError> {
+        const ACCESS: core::ffi::c_int = crate::rdma::ffi::ACCESS_LOCAL_WRITE;
+        let is_known = self.registration.as_ref().is_some_and(|region| region.is_of(device));
+        if is_known || self.words.is_empty() {
+            return Ok(());
+        }
+        // First: memory that two devices know is freed by neither.
+        self.registration = None;
+        let bytes = size_of_val(&*self.words) as u64;
+        // SAFETY: the words stay where they are as long as this memory, which drops the registration before them; while a
+        // verb is in flight nobody can look at them, since the operation has taken the memory.
+        let region = unsafe { MemoryRegion::new(device, self.words.as_mut_ptr().cast(), bytes, ACCESS) }?;
+        self.registration = Some(Box::new(region));
+        Ok(())
+    }
+
+    /// What names the bytes to the device that knows them.
+    pub(crate) fn local_key(&self) -> Option<u32> {
+        self.registration.as_ref().map(|region| region.local_key())
+    }
+
+    /// What the memory holds, where a card may still be writing: for a caller that does not wait for it any longer.
+    #[cold]
+    pub(crate) fn copy_in_flight(&mut self) -> Self {
+        let words = self.words.as_mut_ptr();
+        // SAFETY: inside the allocation; volatile, since a card may change the words meanwhile.
+        let copy = (0..self.words.len()).map(|index| unsafe { words.add(index).read_volatile() });
+        Self {
+            words: copy.collect(),
+            ..Self::default()
+        }
+    }
+}
 
 impl Memory {
     /// The bytes.
@@ -111,7 +160,7 @@ impl Buffer {
         Self {
             memory: Memory {
                 words: vec![0; bytes.div_ceil(8)].into_boxed_slice(),
-                torn: None,
+                ..Memory::default()
             },
         }
     }

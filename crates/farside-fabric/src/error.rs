@@ -72,6 +72,12 @@ pub enum FabricError {
         /// The node that refused.
         node: NodeId,
     },
+    /// The local memory of a verb cannot be made known to the network card. Nothing was posted.
+    #[error("a buffer cannot be registered for verbs to {node}: raise the limit of locked memory (ulimit -l)")]
+    Unregistered {
+        /// The node that was meant.
+        node: NodeId,
+    },
     /// The node broke the wire protocol.
     #[error("{node} broke the protocol: {reason}")]
     Protocol {

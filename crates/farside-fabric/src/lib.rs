@@ -1,13 +1,14 @@
 //! The fabric: one-sided verbs on far memory, over whatever moves the bytes.
 //!
 //! This is the lowest layer of Farside. Everything above it is written against [`Endpoint`], and
-//! runs unchanged on three backends:
+//! runs unchanged on four backends:
 //!
 //! | backend | where the bytes are |
 //! |---|---|
 //! | [`sim`] | in one process, behind a deterministic model of NICs and links |
 //! | [`shm`] | in a file that several processes map |
 //! | [`tcp`] | in a memory node's segment, at the end of a connection |
+//! | [`rdma`] | in a memory node's segment, reached by network cards alone |
 //!
 //! What an operation carries is its [`OpContext`]; what several verbs in one round trip are, a
 //! [`Batch`]; where they point, a [`RemoteAddr`]. The contract that all backends keep stands at
@@ -31,6 +32,8 @@ pub mod op;
 mod primitive;
 #[cfg(loom)]
 pub mod primitive;
+#[cfg(not(loom))]
+pub mod rdma;
 pub mod region;
 pub mod rng;
 pub mod shm;

@@ -98,6 +98,12 @@ impl Region {
         self.bytes
     }
 
+    /// Where the region starts in this process.
+    #[cfg(not(loom))]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
     /// The file or anonymous memory behind the region.
     #[cfg(not(loom))]
     #[must_use]

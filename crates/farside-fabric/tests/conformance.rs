@@ -23,6 +23,8 @@ mod order;
 mod values;
 
 // The fixtures, one for each backend.
+#[path = "conformance/rdma.rs"]
+mod rdma;
 #[path = "conformance/shm.rs"]
 mod shm;
 #[path = "conformance/sim.rs"]
@@ -30,11 +32,14 @@ mod sim;
 #[path = "conformance/tcp.rs"]
 mod tcp;
 
-/// The whole suite for one fixture.
+/// The whole suite for one fixture; the attribute goes to each test.
 macro_rules! conformance {
     ($backend:ident, $fixture:ty) => {
+        conformance!([cfg(test)] $backend, $fixture);
+    };
+    ($attribute:tt $backend:ident, $fixture:ty) => {
         mod $backend {
-            suite! { $fixture,
+            suite! { $attribute $fixture,
                 values: [
                     bytes_survive_every_size_and_alignment,
                     large_transfers_survive,
@@ -101,9 +106,10 @@ macro_rules! conformance {
 
 /// One `#[test]` for each name.
 macro_rules! suite {
-    ($fixture:ty, $($file:ident: [$($test:ident,)*])*) => {
+    ($attribute:tt $fixture:ty, $($file:ident: [$($test:ident,)*])*) => {
         $($(
             #[test]
+            # $attribute
             fn $test() {
                 use $crate::fixture::{Fixture, NODE_BYTES, NODE_COUNT};
                 <$fixture as Fixture>::run(NODE_COUNT, NODE_BYTES, $crate::$file::$test);
@@ -117,3 +123,5 @@ conformance!(on_sim_torn_at_lines, crate::sim::SimLines);
 conformance!(on_sim_torn_at_words, crate::sim::SimWords);
 conformance!(on_tcp, crate::tcp::Tcp);
 conformance!(on_tcp_and_mapped, crate::tcp::TcpAndMapped);
+conformance!([ignore = "needs an RDMA device: cargo xtask vm-tests"] on_rdma, crate::rdma::Rdma);
+conformance!([ignore = "needs an RDMA device: cargo xtask vm-tests"] on_rdma_and_tcp, crate::rdma::RdmaAndTcp);

@@ -43,6 +43,7 @@ mod slow_log;
 mod statistics;
 mod stream;
 mod tls;
+mod tls_client;
 mod worker;
 
 #[cfg(fuzzing)]
@@ -57,6 +58,7 @@ pub use report::{PoolReport, Report};
 pub use server::{Gateway, GatewayError, GatewayOptions, require_password_unless_loopback};
 pub use statistics::Counts;
 pub use tls::{Tls, TlsError, TlsFiles};
+pub use tls_client::{TlsClient, TlsClientFiles, TlsStream};
 
 /// The Redis version whose replies and error texts the gateway gives.
 pub const REDIS_VERSION: &str = "7.0.15";

@@ -94,8 +94,7 @@ impl Tls {
     /// See [`TlsError`].
     pub fn from_files(files: &TlsFiles) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| TlsError::new("private key", &files.key, error))?;
+        let key = private_key(&files.key)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -103,16 +102,10 @@ impl Tls {
         let builder = match &files.client_authority {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                const WHAT: &str = "certificate of an authority";
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(WHAT, path)? {
-                    roots
-                        .add(certificate)
-                        .map_err(|error| TlsError::content(WHAT, path, error))?;
-                }
+                let roots = authorities(path)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .build()
-                    .map_err(|error| TlsError::content(WHAT, path, error))?;
+                    .map_err(|error| TlsError::content(AUTHORITY, path, error))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -149,8 +142,27 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// What is looked for in a file of authorities.
+const AUTHORITY: &str = "certificate of an authority";
+
+/// The authorities in a file; at least one.
+pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(AUTHORITY, path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| TlsError::content(AUTHORITY, path, error))?;
+    }
+    Ok(roots)
+}
+
+/// The private key in a file.
+pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::new("private key", path, error))
+}
+
 /// All certificates in a file; at least one.
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |error| TlsError::new(what, path, error);
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let found = found.collect::<Result<Vec<_>, _>>().map_err(wrong)?;

@@ -3,24 +3,41 @@
 //! On the path: an index has found a pointer and wants the item, or has an item and wants a block for
 //! it. Nobody changes a block once it is linked, and it stays what it is while an operation is pinned.
 
+use std::rc::Rc;
+
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
-use farside_pool::Pool;
-use farside_sync::{NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, Scheme, SizeHint};
+use farside_pool::{Pin, Pool};
+use farside_sync::{
+    Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
+};
 
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
+use crate::local::Local;
 
 /// Where blocks come from, and how they are published.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Blocks<E> {
     pub(crate) pool: Pool<E>,
-    pub(crate) scheme: Scheme,
+    pub(crate) sync: Rc<Synchroniser<E>>,
+    /// If the clients of the compute node share their operations.
+    pub(crate) local: Option<Rc<Local>>,
+}
+
+impl<E> Clone for Blocks<E> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            sync: Rc::clone(&self.sync),
+            local: self.local.clone(),
+        }
+    }
 }
 
 impl<E: Endpoint> Blocks<E> {
     /// Refuses pools that data pointers cannot reach.
-    pub(crate) fn new(pool: Pool<E>, scheme: Scheme) -> Result<Self, IndexError> {
+    pub(crate) fn new(pool: Pool<E>, options: SyncOptions) -> Result<Self, IndexError> {
         let beyond = |geometry: &&farside_pool::Geometry| geometry.node_bytes > NODE_BYTES_MAX;
         if let Some(geometry) = pool.geometry().iter().find(beyond) {
             return Err(IndexError::NodeTooLarge {
@@ -33,7 +50,12 @@ impl<E: Endpoint> Blocks<E> {
                 count: pool.geometry().len(),
             });
         }
-        Ok(Self { pool, scheme })
+        let sync = Rc::new(Synchroniser::new(pool.endpoint(), options)?);
+        Ok(Self {
+            pool,
+            local: options.local_wc.then(Rc::default),
+            sync,
+        })
     }
 
     /// Reads a block to `at` in the buffer: as much as the hint says, and the rest if there is more.
@@ -137,37 +159,49 @@ impl<E: Endpoint> Blocks<E> {
         old: Pointer,
         new: Pointer,
     ) -> Result<Publish, IndexError> {
-        let published = self.scheme.publish(cx, slot, old, new).await;
+        let published = self.sync.publish(cx, slot, old, new).await;
         Ok(published.inspect_err(|_| self.pool.doubt())?)
+    }
+
+    /// Asks the scheme for leave to replace a pointer; see [`Synchroniser::enter`].
+    pub(crate) async fn enter(
+        &self,
+        cx: &mut OpContext<E>,
+        target: Target,
+        old: Pointer,
+        intent: Intent,
+        pin: &Pin,
+    ) -> Result<Entered<E>, IndexError> {
+        Ok(self.sync.enter(cx, target, old, intent, pin).await?)
     }
 
     /// Lets the scheme replace a pointer, or whatever else the slot holds for the same key by then.
     pub(crate) async fn overwrite(
         &self,
         cx: &mut OpContext<E>,
-        slot: RemoteAddr,
+        turn: Turn<E>,
+        target: Target,
         old: Pointer,
         new: Pointer,
     ) -> Result<Publish, IndexError> {
-        let published = self.scheme.overwrite(cx, slot, old, new).await;
+        let published = self.sync.overwrite(cx, turn, target, old, new).await;
         Ok(published.inspect_err(|_| self.pool.doubt())?)
     }
 
-    /// Replaces `old`, an item whose block was allocated for `bytes` bytes, by `new`; with `regardless`, whatever other
-    /// item of the key the slot holds by then. Retires what was replaced. Returns whether anything was. Afterwards
+    /// Replaces `old`, an item whose block was allocated for `bytes` bytes, by `new`; with a turn, whatever other item of
+    /// the key the slot holds by then. Retires what was replaced. Returns whether anything was. Afterwards
     /// the start of the buffer may hold anything.
     pub(crate) async fn replace(
         &self,
         cx: &mut OpContext<E>,
-        slot: RemoteAddr,
+        target: Target,
         old: Pointer,
         new: Pointer,
-        (bytes, regardless): (u64, bool),
+        (bytes, turn): (u64, Option<Turn<E>>),
     ) -> Result<bool, IndexError> {
-        let published = if regardless {
-            self.overwrite(cx, slot, old, new).await
-        } else {
-            self.publish(cx, slot, old, new).await
+        let published = match turn {
+            Some(turn) => self.overwrite(cx, turn, target, old, new).await,
+            None => self.publish(cx, target.slot, old, new).await,
         };
         let replaced = match published? {
             Publish::Lost { .. } => return Ok(false),
@@ -182,7 +216,7 @@ impl<E: Endpoint> Blocks<E> {
             self.pool.retire(old.block(), Some(bytes));
             return Ok(true);
         } else {
-            self.item_bytes(cx, slot, replaced).await
+            self.item_bytes(cx, target.slot, replaced).await
         };
         self.pool.retire(replaced.block(), bytes);
         Ok(true)
@@ -208,10 +242,22 @@ impl<E: Endpoint> Blocks<E> {
         item: Item<'_>,
         version: u8,
     ) -> Result<Option<Pointer>, IndexError> {
+        match self.pool.allocate(item.bytes()) {
+            Some(block) => self.write_to(cx, item, block, version).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes an item to a block that was allocated for it. Uses the buffer from its start. On an error the block is
+    /// given up.
+    pub(crate) async fn write_to(
+        &self,
+        cx: &mut OpContext<E>,
+        item: Item<'_>,
+        block: RemoteAddr,
+        version: u8,
+    ) -> Result<Pointer, IndexError> {
         let bytes = item.bytes();
-        let Some(block) = self.pool.allocate(bytes) else {
-            return Ok(None);
-        };
         cx.reserve(bytes as usize);
         item.encode(cx.buffer_mut());
         if is_planted("index: an item written after it is published") {
@@ -229,7 +275,7 @@ impl<E: Endpoint> Blocks<E> {
             self.pool.retire(block, Some(bytes));
             return Err(error.into());
         }
-        Ok(Some(Pointer::new(block, SizeHint::for_item(bytes), version)))
+        Ok(Pointer::new(block, SizeHint::for_item(bytes), version))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong in an index.
 
 use farside_fabric::{FabricError, NodeId, RemoteAddr};
+use farside_lock::LockError;
 use farside_pool::PoolError;
 
 use farside_sync::{NODE_BYTES_MAX, NODES_MAX};
@@ -39,6 +40,17 @@ pub enum IndexError {
         there: &'static str,
         /// What was asked for.
         wanted: &'static str,
+    },
+    /// The fabric lacks what the synchronisation scheme needs.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The index was made for a scheme without locks.
+    #[error(
+        "the index was made without lock entries, which {scheme} needs: choose another --sync, or use other memory"
+    )]
+    NoLocks {
+        /// The scheme.
+        scheme: &'static str,
     },
     /// The directory of a RACE table cannot grow any more.
     #[error("the index is full: its directory has the largest depth, {depth}")]

@@ -2,12 +2,16 @@
 //!
 //! On the path: between a session and the index.
 
+use std::borrow::Cow;
+
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_pool::{Geometry, Pool, root};
-use farside_sync::Scheme;
+use farside_sync::{Combined, SyncOptions};
 
+use crate::blocks::Blocks;
 use crate::error::IndexError;
 use crate::item::Item;
+use crate::local::{Local, Shared};
 use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Race, RaceOptions};
@@ -123,7 +127,7 @@ impl<E: Endpoint> Index<E> {
         cx: &mut OpContext<E>,
         pool: Pool<E>,
         wanted: Option<IndexKind>,
-        scheme: Scheme,
+        sync: SyncOptions,
         options: IndexOptions,
     ) -> Result<Self, IndexError> {
         let there = IndexKind::of_pool(cx).await?;
@@ -137,10 +141,10 @@ impl<E: Endpoint> Index<E> {
         }
         // Made again where a creator has died in the middle.
         match there.or(wanted).unwrap_or(IndexKind::Race) {
-            IndexKind::PointerArray => PointerArray::create(cx, pool, scheme, Addressing::Hashed, options.slots)
+            IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
                 .await
                 .map(Self::PointerArray),
-            IndexKind::Race => Race::create(cx, pool, scheme, options.race).await.map(Self::Race),
+            IndexKind::Race => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
         }
     }
 
@@ -172,12 +176,45 @@ impl<E: Endpoint> Index<E> {
         }
     }
 
+    #[inline]
+    fn blocks(&self) -> &Blocks<E> {
+        match self {
+            Self::PointerArray(array) => array.blocks(),
+            Self::Race(race) => race.blocks(),
+        }
+    }
+
+    #[inline]
+    fn local(&self) -> Option<&Local> {
+        self.blocks().local.as_deref()
+    }
+
+    /// How many operations of this compute node's clients have gone with another one.
+    #[must_use]
+    pub fn shared(&self) -> Shared {
+        self.local().map(Local::shared).unwrap_or_default()
+    }
+
+    /// How often writes of this compute node's clients went which way.
+    #[must_use]
+    pub fn combined(&self) -> Combined {
+        self.blocks().sync.combined()
+    }
+
     /// SEARCH. The value is left in the context's buffer.
     ///
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
     #[inline]
     pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+        match self.local() {
+            None => self.search_alone(cx, key).await,
+            Some(local) => Box::pin(local.read(cx, key, async |cx| self.search_alone(cx, key).await)).await,
+        }
+    }
+
+    #[inline]
+    pub(crate) async fn search_alone(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
         match self {
             Self::PointerArray(array) => array.search(cx, key).await,
             Self::Race(race) => race.search(cx, key).await,
@@ -231,10 +268,59 @@ impl<E: Endpoint> Index<E> {
         likely: Option<Likely<'_>>,
         decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, IndexError> {
+        match (self.local(), likely) {
+            (Some(local), Some(likely)) if likely.regardless => {
+                let change = async |cx: &mut OpContext<E>| self.change_alone(cx, key, Some(likely), decide).await;
+                Box::pin(local.write(cx, key, change)).await
+            }
+            _ => self.change_alone(cx, key, likely, decide).await,
+        }
+    }
+
+    pub(crate) async fn change_alone<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, IndexError> {
         match self {
             Self::PointerArray(array) => array.change(cx, key, decide).await,
             Self::Race(race) => race.change(cx, key, likely, decide).await,
         }
+    }
+
+    /// UPDATE: replaces the value of a key, if it is there; returns whether it was. An array whose slots belong to one
+    /// key each does not look at the item that is replaced.
+    pub async fn update(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
+        let updated = match self.local() {
+            Some(local) => Box::pin(local.write(cx, key, async |cx| self.update_alone(cx, key, value).await)).await,
+            None => self.update_alone(cx, key, value).await,
+        };
+        Ok(updated? == Change::Updated)
+    }
+
+    async fn update_alone(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<Change, IndexError> {
+        if let Self::PointerArray(array) = self
+            && array.addressing() == Addressing::Direct
+        {
+            let is_there = array.update(cx, key, value).await?;
+            return Ok(if is_there { Change::Updated } else { Change::Kept });
+        }
+        let likely = Likely {
+            value,
+            expiry_ms: 0,
+            regardless: true,
+        };
+        let decide = |stored: Option<Item<'_>>| match stored {
+            None => Decision::Keep,
+            Some(_) => Decision::Put {
+                value: Cow::Borrowed(value),
+                expiry_ms: 0,
+                regardless: true,
+            },
+        };
+        self.change_alone(cx, key, Some(likely), decide).await
     }
 
     /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go

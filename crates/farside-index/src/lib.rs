@@ -8,9 +8,11 @@
 
 mod blocks;
 pub mod check;
+pub mod chime;
 pub mod error;
 mod index;
 pub mod item;
+mod local;
 pub mod operation;
 pub mod pointer_array;
 pub mod race;
@@ -18,6 +20,7 @@ pub mod race;
 pub use error::IndexError;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
 pub use item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use local::Shared;
 pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Race, RaceOptions};

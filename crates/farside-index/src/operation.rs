@@ -113,6 +113,9 @@ pub struct Likely<'v> {
     pub value: &'v [u8],
     /// See [`Item::expiry_ms`].
     pub expiry_ms: u64,
+    /// Whether it will be stored whatever value the key has by then, if it has one. Such changes of the clients of a compute
+    /// node may be combined: then nobody asks what the change decides.
+    pub regardless: bool,
 }
 
 /// What a change did.

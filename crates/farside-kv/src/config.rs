@@ -2,7 +2,7 @@
 
 use farside_index::{IndexKind, IndexOptions, RaceOptions};
 use farside_pool::{FormatOptions, PoolOptions};
-use farside_sync::Scheme;
+use farside_sync::{Scheme, SyncOptions};
 
 /// Bytes of memory per slot of a new pointer array: a sixteenth of the memory goes to slots, and
 /// keys share a slot only when items are smaller than this.
@@ -15,6 +15,8 @@ pub struct StoreConfig {
     pub index: Option<IndexKind>,
     /// How data pointers are replaced.
     pub scheme: Scheme,
+    /// Whether the sessions of a store combine their writes of a key, and share their reads of it.
+    pub local_wc: bool,
     /// How many slots a new pointer array gets; chosen by the size of the memory if `None`.
     pub slots: Option<u64>,
     /// How a new RACE table is made.
@@ -33,6 +35,7 @@ impl Default for StoreConfig {
         Self {
             index: None,
             scheme: Scheme::Farside,
+            local_wc: false,
             slots: None,
             race: RaceOptions::default(),
             format: FormatOptions::default(),
@@ -43,6 +46,17 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
+    /// How the clients of the index are synchronised.
+    #[must_use]
+    pub fn sync_options(&self) -> SyncOptions {
+        SyncOptions {
+            scheme: self.scheme,
+            local_wc: self.local_wc,
+            // A client that holds a lock for longer has lost its place in the pool, too.
+            lease_ns: self.pool.lease_ns,
+        }
+    }
+
     /// How large an index is made over nodes with `bytes` bytes in all.
     #[must_use]
     pub fn index_options(&self, bytes: u64) -> IndexOptions {

@@ -14,7 +14,7 @@
 //!
 //! Keys that may go can be rare (volatile policies). When random groups have none, the search goes on group by group
 //! where it ended the last time; so it comes to every key, and says that there is nothing to evict only after
-//! some hundred groups in vain.
+//! some hundred groups in vain, or all there are.
 //!
 //! # How much a command does
 //! It makes room for what it stores, and for as much again if the limit has been passed; then it goes on. The rest
@@ -30,9 +30,11 @@
 //! is gone for everybody.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, OpContext};
-use farside_index::{IndexError, Sampled};
+use farside_index::{Change, Decision, IndexError, Sampled};
 use farside_pool::PoolError;
 
 use crate::error::KvError;
@@ -82,6 +84,15 @@ impl Default for EvictionPace {
     }
 }
 
+/// Is told of evictions, as a checker of histories has to be.
+pub trait EvictionWitness: core::fmt::Debug {
+    /// A key that was chosen is about to be removed, if it still has the value that it was chosen with. Returns what the
+    /// end of that is to be told with.
+    fn begins(&self, key: &[u8], expiry_ms: u64) -> usize;
+    /// Whether it was removed; `None` if the fabric failed, and nobody knows. It is not told if the client dies.
+    fn ended(&self, begun: usize, is_removed: Option<bool>);
+}
+
 /// A key that may go.
 #[derive(Debug)]
 struct Candidate {
@@ -112,6 +123,7 @@ pub(crate) struct Evictor<E> {
     clock: Cell<(u64, u64)>,
     /// Contexts that nobody uses.
     contexts: RefCell<Vec<OpContext<E>>>,
+    witness: RefCell<Option<Rc<dyn EvictionWitness>>>,
 }
 
 impl<E> Default for Evictor<E> {
@@ -124,6 +136,7 @@ impl<E> Default for Evictor<E> {
             others: Cell::new((0, None)),
             clock: Cell::new((u64::MAX, 0)),
             contexts: RefCell::default(),
+            witness: RefCell::default(),
         }
     }
 }
@@ -138,6 +151,13 @@ pub enum KeyUse {
 }
 
 impl<E: Endpoint> Store<E> {
+    /// The same store; its clones and sessions tell `witness` of every eviction.
+    #[must_use]
+    pub fn with_eviction_witness(self, witness: Rc<dyn EvictionWitness>) -> Self {
+        *self.evictor.witness.borrow_mut() = Some(witness);
+        self
+    }
+
     /// How much may be in use: what the quota says, and no more than a policy that evicts leaves of the memory.
     /// `None` if there is no limit but the memory itself.
     #[must_use]
@@ -251,6 +271,8 @@ impl<E: Endpoint> Store<E> {
     async fn evict_one(&self) -> Result<Option<u64>, KvError> {
         let is_barren = self.pool().ticks() < self.evictor.barren_until.get();
         let groups = if is_barren { 0 } else { GROUPS_MAX };
+        // Whoever has come round a small index has seen every key.
+        let mut ends_left = if self.evictor.cursor.get() == 0 { 1 } else { 2 };
         for turn in 0..RANDOM_GROUPS_MAX + groups {
             let (cursor, samples) = if turn < RANDOM_GROUPS_MAX {
                 (self.index.random_cursor(&self.endpoint), self.quota.samples())
@@ -261,12 +283,16 @@ impl<E: Endpoint> Store<E> {
             let next = self.sample(cursor, samples, &mut found).await?;
             if turn >= RANDOM_GROUPS_MAX {
                 self.evictor.cursor.set(next);
+                ends_left -= i32::from(next == 0);
             }
             self.consider(found);
             while let Some(candidate) = self.next_candidate() {
                 if self.remove(&candidate).await? {
                     return Ok(Some(candidate.block_bytes));
                 }
+            }
+            if ends_left == 0 {
+                break;
             }
         }
         if !is_barren {
@@ -297,7 +323,8 @@ impl<E: Endpoint> Store<E> {
 
     /// How willingly a key goes; `None` if it must stay.
     fn rank(&self, policy: EvictionPolicy, key: &[u8], expiry_ms: u64) -> Option<u64> {
-        if policy.is_volatile() && expiry_ms == 0 || !policy.evicts() {
+        let must_stay = policy.is_volatile() && expiry_ms == 0 && !is_planted("evict: a key chosen that never expires");
+        if must_stay || !policy.evicts() {
             return None;
         }
         if !expiry::is_there(expiry_ms, || self.endpoint.unix_ms()) {
@@ -348,6 +375,18 @@ impl<E: Endpoint> Store<E> {
     }
 
     async fn remove(&self, candidate: &Candidate) -> Result<bool, KvError> {
+        let witness = self.evictor.witness.borrow().clone();
+        let begun = witness
+            .as_ref()
+            .map(|witness| witness.begins(&candidate.key, candidate.expiry_ms));
+        let removed = self.remove_if_unchanged(candidate).await;
+        if let (Some(witness), Some(begun)) = (witness, begun) {
+            witness.ended(begun, removed.as_ref().ok().copied());
+        }
+        removed
+    }
+
+    async fn remove_if_unchanged(&self, candidate: &Candidate) -> Result<bool, KvError> {
         let mut cx = self.take_context();
         let sampled = Sampled {
             key: &candidate.key,
@@ -355,7 +394,13 @@ impl<E: Endpoint> Store<E> {
             expiry_ms: candidate.expiry_ms,
             mark: candidate.mark,
         };
-        let removed = self.index.remove_sampled(&mut cx, sampled).await;
+        let removed = if is_planted("evict: whatever is stored by then removed") {
+            let decide = |_: Option<farside_index::Item<'_>>| Decision::Delete { regardless: false };
+            let change = self.index.change(&mut cx, &candidate.key, None, decide).await;
+            change.map(|change| change == Change::Deleted)
+        } else {
+            self.index.remove_sampled(&mut cx, sampled).await
+        };
         self.give_context(cx);
         match removed {
             Ok(true) => {

@@ -26,7 +26,7 @@ mod uses;
 
 pub use config::StoreConfig;
 pub use error::KvError;
-pub use evict::{EvictionPace, KeyUse};
+pub use evict::{EvictionPace, EvictionWitness, KeyUse};
 pub use expiry::Expiry;
 pub use farside_index::{IndexKind, KEYS_AT_ONCE, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

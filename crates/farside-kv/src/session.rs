@@ -212,11 +212,20 @@ impl<E: Endpoint> Session<E> {
     /// Stores a value under a condition.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         self.make_room(key, value.len()).await?;
-        let mut outcome = SetOutcome::default();
+        let mut outcome = SetOutcome {
+            // Whoever combines it with another write does not ask.
+            is_stored: options.condition == Condition::Always,
+            old: None,
+        };
         // Unless what is stored decides.
         let is_known = options.condition != Condition::IfAbsent && options.expiry != Expiry::Keep;
         let expiry_ms = options.expiry.resolve(0);
-        let likely = is_known.then_some(Likely { value, expiry_ms });
+        let regardless = is_known && options.condition == Condition::Always && !options.returns_old;
+        let likely = is_known.then_some(Likely {
+            value,
+            expiry_ms,
+            regardless,
+        });
         self.change_likely(key, likely, |stored| {
             outcome.is_stored = match options.condition {
                 Condition::Always => true,
@@ -231,7 +240,7 @@ impl<E: Endpoint> Session<E> {
             Decision::Put {
                 value: Cow::Borrowed(value),
                 expiry_ms,
-                regardless: is_known && options.condition == Condition::Always && !options.returns_old,
+                regardless,
             }
         })
         .await?;

@@ -8,30 +8,35 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use farside_fabric::Endpoint;
+use farside_fabric::rdma::{Device, DeviceOptions, RdmaError};
 use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
 
 /// How long an operation over TCP may take before it fails, unless somebody says otherwise.
 pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// The memory nodes of a pool, as a user names them: `shm:PATH` and `tcp:HOST:PORT`, separated by
+/// The memory nodes of a pool, as a user names them: `shm:PATH`, `tcp:HOST:PORT` and `rdma:HOST:PORT`, separated by
 /// commas, in the order of their numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolSpec {
     nodes: Vec<NodeSpec>,
+    device: DeviceOptions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum NodeSpec {
     Shm(PathBuf),
     Tcp(String),
+    Rdma(String),
 }
 
 /// The nodes could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     /// The text is no list of nodes.
-    #[error("`{text}` names no memory node: write shm:PATH or tcp:HOST:PORT, several with commas between them")]
+    #[error(
+        "`{text}` names no memory node: write shm:PATH, tcp:HOST:PORT or rdma:HOST:PORT, several with commas between them"
+    )]
     Spec {
         /// The part that is wrong.
         text: String,
@@ -42,6 +47,9 @@ pub enum StackError {
     /// A node cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// There is no RDMA device to reach a node with.
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
     /// The system gives no runtime.
     #[error("no event loop: {0}")]
     Runtime(std::io::Error),
@@ -56,11 +64,13 @@ impl FromStr for PoolSpec {
             match node.trim().split_once(':').ok_or_else(wrong)? {
                 ("shm", path) if !path.is_empty() => Ok(NodeSpec::Shm(path.into())),
                 ("tcp", place) if is_host_and_port(place) => Ok(NodeSpec::Tcp(place.to_owned())),
+                ("rdma", place) if is_host_and_port(place) => Ok(NodeSpec::Rdma(place.to_owned())),
                 _ => Err(wrong()),
             }
         });
         Ok(Self {
             nodes: nodes.collect::<Result<_, _>>()?,
+            device: DeviceOptions::default(),
         })
     }
 }
@@ -72,6 +82,7 @@ impl fmt::Display for PoolSpec {
             match node {
                 NodeSpec::Shm(path) => write!(f, "{comma}shm:{}", path.display())?,
                 NodeSpec::Tcp(place) => write!(f, "{comma}tcp:{place}")?,
+                NodeSpec::Rdma(place) => write!(f, "{comma}rdma:{place}")?,
             }
         }
         Ok(())
@@ -85,14 +96,28 @@ fn is_host_and_port(place: &str) -> bool {
 }
 
 impl PoolSpec {
-    /// Opens the segments that are named, and notes the addresses.
+    /// Reaches the nodes that are named `rdma:` through that device.
+    #[must_use]
+    pub fn with_device(mut self, device: DeviceOptions) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// Opens the segments that are named, and the device if there are nodes to be reached by it, and notes the addresses.
     ///
     /// # Errors
-    /// [`StackError::Segment`] with the file that cannot be used.
+    /// [`StackError::Segment`] with the file that cannot be used; [`StackError::Rdma`].
     pub fn locate(&self) -> Result<Vec<NodeLocation>, StackError> {
+        let is_rdma = |node: &NodeSpec| matches!(node, NodeSpec::Rdma(_));
+        let device = self.nodes.iter().any(is_rdma).then(|| Device::open(&self.device));
+        let device = device.transpose()?;
         let nodes = self.nodes.iter().map(|node| match node {
             NodeSpec::Shm(path) => Ok(NodeLocation::Mapped(Segment::open(path)?)),
             NodeSpec::Tcp(place) => Ok(NodeLocation::Remote(place.clone())),
+            NodeSpec::Rdma(place) => {
+                let device = device.clone().expect("opened, since there is such a node");
+                Ok(NodeLocation::Rdma(place.clone(), device))
+            }
         });
         nodes.collect()
     }
@@ -146,7 +171,7 @@ pub enum Connected {
 pub async fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Result<Connected, StackError> {
     let mapped = nodes.iter().map(|node| match node {
         NodeLocation::Mapped(segment) => Some(segment.clone()),
-        NodeLocation::Remote(_) => None,
+        NodeLocation::Remote(_) | NodeLocation::Rdma(..) => None,
     });
     if let Some(segments) = mapped.collect() {
         return Ok(Connected::Mapped(shm::Fabric::new(segments).endpoint()?));
@@ -164,13 +189,14 @@ mod tests {
 
     #[test]
     fn pools_are_lists_of_nodes() {
-        let spec: PoolSpec = "shm:/tmp/a,tcp:localhost:7380".parse().expect("two nodes");
-        assert_eq!(spec.to_string(), "shm:/tmp/a,tcp:localhost:7380");
+        let spec: PoolSpec = "shm:/tmp/a,tcp:localhost:7380,rdma:n:1".parse().expect("three nodes");
+        assert_eq!(spec.to_string(), "shm:/tmp/a,tcp:localhost:7380,rdma:n:1");
         assert_eq!(
             spec.nodes,
             [
                 NodeSpec::Shm("/tmp/a".into()),
-                NodeSpec::Tcp("localhost:7380".to_owned())
+                NodeSpec::Tcp("localhost:7380".to_owned()),
+                NodeSpec::Rdma("n:1".to_owned())
             ]
         );
     }
@@ -185,7 +211,7 @@ mod tests {
             "tcp:host:99999",
             "tcp::1",
             "shm:/a,,shm:/b",
-            "rdma:x:1",
+            "rdma:x",
         ] {
             let error = text.parse::<PoolSpec>().expect_err(text);
             assert!(matches!(error, StackError::Spec { .. }), "{text}: {error}");

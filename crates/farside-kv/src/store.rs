@@ -54,7 +54,7 @@ impl<E: Endpoint> Store<E> {
         }
         let pool = Pool::join(&mut cx, geometry, config.pool).await?;
         let options = config.index_options(bytes);
-        let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.scheme, options).await;
+        let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.sync_options(), options).await;
         // A membership that nobody uses would renew its lease for ever.
         let index = opened.inspect_err(|_| pool.abandon())?;
         let store = Self {

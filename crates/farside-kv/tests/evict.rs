@@ -12,6 +12,8 @@
 //!
 //! What it does not verify: the choice of a single key, which is a matter of chance.
 
+mod audit;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use farside_fabric::{Clock, OpContext, Random, Spawn};
 use farside_kv::{
     EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, Quota, RaceOptions, SetOptions, Store, StoreConfig,
 };
-use farside_pool::{FormatOptions, PoolOptions, account, held, open};
+use farside_pool::{FormatOptions, PoolOptions, held};
 
 const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
 const MEMORY_BYTES: u64 = 8 << 20;
@@ -30,6 +32,7 @@ const fn config(index: IndexKind) -> StoreConfig {
     StoreConfig {
         index: Some(index),
         scheme: farside_sync::Scheme::Optimistic,
+        local_wc: false,
         slots: None,
         race: RaceOptions {
             items: 0,
@@ -100,19 +103,10 @@ fn with_clients(
         sim.run_until(sim.now_ns() + 1_000_000);
         assert!(sim.now_ns() < deadline_ns, "the clients do not come to an end");
     }
-    let endpoint = sim.endpoint(sim.add_compute_node());
-    sim.block_on(async move {
-        let mut cx = OpContext::new(endpoint);
-        let geometry = open(&mut cx).await.expect("a pool");
-        let mut blocks = Vec::new();
-        farside_index::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
-            .await
-            .expect("a walk");
-        let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
-        assert_eq!(account.faults, [""; 0], "{account:?}");
-        let held = held(&mut cx, geometry[0].clients_max).await.expect("the client table");
-        assert_eq!(held, account.bytes_reachable, "what is held is what is linked");
-    });
+    let (geometry, account) = audit::every_block(&sim);
+    let mut cx = OpContext::new(sim.endpoint(sim.add_compute_node()));
+    let held = sim.block_on(async move { held(&mut cx, geometry[0].clients_max).await });
+    assert_eq!(held, Ok(account.bytes_reachable), "what is held is what is linked");
     sim.trace_hash()
 }
 

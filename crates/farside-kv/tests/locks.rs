@@ -250,6 +250,40 @@ fn who_sleeps_too_long_knows_that_it_lost() {
 }
 
 #[test]
+fn who_was_warned_ends_even_if_nobody_cuts_it_off() {
+    let sim = world(4);
+    let (sleeper, locks) = client(&sim);
+    let guard = sim
+        .block_on(locks.acquire(b"lock", Mode::Exclusive))
+        .expect("it is free");
+    sim.pause_client(sleeper.id());
+    let (reset_by, others) = client(&sim);
+    let granted = Rc::new(Cell::new(false));
+    reset_by.spawn({
+        let granted = Rc::clone(&granted);
+        async move {
+            let next = others.acquire(b"lock", Mode::Exclusive).await.expect("it goes on");
+            granted.set(next.is_held());
+        }
+    });
+    // It waits for two leases, asks for two more, and warns for another one before it would cut off.
+    sim.run_until(sim.now_ns() + 9 * LEASE_NS / 2);
+    sim.pause_client(reset_by.id());
+    sim.resume_client(sleeper.id());
+    sim.run_until(sim.now_ns() + LEASE_NS);
+    assert!(!guard.is_held() && locks.has_ended() && !sim.is_fenced(sleeper.id()));
+    let again = sim.block_on(locks.acquire(b"another", Mode::Exclusive));
+    assert!(
+        matches!(&again, Err(error @ LocksError::Ended { .. }) if error.is_cut_off()),
+        "{again:?}"
+    );
+    assert!(!granted.get());
+    sim.resume_client(reset_by.id());
+    sim.run_until(sim.now_ns() + LEASE_NS);
+    assert!(granted.get() && sim.is_fenced(sleeper.id()));
+}
+
+#[test]
 fn a_short_absence_that_nobody_noticed_is_still_a_loss() {
     let sim = world(2);
     let (sleeper, locks) = client(&sim);

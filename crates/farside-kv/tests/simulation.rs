@@ -11,6 +11,8 @@
 //!
 //! What it does not verify: the order of writes to the shared keys.
 
+mod audit;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -55,6 +57,7 @@ impl World {
 const CONFIG: StoreConfig = StoreConfig {
     index: Some(IndexKind::Race),
     scheme: farside_sync::Scheme::Optimistic,
+    local_wc: false,
     slots: Some(96),
     race: RaceOptions {
         items: 0,
@@ -200,19 +203,9 @@ fn run(seed: u64) -> (u64, u64, u64) {
         }
         store.close().await.expect("close");
     });
-    let endpoint = sim.endpoint(sim.add_compute_node());
-    sim.block_on(async move {
-        let mut cx = OpContext::new(endpoint);
-        let geometry = open(&mut cx).await.expect("a pool");
-        let mut blocks = Vec::new();
-        farside_index::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
-            .await
-            .expect("a walk");
-        let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
-        assert_eq!(account.faults, [""; 0], "{account:?}");
-        assert_eq!((account.clients_live, account.clients_dead), (0, 0), "{account:?}");
-        assert_eq!((account.blocks_held, account.blocks_unrecovered), (0, 0), "{account:?}");
-    });
+    let (_, account) = audit::every_block(&sim);
+    assert_eq!((account.clients_live, account.clients_dead), (0, 0), "{account:?}");
+    assert_eq!((account.blocks_held, account.blocks_unrecovered), (0, 0), "{account:?}");
     (sim.trace_hash(), world.operations.get(), crashes)
 }
 

@@ -10,14 +10,16 @@
 //!
 //! What it does not verify: how soon an expired key goes.
 
+mod audit;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, OpContext, Random, Spawn, Verbs};
+use farside_fabric::{Clock, Random, Spawn, Verbs};
 use farside_kv::{Expiry, IndexKind, RaceOptions, SetOptions, Store, StoreConfig, SweepPace};
-use farside_pool::{FormatOptions, PoolOptions, account, open};
+use farside_pool::{FormatOptions, PoolOptions};
 
 const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
 
@@ -25,6 +27,7 @@ const fn config(index: IndexKind) -> StoreConfig {
     StoreConfig {
         index: Some(index),
         scheme: farside_sync::Scheme::Optimistic,
+        local_wc: false,
         slots: Some(160),
         race: RaceOptions {
             items: 0,
@@ -146,17 +149,7 @@ fn run(index: IndexKind, seed: u64) -> (u64, u64) {
         assert_eq!(session.count().await, Ok(living.len() as u64), "stored items");
         store.close().await.expect("close");
     });
-    let endpoint = sim.endpoint(sim.add_compute_node());
-    sim.block_on(async move {
-        let mut cx = OpContext::new(endpoint);
-        let geometry = open(&mut cx).await.expect("a pool");
-        let mut blocks = Vec::new();
-        farside_index::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
-            .await
-            .expect("a walk");
-        let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
-        assert_eq!(account.faults, [""; 0], "{account:?}");
-    });
+    audit::every_block(&sim);
     (sim.trace_hash(), removed.get())
 }
 

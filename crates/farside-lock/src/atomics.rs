@@ -5,14 +5,41 @@
 //! [`patience`](crate::patience)). Words travel in the verbs themselves, so no buffer is needed.
 
 use core::cell::Cell;
-use core::future::Future;
-use core::task::{Context, Waker};
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
 
 use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
 
 /// Executes a verb on words.
 pub(crate) async fn execute<E: Endpoint>(endpoint: &E, verb: Verb) -> Result<u128, FabricError> {
     endpoint.execute(verb, &mut Buffer::default(), Deadline::NEVER).await
+}
+
+/// Both results, once both are there. The first one is posted first.
+pub(crate) async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut first, mut second) = (None, None);
+    poll_fn(|context| {
+        if first.is_none()
+            && let Poll::Ready(result) = one.as_mut().poll(context)
+        {
+            first = Some(result);
+        }
+        if second.is_none()
+            && let Poll::Ready(result) = other.as_mut().poll(context)
+        {
+            second = Some(result);
+        }
+        match (first.take(), second.take()) {
+            (Some(first), Some(second)) => Poll::Ready((first, second)),
+            (one, other) => {
+                (first, second) = (one, other);
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 /// Compare-and-swap; returns the word before.

@@ -54,10 +54,16 @@ pub enum LetterKind {
     Busy = 12,
     /// From a desk to a client of its own node: the lock is being reset, start over.
     Aborted = 13,
+    /// To the last one in the queue: the lock is yours, act for all of us (CIDER, section 4.2.1).
+    Execute = 14,
+    /// From that one: this is what I have done, and the lock is yours again.
+    Executed = 15,
+    /// To the next in the queue: somebody has acted for you, and the lock is yours to pass on.
+    Combined = 16,
 }
 
 impl LetterKind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Successor,
         Self::Handover,
         Self::ModeChanged,
@@ -71,6 +77,9 @@ impl LetterKind {
         Self::AskReset,
         Self::Busy,
         Self::Aborted,
+        Self::Execute,
+        Self::Executed,
+        Self::Combined,
     ];
 
     fn of(number: u8) -> Option<Self> {

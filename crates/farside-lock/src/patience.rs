@@ -1,4 +1,4 @@
-//! Giving up without leaving a queue broken.
+//! Giving up, or being dropped, without leaving a queue broken.
 //!
 //! On the path: around an acquire of a queue lock that has a deadline. A client that has queued up cannot
 //! simply go: whoever is in front will hand the lock over to it, and whoever is behind waits for it to
@@ -6,7 +6,7 @@
 //! task of its own, to the end: it is granted the lock, and gives it back at once.
 
 use core::future::{Future, poll_fn};
-use core::pin::pin;
+use core::pin::{Pin, pin};
 use core::task::Poll;
 
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
@@ -41,6 +41,58 @@ pub(crate) async fn until<E: Endpoint, T: 'static, L: Future<Output = ()>>(
         endpoint.spawn(async move { later(work.await).await });
     }
     done
+}
+
+/// What is carried on without its caller: see [`carry`].
+struct Carried<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static>
+{
+    endpoint: E,
+    left: Option<(Pin<Box<W>>, F)>,
+}
+
+impl<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> Drop
+    for Carried<E, W, F, L>
+{
+    fn drop(&mut self) {
+        if let Some((work, later)) = self.left.take() {
+            self.endpoint.spawn(async move { later(work.await).await });
+        }
+    }
+}
+
+/// The result of `work`, or `None` if the deadline passes first. Whether it passes or the caller is dropped, `work` goes on
+/// as a task of its own, and `later` gets its result.
+pub async fn carry<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 'static>(
+    endpoint: &E,
+    deadline: Deadline,
+    work: W,
+    later: impl FnOnce(W::Output) -> L + 'static,
+) -> Option<W::Output> {
+    let mut carried = Carried {
+        endpoint: endpoint.clone(),
+        left: Some((Box::pin(work), later)),
+    };
+    let left_ns = match deadline {
+        Deadline::NEVER => None,
+        deadline => Some(deadline.0.saturating_sub(endpoint.now_ns())),
+    };
+    let mut alarm = pin!(async {
+        match left_ns {
+            None => core::future::pending().await,
+            Some(left_ns) => endpoint.sleep(left_ns).await,
+        }
+    });
+    poll_fn(|context| {
+        let (work, _) = carried.left.as_mut().expect("it is taken out when it is done");
+        match work.as_mut().poll(context) {
+            Poll::Ready(result) => {
+                carried.left = None;
+                Poll::Ready(Some(result))
+            }
+            Poll::Pending => alarm.as_mut().poll(context).map(|()| None),
+        }
+    })
+    .await
 }
 
 /// The result of a release. If the deadline passes first it goes on by itself, to the end.

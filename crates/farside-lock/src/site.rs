@@ -25,6 +25,9 @@ pub struct LockOptions {
     /// Where the lock service has its block in far memory, if there is one. Recovery, and
     /// the lock `rpc`, need it.
     pub service: Option<RemoteAddr>,
+    /// Whether a client that finds a ShiftLock standing still resets it by itself, with the atomic that the agent of
+    /// the lock service would post: where there is no such agent.
+    pub recovers_alone: bool,
     /// Where the clients of DecLock list themselves: [`ROSTER_BYTES`](crate::declock::roster::ROSTER_BYTES)
     /// of far memory, zeros at first.
     pub roster: Option<RemoteAddr>,
@@ -34,6 +37,10 @@ pub struct LockOptions {
     /// is full, and who waited loses its place. It is part of the layout of the memory: all clients of a lock
     /// have the same.
     pub declock_capacity: u64,
+    /// How long before it is cut off an endpoint is warned in the roster of DecLock, in nanoseconds; 0 if it is not.
+    /// So long at least it may rely on what [`vouch`](crate::declock::vouch) has told it; so much longer it takes
+    /// until a lock goes on whose holder has died.
+    pub declock_notice_ns: u64,
 }
 
 impl Default for LockOptions {
@@ -44,8 +51,10 @@ impl Default for LockOptions {
             lease_ns: 1_000_000_000,
             handovers_max: 16,
             service: None,
+            recovers_alone: false,
             roster: None,
             declock_capacity: 16,
+            declock_notice_ns: 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use farside_fabric::rdma::ExportError;
 use farside_fabric::shm::SegmentError;
 use farside_fabric::tcp::SecretRequired;
 use farside_pool::PoolError;
@@ -32,6 +33,9 @@ pub enum NodeError {
         /// What is wrong.
         source: PoolError,
     },
+    /// The memory cannot be left to the RDMA device.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// Strangers could reach the node.
     #[error(transparent)]
     SecretRequired(#[from] SecretRequired),

@@ -5,11 +5,16 @@
 //! several is formatted by the first client, which is the only one that knows them all.
 //!
 //! The segment is not closed at the end: clients that map it go on, and the next node takes it over.
+//!
+//! With a device, the memory is left to it before the first client is let in, and the node touches it no more: the
+//! processor's atomics and the device's are not atomic with each other.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use farside_fabric::OpContext;
+use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::{Fabric, Hold, Segment, SegmentOptions};
 use farside_fabric::tcp::{Secret, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};
 use farside_pool::{FormatOptions, open_or_format};
@@ -37,6 +42,8 @@ pub struct NodeOptions {
     pub bytes_default: u64,
     /// What remote clients have to know.
     pub secret: Option<Secret>,
+    /// The device through which clients reach the memory; then nobody maps it, and no verbs are executed here.
+    pub device: Option<Arc<Device>>,
 }
 
 /// A segment and the role of serving it.
@@ -44,6 +51,7 @@ pub struct NodeOptions {
 pub struct Node {
     hold: Hold,
     server_options: ServerOptions,
+    device: Option<Arc<Device>>,
     is_new: bool,
 }
 
@@ -77,6 +85,7 @@ impl Node {
         Ok(Self {
             hold: segment.hold()?,
             server_options,
+            device: options.device,
             is_new,
         })
     }
@@ -121,10 +130,13 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::SecretRequired`] if the listener can be reached from other machines and there is
-    /// no secret.
+    /// no secret; [`NodeError::Export`] if the device does not take the memory.
     pub fn server(&self, listener: &TcpListener) -> Result<(Server, ServerHandle), NodeError> {
         require_secret_unless_loopback(listener.local_addr()?, &self.server_options)?;
-        let server = Server::new(self.segment().clone(), self.server_options.clone());
+        let mut server = Server::new(self.segment().clone(), self.server_options.clone());
+        if let Some(device) = &self.device {
+            server = server.with_rdma(Export::new(self.segment(), device)?);
+        }
         let handle = server.handle();
         Ok((server, handle))
     }
@@ -143,6 +155,7 @@ mod tests {
             bytes,
             bytes_default: MEMORY_BYTES,
             secret: None,
+            device: None,
         }
     }
 
@@ -200,6 +213,7 @@ mod tests {
             bytes: Some(4096),
             bytes_default: 0,
             secret: None,
+            device: None,
         });
         let error = node.expect("4 KiB is a segment").format().expect_err("but no pool");
         assert!(error.to_string().contains("at least"), "{error}");
@@ -213,6 +227,7 @@ mod tests {
             bytes: None,
             bytes_default: MEMORY_BYTES,
             secret: None,
+            device: None,
         };
         let node = Node::open(options.clone()).expect("anonymous");
         assert!(matches!(node.server(&listener), Err(NodeError::SecretRequired(_))));

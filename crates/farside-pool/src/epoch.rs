@@ -107,6 +107,18 @@ impl Epochs {
     }
 }
 
+impl Clone for Pin {
+    /// Another operation that may hold the same addresses: pins the same epoch, which may be the one before the current.
+    fn clone(&self) -> Self {
+        let pinned = &self.epochs.pinned[self.slot];
+        pinned.set(pinned.get() + 1);
+        Self {
+            epochs: Rc::clone(&self.epochs),
+            slot: self.slot,
+        }
+    }
+}
+
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {

@@ -21,7 +21,7 @@ use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, 
 
 use crate::client::{self, ClientEntry, Liveness, PROGRESS_AT, PROGRESS_BYTES};
 use crate::error::PoolError;
-use crate::layout::{DEATHS_AT, EPOCH_AT, Owner};
+use crate::layout::{CLIENT_BYTES, DEATHS_AT, EPOCH_AT, Owner};
 use crate::pool::Pool;
 
 /// How long a node may take to cut a client off.
@@ -165,6 +165,9 @@ impl<E: Endpoint> Pool<E> {
 
     /// Looks at every client: advances the epoch if all have come far enough, buries the dead.
     async fn look_around(&self, cx: &mut OpContext<E>, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
+        // What is read was so at some instant after this one, however long this client is stopped in between: who has
+        // not renewed its lease by then had not renewed it by now.
+        let now = self.shared.endpoint.now_ns();
         let clients = self.clients(cx).await?;
         let live = || clients.iter().filter(|(_, entry)| entry.is_live());
         let is_behind = |entry: &ClientEntry| entry.published < epoch;
@@ -181,7 +184,6 @@ impl<E: Endpoint> Pool<E> {
             self.shared.heap.borrow_mut().set_homing(false);
         }
 
-        let now = self.shared.endpoint.now_ns();
         let mut leases = BTreeMap::new();
         for &(client, entry) in &clients {
             let Some(endpoint) = entry.endpoint else { continue };
@@ -219,14 +221,24 @@ impl<E: Endpoint> Pool<E> {
             }
             Fence::CutOff => {}
         }
-        if entry.liveness == Liveness::Free {
-            // It died while joining, and holds nothing but the entry.
-            cx.compare_swap(client::entry_addr(index).plus(8), endpoint.0, 0)
-                .await?;
-            return Ok(());
+        // Only now does it stay what it is: until it was cut off a client that was joining may have come to the end of
+        // that, and may own something.
+        let at = client::entry_addr(index);
+        let entry = ClientEntry::from_bytes(cx.read(at, Slice::first(CLIENT_BYTES as u32)).await?);
+        cx.rely_on_words();
+        match entry.liveness {
+            // It has left, and the entry is free or somebody else's.
+            _ if entry.endpoint != Some(endpoint) => Ok(()),
+            Liveness::Free => {
+                // It died while joining, and holds nothing but the entry.
+                cx.compare_swap(at.plus(8), endpoint.0, 0).await?;
+                Ok(())
+            }
+            _ => {
+                tracing::info!("client {index} is gone; what it held is taken over");
+                self.declare_dead(entry.owner(index)).await
+            }
         }
-        tracing::info!("client {index} is gone; what it held is taken over");
-        self.declare_dead(entry.owner(index)).await
     }
 
     /// Marks a client, which must have been cut off or have ended, as dead.

@@ -269,17 +269,20 @@ impl<E: Endpoint> Pool<E> {
     /// Frees the entries of dead clients that own nothing any more. Whoever is still dying keeps its entry:
     /// its death is counted later, and then everybody searches once more.
     async fn forget_dead(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
-        let mut dead = self.dead(cx).await?;
+        let mut dead = self.clients(cx).await?;
+        dead.retain(|(_, entry)| entry.liveness.is_cut_off());
         for geometry in self.shared.geometry.clone() {
             for state in read_chunk_table(cx, &geometry).await? {
-                dead.retain(|&owner| state.owner() != Some(owner));
+                dead.retain(|&(client, entry)| state.owner() != Some(entry.owner(client)));
             }
         }
-        for owner in dead {
-            let (state, dead) = client::owner_state(owner, Liveness::Dead);
-            let (_, free) = client::owner_state(owner, Liveness::Free);
+        for (client, entry) in dead {
+            let Some(endpoint) = entry.endpoint else { continue };
+            let (state, dead) = client::owner_state(entry.owner(client), Liveness::Dead);
+            let (_, free) = client::owner_state(entry.owner(client), Liveness::Free);
             if cx.compare_swap(state, dead, free).await? == dead {
-                cx.write_word(state.plus(8), 0).await?;
+                // If this client is stopped here, another one frees the entry, which somebody new may take.
+                cx.compare_swap(state.plus(8), endpoint.0, 0).await?;
             }
         }
         Ok(())

@@ -6,12 +6,13 @@
 //! quick, or deaths one upon the other.
 
 use farside_fabric::sim::Profile;
+use farside_kv::EvictionPolicy;
 use farside_lock::{Leases, LockKind};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::history::Call;
-use crate::plan::{Actor, Disturbance, Fault, Plan, Setup, Work};
+use crate::plan::{Actor, Disturbance, Eviction, Fault, Plan, Setup, Work};
 use crate::scenario::named;
 use crate::target::Target;
 
@@ -46,7 +47,9 @@ pub enum Flavour {
     FarNode,
     /// Many clients of a store die, and others take their place.
     Storm,
-    /// Clients of a lock are stopped again and again, for longer than their leases, and then go on.
+    /// One or two keys of a store are written by everybody, all the time.
+    Hot,
+    /// Clients are stopped again and again, for longer than their leases, and then go on.
     Stopped,
 }
 
@@ -79,12 +82,18 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let flavour = flavour.unwrap_or(match dice.below(6) {
         0 if is_store => Flavour::FarNode,
         1 if is_store => Flavour::Storm,
+        2 if is_store => Flavour::Stopped,
         0 | 1 if has_leases(target) => Flavour::Stopped,
         _ => Flavour::Mixed,
     });
+    // Not by the dice, whose other decisions would all change.
+    let flavour = match flavour {
+        Flavour::Mixed if waits_for_locks(target) && seed.is_multiple_of(2) => Flavour::Hot,
+        flavour => flavour,
+    };
     let profiles = Profile::all();
     let lease_ns = match flavour {
-        Flavour::FarNode | Flavour::Storm | Flavour::Stopped => 150_000,
+        Flavour::FarNode | Flavour::Storm | Flavour::Stopped | Flavour::Hot => 150_000,
         Flavour::Mixed => *dice.pick(&[150_000, 300_000, 600_000]),
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
@@ -107,6 +116,8 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         slots: *dice.pick(&[1, 4, 16, 96, 1000]),
         // Not by the dice, whose other decisions would all change.
         bucket_slots: [1, 1, 2, 15][seed as usize % 4],
+        // Nor this.
+        sessions: [1, 1, 4, 2, 1][seed as usize % 5],
         chunk_bytes: *dice.pick(&[4 << 10, 16 << 10]),
         lease_ns,
         tick_ns: match flavour {
@@ -114,6 +125,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
             _ => *dice.pick(&[10_000, 20_000, 50_000]),
         },
         timeout_ns: (flavour != Flavour::FarNode && !dice.one_in(3)).then(|| dice.within(20_000, 400_000)),
+        eviction: is_store.then(|| eviction(seed, is_small)).flatten(),
         horizon_ns,
     };
     let actor_count = match flavour {
@@ -121,7 +133,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         _ => dice.within(3, 8) as usize,
     };
     let works: Vec<Vec<Work>> = match target {
-        Target::Store { .. } => store_work(&mut dice, actor_count, horizon_ns, is_small, flavour),
+        Target::Store { .. } => store_work(&mut dice, actor_count, &setup, is_small, flavour),
         Target::Lock(_) | Target::Named => lock_work(&mut dice, actor_count, horizon_ns, flavour),
     };
     let actors = works.into_iter().map(|work| Actor {
@@ -130,7 +142,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     });
     let actors = actors.collect();
     let mut faults = match flavour {
-        Flavour::Mixed => faults(&mut dice, &setup, actor_count, target),
+        Flavour::Mixed | Flavour::Hot => faults(&mut dice, &setup, actor_count, target),
         Flavour::FarNode => far_node_faults(&mut dice, &setup, actor_count),
         Flavour::Storm => (0..dice.within(3, 20))
             .map(|_| crash(&mut dice, &setup, actor_count))
@@ -153,21 +165,47 @@ fn think(dice: &mut Dice, horizon_ns: u64, pieces: u64) -> u64 {
     dice.below(2 * mean.max(1))
 }
 
-fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, flavour: Flavour) -> Vec<Vec<Work>> {
+/// Whether and when keys are evicted, in one store of four. Not by the dice of the plan, whose other decisions would all
+/// change.
+fn eviction(seed: u64, is_small: bool) -> Option<Eviction> {
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(!seed));
+    if !dice.one_in(4) {
+        return None;
+    }
+    let (policy, name) = *dice.pick(&EvictionPolicy::ALL);
+    // A limit that a few keys reach, or one that many do, or that of a small memory.
+    let bytes_max = match policy.evicts() && is_small && dice.one_in(2) {
+        true => 0,
+        false => *dice.pick(&[1 << 10, 4 << 10, 32 << 10]),
+    };
+    Some(Eviction {
+        policy: name.to_owned(),
+        bytes_max,
+        is_in_background: dice.one_in(2),
+    })
+}
+
+fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, flavour: Flavour) -> Vec<Vec<Work>> {
+    let horizon_ns = setup.horizon_ns;
     let keys = match flavour {
         _ if is_small => 400,
         Flavour::FarNode => dice.within(1, 4),
+        Flavour::Hot => dice.within(1, 2),
         _ => *dice.pick(&[1, 2, 5, 12, 40]),
     };
     let is_busy = match flavour {
         Flavour::Mixed => dice.one_in(2),
         Flavour::FarNode => dice.one_in(4),
+        Flavour::Hot => true,
         Flavour::Storm | Flavour::Stopped => false,
     };
     // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD, of reading several keys, and of reading all.
     let mut weights: [u64; 8] = core::array::from_fn(|_| if dice.one_in(3) { 0 } else { dice.within(1, 10) });
     // It is long, and counts as a read of every key.
     weights[7] /= 5;
+    if flavour == Flavour::Hot {
+        weights[1] += 40;
+    }
     let all: u64 = weights.iter().sum();
     // One for all: sums of open additions of many sizes make a history too hard to decide.
     let more = dice.within(1, 9);
@@ -175,7 +213,7 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
     (0..actors as u64)
         .map(|actor| {
             let pieces = match flavour {
-                Flavour::Mixed => dice.within(10, 80),
+                Flavour::Mixed | Flavour::Hot => dice.within(10, 80),
                 _ => dice.within(40, 200),
             };
             let mut work = Vec::new();
@@ -198,6 +236,8 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
                     Some(2) => Call::Insert(value),
                     Some(3) => Call::Update(value),
                     Some(4) => Call::Delete,
+                    // What expires keeps its time when something is added, and the value is known by its time.
+                    Some(5) if setup.eviction.is_some() => Call::Take,
                     Some(5) => Call::Add(more),
                     Some(7) => {
                         work.push(Work::Scan);
@@ -214,6 +254,11 @@ fn store_work(dice: &mut Dice, actors: usize, horizon_ns: u64, is_small: bool, f
             work
         })
         .collect()
+}
+
+/// Whether clients of a store wait for locks, which they take away from who has them for too long.
+fn waits_for_locks(target: Target) -> bool {
+    matches!(target, Target::Store { scheme, .. } if scheme.needs_locks())
 }
 
 /// Whether every grant of the target ends by itself, or its holder knows when it may have.
@@ -267,6 +312,7 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
         (Some(lock), 5) => lock.leases() != Leases::All,
         // And clocks that are set are not what leases are measured by.
         (Some(lock), 10) => lock.leases() == Leases::None && target != Target::Named,
+        (None, 10) => !waits_for_locks(target),
         _ => true,
     });
     kinds.retain(|_| dice.one_in(2));

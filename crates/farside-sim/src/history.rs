@@ -16,6 +16,8 @@ pub enum Call {
     Update(u64),
     /// Remove the key.
     Delete,
+    /// Remove the key, and answer the value that it had. An eviction is recorded as such, too.
+    Take,
     /// Add to the number that is stored, 0 if the key is not there, and store the sum.
     Add(u64),
 }
@@ -23,7 +25,7 @@ pub enum Call {
 /// What was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Answer {
-    /// To [`Call::Get`]: the value.
+    /// To [`Call::Get`] and [`Call::Take`]: the value.
     Value(Option<u64>),
     /// To [`Call::Put`].
     Done,

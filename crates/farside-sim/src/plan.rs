@@ -44,6 +44,10 @@ pub struct Setup {
     /// Slots of a bucket of a RACE table that are used; few make it split.
     #[serde(default = "all_slots")]
     pub bucket_slots: usize,
+    /// How many sessions of its store an actor works with at the same time, and shares operations among if there are
+    /// several.
+    #[serde(default = "one_session")]
+    pub sessions: u32,
     /// Bytes of a chunk of the pool.
     pub chunk_bytes: u64,
     /// Lease of a client, and how often it looks around.
@@ -52,13 +56,32 @@ pub struct Setup {
     pub tick_ns: u64,
     /// How long one operation may take; no limit if `None`.
     pub timeout_ns: Option<u64>,
+    /// What happens when a store holds too much; nothing if `None`.
+    #[serde(default)]
+    pub eviction: Option<Eviction>,
     /// Faults end here at the latest; then everybody has to come to an end.
     pub horizon_ns: u64,
+}
+
+/// Keys of a store go when it holds too much.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Eviction {
+    /// The name of a policy.
+    pub policy: String,
+    /// How many bytes may be in use; 0 if only the memory limits it.
+    pub bytes_max: u64,
+    /// Whether each client has a task that evicts beside its commands.
+    pub is_in_background: bool,
 }
 
 /// What plans mean that were written before there was a choice.
 fn all_slots() -> usize {
     RaceOptions::default().bucket_slots
+}
+
+/// As `all_slots`.
+fn one_session() -> u32 {
+    1
 }
 
 /// One client after the other, doing one piece of work after the other.

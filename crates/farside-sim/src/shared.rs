@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     leases: RefCell<BTreeMap<usize, u64>>,
     /// By lock: the largest fencing token of an exclusive grant.
     tokens: RefCell<BTreeMap<u64, u64>>,
+    /// By place in the history: when the value expires that is being evicted.
+    pub(crate) expiries: RefCell<BTreeMap<usize, u64>>,
     /// Who is who, by the number in histories.
     endpoints: RefCell<BTreeMap<u32, EndpointId>>,
     /// When the only memory node went down and came back blank.
@@ -82,6 +84,7 @@ impl Shared {
             counts: RefCell::default(),
             leases: RefCell::default(),
             tokens: RefCell::default(),
+            expiries: RefCell::default(),
             endpoints: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
@@ -255,6 +258,8 @@ impl Shared {
             (Call::Update(_), _) => "update: not there",
             (Call::Delete, Answer::Happened(true)) => "delete",
             (Call::Delete, _) => "delete: not there",
+            (Call::Take, Answer::Value(None)) => "take: nothing",
+            (Call::Take, _) => "take",
             (Call::Add(_), _) => "add",
         };
         self.count("operations answered", what);

@@ -97,7 +97,9 @@ impl Log {
             });
             operations.len() - 1
         };
-        let answer: Answer = store::execute(session, KEY, call).await.expect("nothing is broken");
+        let answer: Answer = store::execute(session, KEY, call, false)
+            .await
+            .expect("nothing is broken");
         session.context().assert_settled();
         let end = Some((self.step(), answer));
         self.operations.borrow_mut()[place].end = end;
@@ -110,6 +112,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
     let config = StoreConfig {
         index: Some(index),
         scheme,
+        local_wc: false,
         slots: Some(64),
         race: RaceOptions {
             items: 0,
@@ -118,7 +121,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
         },
         format: FormatOptions {
             clients_max: 8,
-            chunk_bytes: Some(4096),
+            chunk_bytes: Some(if scheme.needs_locks() { 8192 } else { 4096 }),
             ..FormatOptions::default()
         },
         pool: PoolOptions {

@@ -29,7 +29,7 @@ impl Target {
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL
             .iter()
-            .flat_map(|&(index, ..)| Scheme::ALL.map(|(scheme, ..)| Self::Store { index, scheme }));
+            .flat_map(|&(index, ..)| Scheme::named().map(move |(scheme, _)| Self::Store { index, scheme }));
         stores
             .chain(LockKind::named().map(|(kind, _)| Self::Lock(kind)))
             .chain([Self::Named])

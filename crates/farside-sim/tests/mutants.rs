@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -17,9 +17,11 @@ use farside_fabric::mutant::{plant, reached};
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, MaskedAdd, MaskedCas, Messages, NodeId, OpContext, Random, RemoteAddr, Spawn};
 use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
+use farside_pool::epoch::Epochs;
 use farside_sim::draw::Flavour;
 use farside_sim::plan::Plan;
 use farside_sim::{Failure, Target, draw, execute};
+use farside_sync::{Entered, Intent, Pointer, Publish, Scheme, SizeHint, Synchroniser};
 
 /// Who has to notice.
 enum Notices {
@@ -27,13 +29,15 @@ enum Notices {
     Swarm(&'static str),
     /// The same, over plans in which a node is far away.
     Far(&'static str),
-    /// The same, over plans in which clients of a lock are stopped for longer than their leases.
+    /// The same, over plans in which everybody writes the same keys.
+    Hot(&'static str),
+    /// The same, over plans in which clients are stopped for longer than their leases.
     Stopped(&'static str),
     /// A check of its own, from a seed.
     Check(fn(u64) -> Result<(), String>),
 }
 
-use Notices::{Check, Far, Stopped, Swarm};
+use Notices::{Check, Far, Hot, Stopped, Swarm};
 
 /// Every planted bug: its name in the code, and who has to notice it.
 const MUTANTS: &[(&str, Notices)] = &[
@@ -79,6 +83,7 @@ const MUTANTS: &[(&str, Notices)] = &[
         "locks: a hold that is vouched for without proof",
         Stopped("named-locks"),
     ),
+    ("locks: a warning that is not looked at", Stopped("named-locks")),
     ("farside: a swap that compares nothing", Swarm("store:race/farside")),
     (
         "farside: the block that was read retired instead of the one that was replaced",
@@ -105,7 +110,7 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("pool: a block retired twice", Swarm("store")),
     ("pool: pins not published", Swarm("store")),
     ("pool: the epoch advanced without asking everybody", Swarm("store")),
-    ("pool: a client declared dead that was not cut off", Swarm("store")),
+    ("pool: a client declared dead that was not cut off", Stopped("store")),
     ("pool: a death announced by nobody", Swarm("store")),
     ("pool: a search that forgets the limbo of others", Far("store")),
     ("pool: the block next to a linked one acquitted", Swarm("store")),
@@ -113,11 +118,32 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("pool: chunks of the dead left behind", Swarm("store")),
     ("pool: a client that cannot leave stays for ever", Swarm("store")),
     ("pool: doubts forgotten", Swarm("store")),
-    ("pool: blocks on their way home taken for there", Far("store")),
+    (
+        "pool: blocks on their way home taken for there",
+        Check(a_block_on_its_way_home),
+    ),
     ("pool: a chunk claimed without a look", Swarm("store")),
     ("pool: node 0 formatted first", Swarm("store")),
     ("pool: a watched word not looked at", Swarm("race")),
     ("optimistic: published without a comparison", Swarm("optimistic")),
+    ("local: a window that stays open", Hot("store:race/farside")),
+    (
+        "cider: a result that goes beyond its executor",
+        Hot("store:race/cider-no-ca"),
+    ),
+    (
+        "cider: a coordinator that takes a reset for an answer",
+        Hot("store:race/cider-no-ca"),
+    ),
+    ("cider: a DELETE that is overtaken", Check(a_queue_of_one_version)),
+    (
+        "cider: an identity that nobody compares",
+        Check(a_version_that_has_come_round),
+    ),
+    (
+        "cider: a successor that is not waited for",
+        Check(a_queue_of_one_version),
+    ),
     ("pointer: a hint that is one word short", Swarm("store")),
     ("race: a lock kept by whoever gives up", Swarm("race")),
     ("race: a closed bucket taken for open", Swarm("race")),
@@ -134,6 +160,8 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("index: a replaced bucket not retired", Swarm("pointer-array")),
     ("index: an insert that drops a neighbour", Swarm("pointer-array")),
     ("index: an item written after it is published", Swarm("pointer-array")),
+    ("evict: whatever is stored by then removed", Swarm("store")),
+    ("evict: a key chosen that never expires", Swarm("store")),
     ("kv: an insert over what is there", Swarm("store")),
     ("kv: an answer of the first of two attempts", Swarm("store")),
 ];
@@ -245,6 +273,108 @@ fn a_holder_that_stands_still(seed: u64) -> Result<(), String> {
     }
 }
 
+/// The slot of the checks below, and its lock entry.
+const POINTER: farside_sync::Target = farside_sync::Target {
+    slot: RemoteAddr::new(NodeId::new(0), 64),
+    lock: RemoteAddr::new(NodeId::new(0), 128),
+    name: 0,
+};
+
+/// The pointer of an item of a client.
+fn item(client: u64, version: u8) -> Pointer {
+    let block = RemoteAddr::new(NodeId::new(0), 4096 + 32 * client);
+    Pointer::new(block, SizeHint::Half, version)
+}
+
+/// What a client of `cider-no-ca` is told that puts an item in the place of `old`, or removes it.
+async fn change(endpoint: Endpoint, old: Pointer, new: Pointer) -> Result<Option<Publish>, String> {
+    let scheme = Scheme::by_name("cider-no-ca").expect("a scheme");
+    let sync = Synchroniser::new(&endpoint, scheme.into()).map_err(|error| error.to_string())?;
+    let intent = if new.is_null() { Intent::Delete } else { Intent::Update };
+    let (mut cx, pin) = (OpContext::new(endpoint), Rc::new(Epochs::default()).pin());
+    let entered = sync.enter(&mut cx, POINTER, old, intent, &pin).await;
+    match entered.map_err(|error| error.to_string())? {
+        Entered::Turn(turn) => {
+            let published = sync.overwrite(&mut cx, turn, POINTER, old, new).await;
+            Ok(Some(published.map_err(|error| error.to_string())?))
+        }
+        Entered::Combined => Ok(None),
+        Entered::Lost { current } => Ok(Some(Publish::Lost { current })),
+    }
+}
+
+/// What every client was told that makes a change in the order of the list, a little later each; in their order. Nobody may
+/// have to wait for a lease.
+fn told(seed: u64, first: Pointer, changes: &[(Pointer, Pointer)]) -> Result<(Pointer, Vec<Option<Publish>>), String> {
+    let sim = Sim::new(SimOptions {
+        seed,
+        jitter_ns: 1_500,
+        ..SimOptions::default()
+    });
+    let node = sim.add_memory_node(1 << 16);
+    let word = |offset| sim.region(node).word(offset).load(Ordering::SeqCst);
+    sim.region(node)
+        .word(POINTER.slot.offset())
+        .store(first.to_word(), Ordering::SeqCst);
+    let answers = Rc::new(RefCell::new(BTreeMap::new()));
+    for (number, &(old, new)) in (0_u64..).zip(changes) {
+        let (endpoint, answers) = (sim.endpoint(sim.add_compute_node()), Rc::clone(&answers));
+        endpoint.clone().spawn(async move {
+            endpoint.sleep(number * 250).await;
+            let answer = change(endpoint, old, new).await;
+            answers.borrow_mut().insert(number, answer);
+        });
+    }
+    // A lease is a second.
+    sim.run_until(10_000_000);
+    let answers = answers.take();
+    if answers.len() < changes.len() {
+        return Err(format!("{} of {} came to an end", answers.len(), changes.len()));
+    }
+    let answers = answers.into_values().collect::<Result<Vec<_>, _>>()?;
+    Ok((Pointer::from_word(word(POINTER.slot.offset())), answers))
+}
+
+/// A DELETE among updates: it removes the key for good, and those behind it find it gone.
+fn a_queue_of_one_version(seed: u64) -> Result<(), String> {
+    let (old, empty) = (item(20, 1), Pointer::NULL.with_version(2));
+    let at = seed % 9;
+    let new = |number| if number == at { empty } else { item(number, 1) };
+    let changes: Vec<_> = (0..9).map(|number| (old, new(number))).collect();
+    let (last, answers) = told(seed, old, &changes)?;
+    match answers[at as usize] {
+        Some(Publish::Replaced { .. }) if last == empty => Ok(()),
+        answer => Err(format!("the DELETE was told {answer:?}, and the slot holds {last:?}")),
+    }
+}
+
+/// Sleepers that have seen another key, whose version has come round, among updates.
+fn a_version_that_has_come_round(seed: u64) -> Result<(), String> {
+    let (before, now) = (item(20, 1), item(21, 33));
+    let change = |number| match number % 2 {
+        0 => (now, item(number, 33)),
+        _ => (before, item(number, 1)),
+    };
+    let changes: Vec<_> = (0..9).map(change).collect();
+    let (last, answers) = told(seed, now, &changes)?;
+    let is_lost = |answer: &Option<Publish>| matches!(answer, Some(Publish::Lost { .. }));
+    let sleepers = answers.iter().skip(1).step_by(2);
+    match sleepers.clone().all(is_lost) && last.has_identity_of(now) {
+        true => Ok(()),
+        false => Err(format!("sleepers were told {:?}", sleepers.collect::<Vec<_>>())),
+    }
+}
+
+/// The plan that has found it, with other seeds: drawing another one takes more than ten thousand.
+fn a_block_on_its_way_home(seed: u64) -> Result<(), String> {
+    let text = include_str!("../plans/block-on-its-way-home.json");
+    let mut plan: Plan = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    plan.seed += seed - 1;
+    execute(&plan)
+        .failure
+        .map_or(Ok(()), |failure| Err(failure.to_string()))
+}
+
 /// With which seed, and how, a planted bug is noticed.
 fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
     for seed in 1..=SEEDS_MAX {
@@ -252,6 +382,7 @@ fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
         let failure = match notices {
             Swarm(part) => execute(&draw::plan(seed, &Target::matching(part))).failure,
             Far(part) => execute(&draw::plan_of(Flavour::FarNode, seed, &Target::matching(part))).failure,
+            Hot(part) => execute(&draw::plan_of(Flavour::Hot, seed, &Target::matching(part))).failure,
             Stopped(part) => execute(&draw::plan_of(Flavour::Stopped, seed, &Target::matching(part))).failure,
             Check(check) => check(seed).err().map(|text| Failure::new("check", text)),
         };

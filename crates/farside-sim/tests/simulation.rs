@@ -155,6 +155,6 @@ fn drawing_reaches_everything() {
         }
     }
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
-    assert_eq!(work.len(), 10, "{work:?}");
+    assert_eq!(work.len(), 11, "{work:?}");
     assert_eq!(names.len(), Target::all().len());
 }

@@ -25,6 +25,7 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, FabricError, MaskedCas, OpContext, RemoteAddr};
 
+use crate::optimistic::overwrite_by_turns;
 use crate::{Pointer, Publish};
 
 /// Replaces whatever the slot holds by `new`, if it still has the identity of `old`.
@@ -54,25 +55,4 @@ pub async fn overwrite<E: Endpoint>(
     }
     cx.count_retry();
     Ok(Publish::Lost { current: seen })
-}
-
-async fn overwrite_by_turns<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    slot: RemoteAddr,
-    old: Pointer,
-    new: Pointer,
-) -> Result<Publish, FabricError> {
-    let mut expected = old;
-    // Ends: each turn that fails means that another client has made progress.
-    loop {
-        let seen = Pointer::from_word(cx.compare_swap(slot, expected.to_word(), new.to_word()).await?);
-        if seen == expected {
-            return Ok(Publish::Replaced { old: seen });
-        }
-        cx.count_retry();
-        if !seen.has_identity_of(old) {
-            return Ok(Publish::Lost { current: seen });
-        }
-        expected = seen;
-    }
 }

@@ -3,17 +3,25 @@
 //! On the path: an index has found the slot and written the new item to a block that nobody links
 //! yet; the scheme publishes it. SEARCH never takes part: it reads the slot and follows the pointer.
 //!
-//! A scheme is one file and one line of [`Scheme`].
+//! A scheme is one file and one line of [`Scheme`]. With any of them the clients of a compute node may share their
+//! operations ([`local`]).
 
 #![forbid(unsafe_code)]
 
+pub mod cider;
 pub mod farside;
+pub mod local;
 pub mod optimistic;
+pub mod pessimistic;
 pub mod pointer;
+pub mod synchroniser;
+pub mod turn;
 
-use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_lock::{LockKind, LockOptions};
 
 pub use pointer::{NODE_BYTES_MAX, NODES_MAX, Pointer, SizeHint};
+pub use synchroniser::{Combined, Entered, Intent, Synchroniser, Target};
+pub use turn::Turn;
 
 /// What became of an attempt to replace a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +47,37 @@ impl Publish {
     }
 }
 
+/// How an index synchronises its clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SyncOptions {
+    /// How pointers are replaced.
+    pub scheme: Scheme,
+    /// Whether the clients of a compute node combine their writes of a key, and share their reads of it: see [`local`].
+    pub local_wc: bool,
+    /// After how long the locks of a scheme that has any are taken from a client that does not give them back, in
+    /// nanoseconds; with queues it takes three times as long.
+    pub lease_ns: u64,
+}
+
+impl From<Scheme> for SyncOptions {
+    fn from(scheme: Scheme) -> Self {
+        Self {
+            scheme,
+            local_wc: false,
+            lease_ns: LockOptions::default().lease_ns,
+        }
+    }
+}
+
+/// What `cider` is made of: each part can be left out (CIDER, section 5.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Global write combining (section 4.2).
+    pub combines: bool,
+    /// Contention-aware synchronisation (section 4.3).
+    pub switches: bool,
+}
+
 /// The schemes, chosen by name at start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
@@ -46,11 +85,15 @@ pub enum Scheme {
     Optimistic,
     /// Updates swap the pointer under the identity of the slot.
     Farside,
+    /// Updates take a lock.
+    Lock(LockKind),
+    /// Updates queue up and are combined where there is contention.
+    Cider(Parts),
 }
 
 impl Scheme {
     /// Every scheme with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+    pub const ALL: [(Self, &'static str, &'static str); 5] = [
         (
             Self::Farside,
             "farside",
@@ -61,59 +104,90 @@ impl Scheme {
             "optimistic",
             "O-SYNC: compare-and-swap of the data pointer, retried by whoever loses",
         ),
+        (
+            Self::Lock(LockKind::CasBackoff),
+            "cas-backoff",
+            "pessimistic: the CAS lock with back-off for each data pointer (CIDER, section 5.1)",
+        ),
+        (
+            Self::Lock(LockKind::ShiftLockMutex),
+            "shiftlock-mutex",
+            "pessimistic: a ShiftLock without readers for each data pointer (CIDER, section 2.3)",
+        ),
+        (
+            Self::Cider(Parts {
+                combines: true,
+                switches: true,
+            }),
+            "cider",
+            "updates of hot keys queue up, and the last one writes for all (CIDER)",
+        ),
     ];
+
+    /// Schemes of [`Scheme::ALL`] with another setting, with their names and one line about each.
+    pub const VARIANTS: [(Self, &'static str, &'static str); 4] = [
+        (Self::Lock(LockKind::Cas), "cas", "cas-backoff that tries again at once"),
+        (
+            Self::Lock(LockKind::ShiftLock),
+            "shiftlock",
+            "shiftlock-mutex that would let readers in",
+        ),
+        (
+            Self::Cider(Parts {
+                combines: false,
+                switches: true,
+            }),
+            "cider-no-wc",
+            "cider without global write combining (section 5.4)",
+        ),
+        (
+            Self::Cider(Parts {
+                combines: true,
+                switches: false,
+            }),
+            "cider-no-ca",
+            "cider that queues up for cold keys, too (section 5.4)",
+        ),
+    ];
+
+    /// Every scheme and every variant with its name.
+    pub fn named() -> impl Iterator<Item = (Self, &'static str)> {
+        let all = Self::ALL.iter().chain(&Self::VARIANTS);
+        all.map(|&(scheme, name, _)| (scheme, name))
+    }
 
     /// The scheme with this name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(_, known, _)| *known == name)
-            .map(|&(scheme, ..)| scheme)
+        Self::named()
+            .find(|(_, known)| *known == name)
+            .map(|(scheme, _)| scheme)
     }
 
     /// Its name on the command line.
+    ///
+    /// # Panics
+    /// If it is a lock or a combination of parts that no name stands for.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Optimistic => "optimistic",
-            Self::Farside => "farside",
-        }
+        Self::named()
+            .find(|(scheme, _)| *scheme == self)
+            .map(|(_, name)| name)
+            .expect("all are listed")
     }
 
-    /// Replaces `old` by `new` in `slot`, and nothing but `old`.
-    ///
-    /// # Errors
-    /// What the fabric reports; the pointer may then have been replaced.
-    #[inline]
-    pub async fn publish<E: Endpoint>(
-        self,
-        cx: &mut OpContext<E>,
-        slot: RemoteAddr,
-        old: Pointer,
-        new: Pointer,
-    ) -> Result<Publish, FabricError> {
-        match self {
-            Self::Optimistic | Self::Farside => optimistic::publish(cx, slot, old, new).await,
-        }
+    /// Whether an index needs a lock entry of [`LOCK_BYTES`] for each data pointer.
+    #[must_use]
+    pub fn needs_locks(self) -> bool {
+        matches!(self, Self::Lock(_) | Self::Cider(_))
     }
 
-    /// Replaces `old` by `new` in `slot`, or whatever else the slot holds for the same key by then, if the scheme
-    /// can.
-    ///
-    /// # Errors
-    /// As [`Scheme::publish`].
-    #[inline]
-    pub async fn overwrite<E: Endpoint>(
-        self,
-        cx: &mut OpContext<E>,
-        slot: RemoteAddr,
-        old: Pointer,
-        new: Pointer,
-    ) -> Result<Publish, FabricError> {
-        match self {
-            Self::Optimistic => optimistic::publish(cx, slot, old, new).await,
-            Self::Farside => farside::overwrite(cx, slot, old, new).await,
-        }
+    /// Whether its updates can be combined.
+    #[must_use]
+    pub fn combines(self) -> bool {
+        matches!(self, Self::Cider(Parts { combines: true, .. }))
     }
 }
+
+/// Bytes of the lock entry of a data pointer, zeros at first; its address is a multiple of that.
+pub const LOCK_BYTES: u64 = farside_lock::cider::ENTRY_BYTES;

@@ -36,3 +36,29 @@ pub async fn publish<E: Endpoint>(
         current: Pointer::from_word(seen),
     })
 }
+
+/// Replaces whatever the slot holds by `new`, if it still has the identity of `old`: who loses to another update need not
+/// read anything again, but tries once more with the pointer that it saw, one round trip for each time.
+///
+/// # Errors
+/// What the fabric reports.
+pub async fn overwrite_by_turns<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    slot: RemoteAddr,
+    old: Pointer,
+    new: Pointer,
+) -> Result<Publish, FabricError> {
+    let mut expected = old;
+    // Ends: each turn that fails means that another client has made progress.
+    loop {
+        let seen = Pointer::from_word(cx.compare_swap(slot, expected.to_word(), new.to_word()).await?);
+        if seen == expected {
+            return Ok(Publish::Replaced { old: seen });
+        }
+        cx.count_retry();
+        if !seen.has_identity_of(old) {
+            return Ok(Publish::Lost { current: seen });
+        }
+        expected = seen;
+    }
+}

@@ -181,6 +181,13 @@ impl Pointer {
         (REST_EPOCHS..=u8::MAX - REST_EPOCHS).contains(&rested)
     }
 
+    /// The bits that say whose slot it is.
+    #[inline]
+    #[must_use]
+    pub const fn identity(self) -> u16 {
+        (self.0 >> VERSION_AT) as u16
+    }
+
     /// Whether the slot belonged to the same keys, in the same place, when it held `other`.
     #[inline]
     #[must_use]

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Start it in several terminals. Each slot is a lock; a process takes one that is free, or waits in the queue of one of
-//! them. A process that is killed in the middle of a job leaves its slot to the others after about a second.
+//! them. A process that is killed in the middle of a job leaves its slot to the others after a second or two.
 
 #![forbid(unsafe_code)]
 

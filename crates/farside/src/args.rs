@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::logging::LogFormat;
-use crate::{fsck, gateway, kv, node, serve, top};
+use crate::{fsck, gateway, kv, node, rdma, serve, top};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Figure(farside_bench::cli::FigureArgs),
     /// Run every figure that has no result yet, and put all of them on one HTML page
     Report(farside_bench::cli::ReportArgs),
+    /// Show this machine's RDMA devices, try them, and say which verbs are native and which emulated
+    RdmaCheck(rdma::CheckArgs),
     /// Show fabrics, indexes, schemes and commands
     List,
 }
@@ -110,7 +112,7 @@ mod tests {
             (&["serve", "--memory", "lots"], "such as 1GiB"),
             (&["serve", "--listen", "6380"], "HOST:PORT"),
             (&["serve", "--index", "hash"], "race, pointer-array"),
-            (&["serve", "--sync", "cider"], "optimistic"),
+            (&["serve", "--sync", "pessimistic"], "optimistic"),
             (&["serve", "--threads", "0"], "--threads"),
             (&["serve", "--maxmemory", "0"], "such as 1GiB"),
             (&["serve", "--maxmemory-policy", "lru"], "allkeys-lru"),
@@ -124,7 +126,8 @@ mod tests {
             (&["top", "--connect", "here"], "HOST:PORT"),
             (&["top", "--json"], "--once"),
             (&["kv", "--pool", "shm:/x"], "get"),
-            (&["fsck", "--pool", "rdma:x"], "tcp:HOST:PORT"),
+            (&["fsck", "--pool", "rdma:x"], "rdma:HOST:PORT"),
+            (&["rdma-check", "--rdma-port", "0"], "--rdma-port"),
         ] {
             let line = line(arguments);
             assert!(line.contains(hint) && !line.contains('\n'), "{arguments:?}: {line}");

@@ -14,6 +14,7 @@ use farside_sync::Scheme;
 use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
+use crate::rdma::DeviceArgs;
 use crate::{scalar, serve, signal};
 
 /// Connections at once.
@@ -38,12 +39,14 @@ pub(crate) struct GatewayArgs {
 /// Which pool, and how to be let in.
 #[derive(Debug, Args)]
 pub(crate) struct PoolArgs {
-    /// The memory nodes: shm:PATH and tcp:HOST:PORT, with commas between them
+    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, with commas between them
     #[arg(long, value_name = "NODES", value_parser = pool)]
     pool: PoolSpec,
-    /// A file with the secret that the TCP nodes were started with
+    /// A file with the secret that the nodes at the end of a connection were started with
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 fn pool(text: &str) -> Result<PoolSpec, String> {
@@ -55,7 +58,8 @@ impl PoolArgs {
     pub(crate) fn locate(&self) -> Result<(Vec<NodeLocation>, Option<Secret>), Failure> {
         let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
         let secret = secret.map_err(|error| Failure::usage(chain(&error)))?;
-        let nodes = self.pool.locate().map_err(|error| Failure::usage(chain(&error)))?;
+        let pool = self.pool.clone().with_device(self.device.options());
+        let nodes = pool.locate().map_err(|error| Failure::usage(chain(&error)))?;
         Ok((nodes, secret))
     }
 }

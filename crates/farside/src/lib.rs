@@ -49,5 +49,5 @@ pub use embed::time::{Lifetime, after};
 
 pub use farside_fabric::tcp::Secret;
 pub use farside_kv::locks::{Holder, LOCK_NAME_BYTES_MAX, LocksError, Mode};
-pub use farside_kv::{Condition, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
+pub use farside_kv::{Condition, EvictionPolicy, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
 pub use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -8,9 +8,13 @@ use farside_sync::Scheme;
 
 use crate::failure::Failure;
 
-const FABRICS: [(&str, &str); 3] = [
+const FABRICS: [(&str, &str); 4] = [
     ("shm", "a segment file that the processes of one machine map"),
     ("tcp", "a memory node at the end of a connection"),
+    (
+        "rdma",
+        "a memory node that network cards reach; masked atomics emulated, none of 16 bytes",
+    ),
     (
         "sim",
         "a deterministic simulation of network cards and links, for tests and figures",
@@ -33,7 +37,10 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     );
     section(
         "schemes",
-        &mut Scheme::ALL.into_iter().map(|(_, name, about)| (name, about)),
+        &mut Scheme::ALL
+            .into_iter()
+            .chain(Scheme::VARIANTS)
+            .map(|(_, name, about)| (name, about)),
     );
     section("commands of the gateway", &mut farside_gateway::commands());
     for (name, lines) in farside_bench::catalogue() {

@@ -16,6 +16,7 @@ mod listeners;
 mod logging;
 mod metrics;
 mod node;
+mod rdma;
 mod scalar;
 mod serve;
 mod signal;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Figure(args) => Ok(args.run()),
         Command::Report(args) => Ok(args.run()),
         Command::Top(args) => top::run(args),
+        Command::RdmaCheck(args) => rdma::run(&args),
         Command::List => list::run(),
     };
     result.unwrap_or_else(Failure::report)

@@ -10,6 +10,7 @@ use farside_node::{Memory, Node, NodeOptions};
 
 use crate::failure::{Failure, chain};
 use crate::metrics::{MetricsArgs, NodeSource};
+use crate::rdma::DeviceArgs;
 use crate::{listen, scalar, signal};
 
 #[derive(Debug, Args)]
@@ -26,6 +27,11 @@ pub(crate) struct NodeArgs {
     /// A file with the secret that remote clients have to give
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
+    /// Leave the memory to an RDMA device: clients reach it as rdma:HOST:PORT, and nobody maps it meanwhile
+    #[arg(long)]
+    rdma: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
 }
@@ -45,6 +51,12 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
     // Before anything is made.
     require_secret_unless_loopback(args.listen, &options)
         .map_err(|error| Failure::usage(format!("{error} (--secret-file names the file)")))?;
+    let device = args.rdma.then(|| args.device.open()).transpose()?;
+    if device.is_none() && args.device.is_given() {
+        return Err(Failure::usage(
+            "--rdma-device and its like choose the device of --rdma: give that too",
+        ));
+    }
     let stop = signal::Stop::listen()?;
     let listener = listen::bind(args.listen, "--listen")?;
     let metrics = args.metrics.bind()?;
@@ -53,6 +65,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         bytes: args.memory,
         bytes_default: 0,
         secret,
+        device: device.clone(),
     })
     .map_err(|error| Failure::usage(chain(&error)))?;
     let (server, _) = node.server(&listener).map_err(|error| Failure::usage(chain(&error)))?;
@@ -65,10 +78,17 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         scalar::show_size(segment.memory_bytes()),
         path.display()
     );
-    println!(
-        "connect: farside gateway --pool tcp:{address}   or, on this machine, --pool shm:{}",
-        path.display()
-    );
+    match &device {
+        None => println!(
+            "connect: farside gateway --pool tcp:{address}   or, on this machine, --pool shm:{}",
+            path.display()
+        ),
+        Some(device) => println!(
+            "connect: farside gateway --pool rdma:{address}   ({} port {}; masked atomics emulated, none of 16 bytes)",
+            device.facts().name,
+            device.facts().port
+        ),
+    }
     tracing::info!(
         %address,
         segment = %path.display(),

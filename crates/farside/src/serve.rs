@@ -47,7 +47,7 @@ pub(crate) fn index(name: &str) -> Result<IndexKind, String> {
 
 pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
     Scheme::by_name(name).ok_or_else(|| {
-        let names = Scheme::ALL.map(|(_, name, _)| name);
+        let names: Vec<_> = Scheme::named().map(|(_, name)| name).collect();
         format!("there is no scheme `{name}`, but {}", names.join(", "))
     })
 }
@@ -65,6 +65,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         bytes: args.memory,
         bytes_default: MEMORY_BYTES_DEFAULT,
         secret: None,
+        device: None,
     })
     .map_err(|error| Failure::usage(chain(&error)))?;
     node.format().map_err(|error| Failure::usage(chain(&error)))?;

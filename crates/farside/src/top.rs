@@ -18,13 +18,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use farside_gateway::Password;
+use farside_gateway::{Password, TlsClient, TlsClientFiles};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::history::History;
-use self::link::{Link, Target};
-use crate::failure::Failure;
+use self::link::{Encryption, Link, Target};
+use crate::failure::{Failure, chain};
 use crate::scalar;
 
 /// How often the view is renewed.
@@ -40,6 +40,18 @@ pub(crate) struct TopArgs {
     /// A file with the gateway's password
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
+    /// Speak TLS, with a gateway for which one of these certificates in PEM format vouches
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The name in the gateway's certificate [default: its address]
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_name: Option<String>,
+    /// The certificate to show to a gateway that was started with --tls-client-ca
+    #[arg(long, value_name = "FILE", requires = "tls_ca", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key in PEM format
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Print one frame as text, of what happens within a second, and end
     #[arg(long)]
     once: bool,
@@ -59,6 +71,7 @@ pub(crate) fn run(args: TopArgs) -> Result<ExitCode, Failure> {
     let target = Target {
         address: args.connect,
         password: password.map_err(Failure::usage)?,
+        tls: encryption(&args)?,
     };
     if args.json {
         let mut link = Link::open(&target).map_err(Failure::usage)?;
@@ -72,6 +85,19 @@ pub(crate) fn run(args: TopArgs) -> Result<ExitCode, Failure> {
         screen::run(target)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn encryption(args: &TopArgs) -> Result<Option<Encryption>, Failure> {
+    let Some(authority) = args.tls_ca.clone() else {
+        return Ok(None);
+    };
+    let files = TlsClientFiles {
+        authority,
+        identity: args.tls_cert.clone().zip(args.tls_key.clone()),
+    };
+    let client = TlsClient::from_files(&files).map_err(|error| Failure::usage(chain(&error)))?;
+    let name = args.tls_name.clone();
+    Ok(Some(Encryption { client, name }))
 }
 
 fn print(text: &str) {

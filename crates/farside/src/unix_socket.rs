@@ -1,12 +1,16 @@
 //! The file of a Unix socket: made for one user, taken over from the dead, removed at the end.
+//!
+//! That nobody listens there and that the file is removed are two steps. Between them a server that starts at the same
+//! moment could take the path, and its file would be removed. So both are done under a [`Turn`], which is a lock on a file
+//! beside the socket.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::umask;
 
 use crate::failure::Failure;
@@ -18,10 +22,11 @@ pub(crate) struct SocketFile(PathBuf);
 impl SocketFile {
     /// Listens there. Only the same user (and the administrator) can connect.
     pub(crate) fn bind(path: &Path) -> Result<(UnixListener, Self), Failure> {
+        let _turn = Turn::take(path).map_err(|error| wrong(path, &error))?;
         let bound = match bind_private(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 require_stale(path)?;
-                // A server that starts at the same moment may have been faster; then the next line says so.
+                // If it cannot be removed, the next line says so.
                 let _ = fs::remove_file(path);
                 bind_private(path)
             }
@@ -34,11 +39,52 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        let Ok(_turn) = Turn::take(&self.0) else { return };
         // Not by its inode number, which a successor's file may have got.
         if require_stale(&self.0).is_ok() {
             // If it cannot be removed, the next server takes it over.
             let _ = fs::remove_file(&self.0);
         }
+    }
+}
+
+/// The right to replace or remove the file of a socket, for a moment: a locked file named like it, with `.lock` behind. It
+/// goes with the turn; whoever dies leaves it unlocked.
+struct Turn {
+    lock: PathBuf,
+    _file: File,
+}
+
+impl Turn {
+    /// Waits for the turns of others, which are short.
+    fn take(path: &Path) -> io::Result<Self> {
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".lock");
+        let lock = PathBuf::from(lock);
+        // Ends: it goes on only after another one has had its turn.
+        loop {
+            // Nobody else can open it, and keep us waiting.
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&lock)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            let ours = file.metadata()?;
+            // Whoever had it before has removed it; then a third one may have made another.
+            let there = fs::symlink_metadata(&lock);
+            if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(Self { lock, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // While it is locked. A file that cannot be removed is no harm.
+        let _ = fs::remove_file(&self.lock);
     }
 }
 
@@ -89,7 +135,7 @@ fn wrong(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::sync::Barrier;
 
     use super::*;
 
@@ -103,6 +149,30 @@ mod tests {
         UnixStream::connect(&path).expect("somebody listens");
         drop((listener, file));
         assert!(!path.exists());
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+    }
+
+    /// Two servers that found the same dead socket both took its path: the second one removed the file of the first, which
+    /// listened on where nobody could connect.
+    #[test]
+    fn of_those_who_start_together_one_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        for _ in 0..3000 {
+            drop(UnixListener::bind(&path).expect("a new path"));
+            let start = Barrier::new(3);
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let bind = || {
+                    start.wait();
+                    SocketFile::bind(&path).ok()
+                };
+                let servers: Vec<_> = (0..3).map(|_| scope.spawn(bind)).collect();
+                let bound = servers.into_iter().map(|server| server.join().expect("no panic"));
+                bound.flatten().collect()
+            });
+            assert_eq!(bound.len(), 1, "so many believe that they listen");
+            UnixStream::connect(&path).expect("the one who listens is there");
+        }
     }
 
     #[test]

@@ -32,6 +32,9 @@ const MARKS: &[(&str, &str)] = &[
     (concat!("assert!(", "true)"), "a check that cannot fail checks nothing"),
 ];
 
+/// How the attribute of a test ends that CI runs where it can be run.
+const RUN_IN_VM: &str = ": cargo xtask vm-tests\"]";
+
 pub(super) fn check(workspace: &Workspace) -> Vec<Violation> {
     let mut violations: Vec<_> = workspace
         .files
@@ -74,6 +77,9 @@ fn check_file(file: &TextFile, long_files: &[(&str, &str)]) -> Vec<Violation> {
         }
     }
     for (number, line) in (1..).zip(file.text.lines()) {
+        if line.ends_with(RUN_IN_VM) {
+            continue;
+        }
         for (mark, advice) in MARKS.iter().filter(|(mark, _)| contains_mark(line, mark)) {
             violations.push(Violation::of_line(&file.path, number, format!("`{mark}`: {advice}")));
         }
@@ -174,6 +180,11 @@ mod tests {
         let path = "crates/farside-pool/src/chunk.rs";
         let text = concat!("//! A file.\n#[ig", "nore = \"slow\"]\nfn f() {}\n");
         assert_only_violation(&check_with_file(path, text), path, "protects nothing");
+        let run_in_vm = concat!(
+            "//! A file.\n#[ig",
+            "nore = \"needs a device: cargo xtask vm-tests\"]\nfn f() {}\n"
+        );
+        assert_eq!(check_with_file(path, run_in_vm), []);
     }
 
     #[test]

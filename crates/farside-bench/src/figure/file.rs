@@ -277,6 +277,9 @@ pub struct StoreSeries {
     pub workload: String,
     /// Skew.
     pub theta: f64,
+    /// Whether the clients of a compute node share their operations on a key.
+    #[serde(default)]
+    pub local_wc: bool,
 }
 
 /// What `--quick` changes.

@@ -16,10 +16,15 @@ use crate::error::BenchError;
 /// # Errors
 /// [`BenchError::Output`].
 pub fn make_folder(folder: &Path) -> Result<(), BenchError> {
-    std::fs::create_dir_all(folder).map_err(|error| BenchError::Output {
-        path: folder.to_owned(),
-        reason: error.to_string(),
-    })
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))
+}
+
+/// That something in the folder of `--out`, or the folder, cannot be written.
+pub(super) fn failed(path: &Path, error: &std::io::Error) -> BenchError {
+    BenchError::Output {
+        path: path.to_owned(),
+        reason: format!("{error}; --out takes a folder that can be written to"),
+    }
 }
 
 /// Writes all three into a folder.
@@ -29,10 +34,7 @@ pub fn make_folder(folder: &Path) -> Result<(), BenchError> {
 pub fn write(figure: &Figure, is_quick: bool, outcome: &Outcome, folder: &Path) -> Result<(), BenchError> {
     let save = |extension: &str, text: String| {
         let path = folder.join(format!("{}.{extension}", figure.id));
-        std::fs::write(&path, text).map_err(|error| BenchError::Output {
-            path,
-            reason: error.to_string(),
-        })
+        std::fs::write(&path, text).map_err(|error| failed(&path, &error))
     };
     save("csv", csv(&outcome.points))?;
     save("svg", plot::svg(figure, &outcome.points)?)?;

@@ -51,10 +51,7 @@ pub fn run(ids: &[String], is_quick: bool, folder: &Path, mut say: impl FnMut(&s
         entries.push(entry);
     }
     let path = folder.join("report.html");
-    std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| BenchError::Output {
-        path: path.clone(),
-        reason: error.to_string(),
-    })?;
+    std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
     let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
     Ok(Written { path, failures })
 }

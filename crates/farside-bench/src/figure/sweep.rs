@@ -221,6 +221,7 @@ fn run_store(
     let program = StoreProgram {
         index: IndexKind::PointerArray,
         scheme: Scheme::by_name(&store.sync).ok_or_else(unknown)?,
+        local_wc: store.local_wc,
         items,
         workload: Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason))?,
         key_bytes: 8,

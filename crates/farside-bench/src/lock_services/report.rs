@@ -107,6 +107,9 @@ impl Report {
                 one.locks, one.clients, one.ours, one.ratio, one.against, one.target
             );
         }
+        if self.comparisons.is_empty() {
+            text += "nobody to compare with: --redis, --redlock and --etcd name servers; scripts/compare-locks starts them\n";
+        }
         text.trim_end().to_owned()
     }
 }
@@ -148,5 +151,7 @@ mod tests {
             (1, 1),
             "{text}"
         );
+        let alone = Report::new(5, vec![row("declock", Some("tcp"), 1, 600.0)]).to_table();
+        assert!(alone.contains("--redis"), "{alone}");
     }
 }

@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::sync::Barrier;
 
 use farside_fabric::host::HostClock;
+use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
 use farside_fabric::{Endpoint, OpContext, Pipeline, interleave};
@@ -35,11 +36,17 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
     })??;
     let place = match setting.fabric {
         FabricKind::Tcp => Place::Served(Service::start(&segment)?),
-        _ => Place::Mapped(segment.clone()),
+        FabricKind::Rdma => Place::Served(Service::start_rdma(&segment)?),
+        FabricKind::Shm | FabricKind::Sim => Place::Mapped(segment.clone()),
     };
-    let agent = program
-        .has_agent()
-        .then(|| AgentThread::start(program.clone(), segment.clone()));
+    let agent = program.has_agent().then(|| {
+        let location = match &place {
+            // Beside the node, whose processor works on the memory too.
+            Place::Served(service) if setting.fabric == FabricKind::Rdma => service.location.clone(),
+            _ => NodeLocation::Mapped(segment.clone()),
+        };
+        AgentThread::start(program.clone(), location)
+    });
     let start = Start {
         everybody: Barrier::new(setting.compute_nodes as usize + 1),
         start_ns: AtomicU64::new(0),
@@ -110,13 +117,23 @@ struct AgentThread {
 }
 
 impl AgentThread {
-    fn start<P: Program>(program: P, segment: Segment) -> Self {
+    fn start<P: Program>(program: P, location: NodeLocation) -> Self {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             on_this_thread(async move {
-                let endpoint = shm::Fabric::new(vec![segment]).endpoint()?;
+                let served = async {
+                    match location {
+                        NodeLocation::Mapped(segment) => {
+                            program.serve(shm::Fabric::new(vec![segment]).endpoint()?).await
+                        }
+                        other => {
+                            let endpoint = tcp::connect(vec![other], ConnectOptions::default()).await?;
+                            program.serve(endpoint).await
+                        }
+                    }
+                };
                 tokio::select! {
-                    ended = program.serve(endpoint) => ended,
+                    ended = served => ended,
                     _ = stopped => Ok(()),
                 }
             })?
@@ -133,7 +150,7 @@ impl AgentThread {
 
 /// A memory node in a thread of its own.
 pub(crate) struct Service {
-    address: String,
+    location: NodeLocation,
     handle: ServerHandle,
     thread: std::thread::JoinHandle<std::io::Result<()>>,
 }
@@ -144,16 +161,31 @@ impl Service {
     /// # Errors
     /// If there is no port.
     pub(crate) fn start(segment: &Segment) -> Result<Self, BenchError> {
+        let server = Server::new(segment.clone(), ServerOptions::default());
+        Self::listen(server, NodeLocation::Remote)
+    }
+
+    /// The same, with the memory left to the RDMA device of this machine.
+    ///
+    /// # Errors
+    /// If there is no port or no device.
+    pub(crate) fn start_rdma(segment: &Segment) -> Result<Self, BenchError> {
+        let device = Device::open(&DeviceOptions::default())?;
+        let export = Export::new(segment, &device)?;
+        let server = Server::new(segment.clone(), ServerOptions::default()).with_rdma(export);
+        Self::listen(server, |address| NodeLocation::Rdma(address, device))
+    }
+
+    fn listen(server: Server, location: impl FnOnce(String) -> NodeLocation) -> Result<Self, BenchError> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(BenchError::system("listen on the loopback"))?;
         let address = listener
             .local_addr()
             .map_err(BenchError::system("listen on the loopback"))?
             .to_string();
-        let server = Server::new(segment.clone(), ServerOptions::default());
         let handle = server.handle();
         let thread = std::thread::spawn(move || server.run(listener));
         Ok(Self {
-            address,
+            location: location(address),
             handle,
             thread,
         })
@@ -164,8 +196,7 @@ impl Service {
     /// # Errors
     /// If it does not let one in.
     pub(crate) async fn connect(&self) -> Result<tcp::Endpoint, BenchError> {
-        let nodes = vec![NodeLocation::Remote(self.address.clone())];
-        Ok(tcp::connect(nodes, ConnectOptions::default()).await?)
+        Ok(tcp::connect(vec![self.location.clone()], ConnectOptions::default()).await?)
     }
 
     /// Ends it.

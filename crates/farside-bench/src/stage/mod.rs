@@ -22,6 +22,8 @@ pub enum FabricKind {
     Shm,
     /// A memory node in a thread of its own, over loopback.
     Tcp,
+    /// A memory node whose memory the machine's RDMA device serves, to itself.
+    Rdma,
 }
 
 impl FabricKind {
@@ -32,6 +34,7 @@ impl FabricKind {
             Self::Sim => "sim",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -153,6 +156,6 @@ pub fn run<P: Program>(
     setting.check()?;
     match setting.fabric {
         FabricKind::Sim => simulated::run(program, setting, memory, progress),
-        FabricKind::Shm | FabricKind::Tcp => machine::run(program, setting, progress),
+        FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => machine::run(program, setting, progress),
     }
 }

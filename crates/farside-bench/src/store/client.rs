@@ -64,7 +64,11 @@ impl<E: Endpoint> StoreClient<E> {
     /// Stores the value; it is known before the key was looked for.
     async fn put(&mut self, cx: &mut OpContext<E>) -> Result<Change, BenchError> {
         let (value, expiry_ms) = (&self.value[..], 0);
-        let likely = Likely { value, expiry_ms };
+        let likely = Likely {
+            value,
+            expiry_ms,
+            regardless: true,
+        };
         let change = self.index.change(cx, &self.key, Some(likely), |_| Decision::Put {
             value: Cow::Borrowed(value),
             expiry_ms,
@@ -106,11 +110,7 @@ impl<E: Endpoint> StoreClient<E> {
 
     /// Replaces the value of a key; whether it was there.
     async fn update(&mut self, cx: &mut OpContext<E>) -> Result<bool, BenchError> {
-        match &self.index {
-            // Its slots belong to one key each: no need to look at the item.
-            Index::PointerArray(array) => Ok(array.update(cx, &self.key, &self.value).await?),
-            Index::Race(_) => Ok(self.put(cx).await? == Change::Updated),
-        }
+        Ok(self.index.update(cx, &self.key, &self.value).await?)
     }
 }
 

@@ -39,6 +39,19 @@ pub(super) fn lay_out<E: Endpoint>(
         loader.finish();
     }
     // The memory may have been used before.
+    for number in 0..array.slots() {
+        for at in array
+            .lock_addr(number)
+            .into_iter()
+            .flat_map(|lock| [lock, lock.plus(8)])
+        {
+            let word = region.word(at.offset());
+            // Not to touch what is blank.
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
     for number in count..array.slots() {
         region
             .word(array.slot_addr(number).offset())
@@ -57,6 +70,7 @@ pub(super) async fn insert<E: Endpoint>(
     let likely = Likely {
         value: &value,
         expiry_ms: 0,
+        regardless: false,
     };
     for number in 0..program.items_at_start() {
         key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());

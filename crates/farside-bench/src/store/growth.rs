@@ -1,8 +1,9 @@
-//! What a run has seen of its index: how it grew, and what a client remembers of it.
+//! What a run has seen of its index: how it grew, what a client remembers of it, and which operations went together.
 
 use std::sync::{Mutex, PoisonError};
 
-use farside_index::Index;
+use farside_index::{Index, Shared};
+use farside_sync::Combined;
 use serde::Serialize;
 
 /// What the compute nodes have seen, gathered as they leave.
@@ -17,6 +18,9 @@ struct Sum {
     splits: u64,
     first_split: Option<(u64, u64)>,
     grows: bool,
+    /// When the time that counts began, and at the end.
+    shared: [Shared; 2],
+    combined: [Combined; 2],
 }
 
 /// How a table grew.
@@ -30,9 +34,32 @@ pub struct Growth {
 }
 
 impl Seen {
+    /// The time that counts begins for a compute node.
+    pub fn begin<E: farside_fabric::Endpoint>(&self, index: &Index<E>) {
+        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.shared[0] = sum.shared[0].plus(index.shared());
+        sum.combined[0] = sum.combined[0].plus(index.combined());
+    }
+
+    /// How many operations have gone with another one while it counted.
+    #[must_use]
+    pub fn shared(&self) -> Shared {
+        let sum = *self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.shared[1].since(sum.shared[0])
+    }
+
+    /// How often writes went which way while it counted.
+    #[must_use]
+    pub fn combined(&self) -> Combined {
+        let sum = *self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.combined[1].since(sum.combined[0])
+    }
+
     /// Adds what a compute node has seen.
     pub fn note<E: farside_fabric::Endpoint>(&self, index: &Index<E>) {
         let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.shared[1] = sum.shared[1].plus(index.shared());
+        sum.combined[1] = sum.combined[1].plus(index.combined());
         sum.cache_bytes = sum.cache_bytes.max(index.cache_bytes() as u64);
         if let Index::Race(race) = index {
             let (splits, first) = race.splits();

@@ -48,12 +48,15 @@ impl Fabric {
     /// A new client. It joins every segment, the first (its home, where its mail arrives) first.
     ///
     /// # Errors
-    /// [`SegmentError::TableFull`], [`SegmentError::NodeCount`].
+    /// [`SegmentError::TableFull`], [`SegmentError::NodeCount`], [`SegmentError::UsedByNic`].
     pub fn endpoint(&self) -> Result<Endpoint, SegmentError> {
         let count = self.segments.len();
         let Some((first, others)) = self.segments.split_first().filter(|_| count <= NODE_COUNT_MAX.into()) else {
             return Err(SegmentError::NodeCount { count });
         };
+        for segment in &self.segments {
+            segment.require_mappable()?;
+        }
         let home = Registration::claim(first, Kind::Mapped, None)?;
         let others: Result<Vec<_>, _> = others
             .iter()

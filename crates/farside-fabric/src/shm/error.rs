@@ -108,6 +108,20 @@ pub enum SegmentError {
         /// The process that serves it; 0 if it has not yet said so.
         pid: u32,
     },
+    /// Network cards work on the memory, whose atomics are not atomic with the processor's.
+    #[error("{path} is served over RDMA by process {pid}: name the node rdma:HOST:PORT, or stop it first", path = path.display())]
+    UsedByNic {
+        /// The file.
+        path: PathBuf,
+        /// The process that serves it; 0 if it has not said so.
+        pid: u32,
+    },
+    /// The node was marked as gone.
+    #[error("{path} is closed; a memory node that serves it opens it again", path = path.display())]
+    Closed {
+        /// The file.
+        path: PathBuf,
+    },
     /// Every entry of the endpoint table belongs to a process that is still running.
     #[error("{path} has {endpoints_max} endpoints, all in use; close some, or create the segment with more", path = path.display())]
     TableFull {

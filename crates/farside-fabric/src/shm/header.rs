@@ -38,9 +38,10 @@ pub(super) const STATE_AT: u64 = 1024;
 pub(super) const SEQUENCE_AT: u64 = 1088;
 pub(super) const HOLDER_AT: u64 = 1152;
 
-/// Values of the state word. Zero is none of them.
+/// Values of the state word. Zero is none of them. In the last, network cards work on the memory, and no processor.
 pub(super) const STATE_OPEN: u64 = 1;
 pub(super) const STATE_CLOSED: u64 = 2;
+pub(super) const STATE_NIC: u64 = 3;
 
 /// Where the magic is.
 pub(super) const MAGIC_AT: u64 = 0;

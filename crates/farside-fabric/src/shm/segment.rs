@@ -27,7 +27,8 @@ use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::error::SegmentError;
-use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT, STATE_AT, STATE_CLOSED, STATE_OPEN};
+use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT};
+use super::header::{STATE_AT, STATE_CLOSED, STATE_NIC, STATE_OPEN};
 use super::table::Table;
 use super::waiter::Waiter;
 use crate::host::entropy;
@@ -226,6 +227,57 @@ impl Segment {
         is_closed(self.control())
     }
 
+    /// Leaves the memory to network cards, whose atomics are not atomic with the processor's: until the guard is
+    /// dropped, nobody joins the segment as a client that maps it, and verbs of those who have joined before fail
+    /// with [`FabricError::NodeGone`](crate::FabricError::NodeGone).
+    ///
+    /// # Errors
+    /// [`SegmentError::UsedByNic`] if that is so already; [`SegmentError::Closed`] if the node was marked as gone.
+    pub fn use_by_nic(&self) -> Result<NicUse, SegmentError> {
+        let state = self.control().word(STATE_AT);
+        match state.compare_exchange(STATE_OPEN, STATE_NIC, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(NicUse { segment: self.clone() }),
+            Err(STATE_NIC) => Err(self.used_by_nic()),
+            Err(_) => Err(SegmentError::Closed {
+                path: self.path().to_path_buf(),
+            }),
+        }
+    }
+
+    fn used_by_nic(&self) -> SegmentError {
+        SegmentError::UsedByNic {
+            path: self.path().to_path_buf(),
+            pid: self.control().word(HOLDER_AT).load(Ordering::SeqCst) as u32,
+        }
+    }
+
+    /// Refuses a segment whose memory network cards work on. A node that was killed has left it to nobody: if the role of
+    /// serving it is free, the segment is open again.
+    ///
+    /// # Errors
+    /// [`SegmentError::UsedByNic`].
+    pub(crate) fn require_mappable(&self) -> Result<(), SegmentError> {
+        let state = self.control().word(STATE_AT);
+        if state.load(Ordering::SeqCst) != STATE_NIC {
+            return Ok(());
+        }
+        // Not by a second lock of the descriptor that may have the first.
+        let is_own = self.shared.is_held.load(Ordering::SeqCst);
+        let is_free = !is_own
+            && rustix::fs::flock(&self.shared.file, FlockOperation::NonBlockingLockShared).is_ok()
+            && self.control().word(HOLDER_AT).load(Ordering::SeqCst) != 0;
+        if !is_own {
+            // Fails if there was no lock.
+            let _ = rustix::fs::flock(&self.shared.file, FlockOperation::Unlock);
+        }
+        if !is_free {
+            return Err(self.used_by_nic());
+        }
+        // Lost to another client that has found the same, or to a new node: either way it says what is so.
+        let _ = state.compare_exchange(STATE_NIC, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Takes the role of the memory node that serves this segment, and marks it as open. The role
     /// ends with the guard or with the process.
     ///
@@ -276,6 +328,20 @@ impl Segment {
 pub(super) fn is_closed(control: &Region) -> bool {
     // Relaxed: who closes the segment makes no promise about verbs already under way.
     control.word(STATE_AT).load(Ordering::Relaxed) != STATE_OPEN
+}
+
+/// The time during which network cards work on a segment's memory.
+#[derive(Debug)]
+pub struct NicUse {
+    segment: Segment,
+}
+
+impl Drop for NicUse {
+    fn drop(&mut self) {
+        let state = self.segment.control().word(STATE_AT);
+        // Whoever has closed it meanwhile means it.
+        let _ = state.compare_exchange(STATE_NIC, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
 }
 
 /// The role of the memory node that serves a segment; given up when dropped.
@@ -485,7 +551,7 @@ impl Source<'_> {
         advise_huge_pages(&mapping);
         let control = Region::new(mapping.clone(), 0, geometry.memory_offset);
         let state = control.word(STATE_AT).load(Ordering::SeqCst);
-        if ![STATE_OPEN, STATE_CLOSED].contains(&state) {
+        if ![STATE_OPEN, STATE_CLOSED, STATE_NIC].contains(&state) {
             return Err(SegmentError::Damaged {
                 path: self.path.to_path_buf(),
                 field: "state",

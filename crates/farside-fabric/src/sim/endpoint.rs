@@ -259,7 +259,7 @@ impl Verbs for Endpoint {
     }
 
     fn forget(&self, addr: RemoteAddr, bytes: u64) {
-        self.handle.shared.world().forget(addr, bytes);
+        self.handle.shared.world().forget(self.handle.client, addr, bytes);
     }
 
     fn counters(&self) -> &Counters {

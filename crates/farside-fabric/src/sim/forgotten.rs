@@ -9,6 +9,9 @@
 //! A READ that nobody waits for any more (its deadline has passed, its client has crashed) may be
 //! late, and finds what it finds.
 //!
+//! A client that was cut off from a node has no say any more: its blocks there are somebody else's, and it
+//! may go on with its own lists for a while before it learns that.
+//!
 //! Invariant: `count` is the number of bits set; without any nothing is looked up.
 
 use core::ops::Range;
@@ -73,10 +76,13 @@ impl Forgotten {
 }
 
 impl World {
-    /// Marks the whole lines among these bytes.
-    pub(super) fn forget(&mut self, addr: RemoteAddr, bytes: u64) {
+    /// Marks the whole lines among these bytes, of which a client says that nobody can find them any more.
+    pub(super) fn forget(&mut self, client: u32, addr: RemoteAddr, bytes: u64) {
         let index = addr.node().index();
         let Some(node) = self.nodes.get(index) else { return };
+        if node.fenced.contains(&client) {
+            return;
+        }
         let end = (addr.offset() + bytes).min(node.region.bytes());
         let lines = addr.offset().div_ceil(LINE_BYTES)..end / LINE_BYTES;
         let (low, high) = (lines.start * LINE_BYTES, lines.end * LINE_BYTES);

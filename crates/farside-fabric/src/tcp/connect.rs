@@ -9,6 +9,8 @@
 
 use core::time::Duration;
 use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,6 +25,7 @@ use crate::addr::NODE_COUNT_MAX;
 use crate::clock::Deadline;
 use crate::host::HostClock;
 use crate::message::EndpointId;
+use crate::rdma::{Device, Poller, RdmaError};
 use crate::shm::{Segment, SegmentError};
 
 /// How long a silent connection is left alone before the system asks whether its other end is
@@ -34,6 +37,8 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 pub enum NodeLocation {
     /// At the end of a connection: `host:port`.
     Remote(String),
+    /// Reached by this machine's network card; the connection to `host:port` is for all but verbs.
+    Rdma(String, Arc<Device>),
     /// In this process's address space.
     Mapped(Segment),
 }
@@ -163,6 +168,30 @@ pub enum ConnectError {
         /// How much it had.
         expected: u64,
     },
+    /// The node's memory is reached otherwise.
+    #[error("{address} serves its memory over RDMA: name it rdma:{address}, on a machine with an RDMA device")]
+    RdmaOnly {
+        /// The address.
+        address: String,
+    },
+    /// The node was started without RDMA.
+    #[error("{address} does not serve its memory over RDMA: start the node with --rdma, or name it tcp:{address}")]
+    NoRdma {
+        /// The address.
+        address: String,
+    },
+    /// The node has made no queue pair.
+    #[error("{address} could not make a queue pair for this client; its log says why")]
+    NoQueuePair {
+        /// The address.
+        address: String,
+    },
+    /// One client, several network cards.
+    #[error("the nodes of one pool are reached through one RDMA device, not several")]
+    Devices,
+    /// This machine's end failed.
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
     /// A segment that is mapped here could not be joined.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -180,33 +209,63 @@ pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> R
     if count == 0 || count > NODE_COUNT_MAX.into() {
         return Err(ConnectError::NodeCount { count });
     }
+    let poller = poller_for(&locations)?;
     let mut joined = Vec::with_capacity(count);
     let mut id = None;
     for location in locations {
         let node = match location {
             NodeLocation::Mapped(segment) => {
+                segment.require_mappable()?;
                 let connected = segment.claim_connected(id)?;
                 id = Some(connected.id());
                 Joined::Mapped(segment, connected)
             }
             NodeLocation::Remote(address) => {
                 let remote = greet(&address, &options, id, 0).await?;
+                if remote.welcome.is_rdma() {
+                    return Err(ConnectError::RdmaOnly { address });
+                }
                 id = Some(remote.id);
                 Joined::Remote(address, remote)
+            }
+            NodeLocation::Rdma(address, _) => {
+                let remote = greet(&address, &options, id, 0).await?;
+                if !remote.welcome.is_rdma() {
+                    return Err(ConnectError::NoRdma { address });
+                }
+                id = Some(remote.id);
+                Joined::Rdma(address, remote)
             }
         };
         joined.push(node);
     }
     let id = id.expect("there is a node, and each gives the identity or takes it");
-    let endpoint = Endpoint::new(id, joined, options);
+    let endpoint = Endpoint::new(id, joined, poller, options);
+    endpoint.pair_up_all().await?;
     endpoint.confirm().await?;
     Ok(endpoint)
+}
+
+/// What collects completions, if some nodes are reached by RDMA.
+fn poller_for(locations: &[NodeLocation]) -> Result<Option<Rc<Poller>>, ConnectError> {
+    let devices = locations.iter().filter_map(|location| match location {
+        NodeLocation::Rdma(_, device) => Some(device),
+        _ => None,
+    });
+    let Some(first) = devices.clone().next() else {
+        return Ok(None);
+    };
+    if !devices.clone().all(|device| Arc::ptr_eq(device, first)) {
+        return Err(ConnectError::Devices);
+    }
+    Ok(Some(Rc::new(Poller::new(first, devices.count())?)))
 }
 
 /// A node that has let the client in.
 pub(super) enum Joined {
     Mapped(Segment, crate::shm::Connected),
     Remote(String, Remote),
+    Rdma(String, Remote),
 }
 
 /// A connection after the hello.

@@ -13,7 +13,7 @@
 //! Invariant: `in_flight` holds the slot of every request with a number from `next_answer` up to
 //! `next_request`, in this order.
 
-use core::cell::RefCell;
+use core::cell::{OnceCell, RefCell};
 use core::future::poll_fn;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker, ready};
@@ -30,6 +30,7 @@ use super::inbox::Inbox;
 use super::operations::{Operations, SlotIndex};
 use crate::addr::NodeId;
 use crate::error::FabricError;
+use crate::rdma;
 use crate::verb::Verb;
 
 /// How much may wait to be written before posts wait too: twice the largest value.
@@ -42,13 +43,15 @@ const IN_FLIGHT_MAX: usize = 64 * 1024;
 const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
 
 /// A connection, or the place of one that broke.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     node: NodeId,
     operations: Rc<RefCell<Operations>>,
     inbox: Rc<Inbox>,
     link: RefCell<Link>,
     /// Rings when there is room again.
     room: Notify,
+    /// Takes the verbs instead of this connection, and ends with it.
+    nic: OnceCell<Rc<rdma::Link>>,
 }
 
 #[derive(Default)]
@@ -93,7 +96,19 @@ impl Connection {
             inbox,
             link: RefCell::default(),
             room: Notify::new(),
+            nic: OnceCell::new(),
         }
+    }
+
+    /// From now on verbs go through `nic`.
+    pub(super) fn lead_verbs_through(&self, nic: Rc<rdma::Link>) {
+        assert!(self.nic.set(nic).is_ok(), "decided once");
+    }
+
+    /// What verbs go through, if not through this connection.
+    #[inline]
+    pub(super) fn nic(&self) -> Option<&Rc<rdma::Link>> {
+        self.nic.get()
     }
 
     /// The node at the other end.
@@ -163,7 +178,7 @@ impl Connection {
     }
 
     /// Gives the connection up: whatever waits fails with `failure`, and the driver ends.
-    pub(super) fn close(&self, failure: FabricError) {
+    pub(crate) fn close(&self, failure: FabricError) {
         let (in_flight, driver) = {
             let link = &mut *self.link.borrow_mut();
             if link.down.is_none() {
@@ -181,6 +196,9 @@ impl Connection {
         }
         driver.inspect(Waker::wake_by_ref);
         self.room.notify_waiters();
+        if let Some(nic) = self.nic() {
+            nic.close(failure);
+        }
         self.inbox.node_lost(self.node);
     }
 

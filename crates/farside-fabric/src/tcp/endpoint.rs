@@ -7,6 +7,8 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use zerocopy::IntoBytes;
+
 use super::connect::{ConnectError, ConnectOptions, Joined, Remote, greet};
 use super::connection::Connection;
 use super::frame::{self, Status};
@@ -14,7 +16,7 @@ use super::inbox::{Inbox, Taken};
 use super::operations::{Operations, Pending};
 use crate::addr::{NodeId, RemoteAddr};
 use crate::batch::Batch;
-use crate::buffer::{Buffer, Memory};
+use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
 use crate::clock::{Clock, Deadline};
 use crate::counters::Counters;
@@ -22,10 +24,11 @@ use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
 use crate::host::{self, HostClock, HostRandom};
 use crate::message::{EndpointId, Message, Messages, Received};
+use crate::rdma::{self, ADDRESS_BYTES, Address, Poller};
 use crate::rng::Random;
 use crate::shm::{Connected, Segment};
 use crate::spawn::Spawn;
-use crate::verb::{Verb, VerbKind};
+use crate::verb::{Slice, Verb, VerbKind};
 
 /// One client of a pool. Clones are the same client; its connections close with the last of them.
 ///
@@ -42,6 +45,8 @@ struct Shared {
     capabilities: Capabilities,
     operations: Rc<RefCell<Operations>>,
     inbox: Rc<Inbox>,
+    /// Collects what network cards have done, for the nodes that are reached so.
+    poller: Option<Rc<Poller>>,
     counters: Counters,
     random: HostRandom,
     options: ConnectOptions,
@@ -75,26 +80,44 @@ impl Drop for Shared {
                 });
             }
         }
+        if let Some(poller) = &self.poller {
+            poller.stop();
+        }
     }
 }
 
 impl Endpoint {
-    pub(super) fn new(id: EndpointId, joined: Vec<Joined>, options: ConnectOptions) -> Self {
+    pub(super) fn new(
+        id: EndpointId,
+        joined: Vec<Joined>,
+        poller: Option<Rc<Poller>>,
+        options: ConnectOptions,
+    ) -> Self {
         let operations: Rc<RefCell<Operations>> = Rc::default();
         let inbox: Rc<Inbox> = Rc::default();
+        if let Some(poller) = &poller {
+            host::spawn_local(poller.clone().drive());
+        }
         let mut capabilities = crate::region::Region::capabilities();
         let nodes = joined.into_iter().enumerate().map(|(index, joined)| match joined {
             Joined::Mapped(segment, connected) => Node {
                 bytes: segment.region().bytes(),
                 way: Way::Mapped { segment, connected },
             },
-            Joined::Remote(address, remote) => {
+            Joined::Remote(address, remote) | Joined::Rdma(address, remote) => {
+                let has = match (remote.welcome.is_rdma(), &poller) {
+                    (true, Some(_)) => rdma::CAPABILITIES,
+                    _ => remote.welcome.unpack(),
+                };
                 // What one node cannot do, the pool cannot.
-                let has = remote.welcome.unpack();
                 capabilities.masked_atomics &= has.masked_atomics;
                 capabilities.wide_atomics &= has.wide_atomics;
                 let node = NodeId::new(index as u16);
                 let connection = Rc::new(Connection::new(node, operations.clone(), inbox.clone()));
+                if let (true, Some(poller)) = (remote.welcome.is_rdma(), &poller) {
+                    let nic = rdma::Link::new(node, poller, &operations, &connection);
+                    connection.lead_verbs_through(Rc::new(nic));
+                }
                 host::spawn_local(connection.clone().drive(remote.stream));
                 Node {
                     bytes: remote.welcome.node_bytes.get(),
@@ -114,6 +137,7 @@ impl Endpoint {
                 capabilities,
                 operations,
                 inbox,
+                poller,
                 counters: Counters::default(),
                 random: HostRandom::new(),
                 options,
@@ -123,8 +147,7 @@ impl Endpoint {
 
     /// Asks node 0 whether this client still belongs to the pool.
     pub(super) async fn confirm(&self) -> Result<(), ConnectError> {
-        let timeout = self.shared.options.timeout;
-        let deadline = self.deadline_in(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = self.deadline_in(self.timeout_ns());
         match &self.shared.nodes[0].way {
             Way::Mapped { segment, connected } => {
                 if connected.is_fenced() {
@@ -133,17 +156,10 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            Way::Remote { address, .. } => self.ping(NodeId::new(0), deadline).await.map_err(|error| {
-                let address = address.clone();
-                match error {
-                    FabricError::Fenced { .. } => ConnectError::Fenced { address },
-                    FabricError::DeadlineExceeded { .. } => ConnectError::Timeout { address, timeout },
-                    _ => ConnectError::HungUp {
-                        address,
-                        source: std::io::ErrorKind::ConnectionReset.into(),
-                    },
-                }
-            }),
+            Way::Remote { address, .. } => {
+                let answered = self.ping(NodeId::new(0), deadline).await;
+                answered.map_err(|error| self.while_joining(address, error))
+            }
         }
     }
 
@@ -175,11 +191,73 @@ impl Endpoint {
         else {
             return Ok(());
         };
-        if connection.failure().is_none() {
+        if connection.failure().is_none() && connection.nic().is_none_or(|nic| nic.is_open()) {
             return Ok(());
         }
         let remote = greet(address, &self.shared.options, Some(self.shared.id), run.get()).await?;
-        self.reopen(*bytes, address, connection, remote)
+        self.reopen(*bytes, address, connection, remote)?;
+        self.pair_up(connection, address).await
+    }
+
+    /// Connects the queue pairs to all nodes that are reached by RDMA.
+    pub(super) async fn pair_up_all(&self) -> Result<(), ConnectError> {
+        for node in &self.shared.nodes {
+            if let Way::Remote {
+                address, connection, ..
+            } = &node.way
+            {
+                self.pair_up(connection, address).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects the queue pair to a node, if it is reached by RDMA and has none.
+    async fn pair_up(&self, connection: &Connection, address: &str) -> Result<(), ConnectError> {
+        let Some(nic) = connection.nic().filter(|nic| !nic.is_open()) else {
+            return Ok(());
+        };
+        let half_open = nic.prepare(self.random())?;
+        let own = half_open.address();
+        let mut buffer = Buffer::unregistered(ADDRESS_BYTES);
+        // The answer is put where the bytes of a READ would be.
+        let answer = Verb::Read {
+            source: RemoteAddr::new(connection.node(), 0),
+            target: Slice::first(ADDRESS_BYTES as u32),
+        };
+        let encode = |output: &mut Vec<u8>, request| frame::put_queue_pair(output, request, own.as_bytes());
+        let deadline = self.deadline_in(self.timeout_ns());
+        let asked = self.ask_for(connection, deadline, [&answer], &mut buffer, encode).await;
+        asked.map_err(|error| self.while_joining(address, error))?;
+        let no_queue_pair = || ConnectError::NoQueuePair {
+            address: address.to_owned(),
+        };
+        let node = Address::decode(&buffer[..ADDRESS_BYTES]).ok_or_else(no_queue_pair)?;
+        // Another task may have been quicker, and the connection may have broken.
+        if !nic.is_open() && connection.failure().is_none() {
+            nic.open(half_open, &node)?;
+        }
+        Ok(())
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        u64::try_from(self.shared.options.timeout.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What it means that a node did not answer a client that joins it.
+    fn while_joining(&self, address: &str, error: FabricError) -> ConnectError {
+        let address = address.to_owned();
+        match error {
+            FabricError::Fenced { .. } => ConnectError::Fenced { address },
+            FabricError::DeadlineExceeded { .. } => ConnectError::Timeout {
+                address,
+                timeout: self.shared.options.timeout,
+            },
+            _ => ConnectError::HungUp {
+                address,
+                source: std::io::ErrorKind::ConnectionReset.into(),
+            },
+        }
     }
 
     fn reopen(
@@ -206,6 +284,15 @@ impl Endpoint {
             host::spawn_local(connection.clone().drive(remote.stream));
         }
         Ok(())
+    }
+
+    /// The network card's way to a node.
+    #[cfg(test)]
+    pub(crate) fn nic(&self, node: NodeId) -> Rc<rdma::Link> {
+        match &self.shared.nodes[node.index()].way {
+            Way::Remote { connection, .. } => connection.nic().expect("reached by RDMA").clone(),
+            Way::Mapped { .. } => panic!("{node} is mapped"),
+        }
     }
 
     #[inline]
@@ -235,7 +322,7 @@ impl Endpoint {
         self.shared.counters.count(verb.kind(), verb.target().1);
     }
 
-    /// Waits until the connection takes another post.
+    /// Waits until the connection takes another request.
     #[inline]
     async fn require_room(&self, connection: &Connection, deadline: Deadline) -> Result<(), FabricError> {
         if !connection.has_room() {
@@ -244,6 +331,33 @@ impl Endpoint {
             room.ok_or(FabricError::DeadlineExceeded { node })?;
         }
         connection.failure().map_or(Ok(()), Err)
+    }
+
+    /// Waits until the way to the node takes other verbs.
+    #[inline]
+    async fn require_room_for_verbs(&self, connection: &Connection, deadline: Deadline) -> Result<(), FabricError> {
+        let Some(nic) = connection.nic() else {
+            return self.require_room(connection, deadline).await;
+        };
+        if !nic.has_room() {
+            let node = connection.node();
+            let room = HostClock.until(deadline, nic.room()).await;
+            room.ok_or(FabricError::DeadlineExceeded { node })?;
+        }
+        require_way(connection)
+    }
+
+    /// Makes the buffer known to the network card, if one works on it.
+    #[inline]
+    fn register(&self, buffer: &mut Buffer, node: NodeId) -> Result<(), FabricError> {
+        let Some(poller) = &self.shared.poller else {
+            return Ok(());
+        };
+        let registered = buffer.memory_mut().register(poller.device());
+        registered.map_err(|error| {
+            tracing::warn!("{error}");
+            FabricError::Unregistered { node }
+        })
     }
 
     /// The oldest message that node 0 has pushed over `connection`, if there is one.
@@ -270,16 +384,41 @@ impl Endpoint {
         deadline: Deadline,
         encode: impl FnOnce(&mut Vec<u8>, u32),
     ) -> Result<Status, FabricError> {
+        let answer = core::iter::empty();
+        self.ask_for(connection, deadline, answer, &mut Buffer::default(), encode)
+            .await
+    }
+
+    /// Posts a request that is no batch, and waits for an answer whose body is what these verbs would return.
+    async fn ask_for<'v>(
+        &self,
+        connection: &Connection,
+        deadline: Deadline,
+        answer: impl IntoIterator<Item = &'v Verb>,
+        buffer: &mut Buffer,
+        encode: impl FnOnce(&mut Vec<u8>, u32),
+    ) -> Result<Status, FabricError> {
         self.require_room(connection, deadline).await?;
         let operations = &self.shared.operations;
-        let index = operations.borrow_mut().begin(core::iter::empty(), Memory::default());
+        let index = operations.borrow_mut().begin(answer.into_iter(), buffer.take());
         connection.post_frame(index, encode);
         let mut pending = Pending::new(operations, index);
         HostClock.until(deadline, &mut pending).await;
         let late = FabricError::DeadlineExceeded {
             node: connection.node(),
         };
-        pending.finish(&mut Buffer::default(), late, |_, status| status)
+        pending.finish(buffer, late, |_, status| status)
+    }
+}
+
+/// Whether verbs can be posted.
+fn require_way(connection: &Connection) -> Result<(), FabricError> {
+    match connection.failure() {
+        Some(failure) => Err(failure),
+        None if connection.nic().is_some_and(|nic| !nic.is_open()) => Err(FabricError::NodeGone {
+            node: connection.node(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -331,7 +470,10 @@ impl Verbs for Endpoint {
     }
 
     fn buffer(&self, bytes: usize) -> Buffer {
-        Buffer::unregistered(bytes)
+        match &self.shared.poller {
+            Some(poller) => poller.device().buffer(bytes),
+            None => Buffer::unregistered(bytes),
+        }
     }
 
     #[inline]
@@ -345,12 +487,16 @@ impl Verbs for Endpoint {
             }
             Way::Remote { connection, .. } => connection,
         };
-        self.require_room(connection, deadline).await?;
+        self.require_room_for_verbs(connection, deadline).await?;
+        self.register(buffer, connection.node())?;
         self.shared.counters.count_doorbell();
         self.count(&verb);
         let operations = &self.shared.operations;
         let index = operations.borrow_mut().begin(core::iter::once(&verb), buffer.take());
-        connection.post(index, core::iter::once(&verb));
+        match connection.nic() {
+            Some(nic) => nic.post(index, core::iter::once((0, &verb))),
+            None => connection.post(index, core::iter::once(&verb)),
+        }
         let mut pending = Pending::new(operations, index);
         HostClock.until(deadline, &mut pending).await;
         let late = FabricError::DeadlineExceeded {
@@ -375,14 +521,15 @@ impl Verbs for Endpoint {
             if let Way::Remote { connection, .. } = &self.node(node)?.way
                 && is_first_of_node(index, batch.verbs())
             {
-                self.require_room(connection, deadline).await?;
+                self.require_room_for_verbs(connection, deadline).await?;
+                self.register(buffer, node)?;
                 asked.get_or_insert(node);
             }
         }
         for verb in batch.verbs() {
             if let Way::Remote { connection, .. } = &self.node(verb.target().0.node())?.way {
                 // May have broken while we waited for another.
-                connection.failure().map_or(Ok(()), Err)?;
+                require_way(connection)?;
             }
         }
         self.shared.counters.count_doorbell();
@@ -411,8 +558,12 @@ impl Verbs for Endpoint {
             if let Way::Remote { connection, .. } = &self.node(node)?.way
                 && is_first_of_node(first, batch.verbs())
             {
-                let of_node = |verb: &&Verb| verb.target().0.node() == node;
-                connection.post(index, batch.verbs()[first..].iter().filter(of_node));
+                let remote = batch.verbs().iter().filter(|verb| is_remote(verb));
+                let of_node = remote.enumerate().filter(|(_, verb)| verb.target().0.node() == node);
+                match connection.nic() {
+                    Some(nic) => nic.post(index, of_node),
+                    None => connection.post(index, of_node.map(|(_, verb)| verb)),
+                }
             }
         }
         let mut pending = Pending::new(operations, index);

@@ -7,7 +7,9 @@
 //! ```text
 //! request   = RequestHeader  body     Batch: (VerbHead operands payload)*   Send: MessageHead payload
 //!                                     Fence, Granted: one number            Ping: nothing
+//!                                     QueuePair: where the client's is
 //! response  = ResponseHeader body     Answer: results in verb order: the bytes of READs, words, wide words
+//!                                     or where the node's queue pair is
 //!                                     Message: MessageHead payload          Fenced: nothing
 //! ```
 //!
@@ -47,6 +49,8 @@ pub(super) enum FrameError {
     VerbCount { count: u8 },
     #[error("a batch whose answer would be longer than {FRAME_BYTES_MAX} bytes")]
     AnswerLength,
+    #[error("an address that no queue pair has")]
+    Address,
     #[error("a message of {bytes} bytes; they have 0 to {MESSAGE_BYTES_MAX}")]
     MessageLength { bytes: usize },
 }
@@ -116,6 +120,8 @@ codes! {
         Ping = 4,
         /// To get so many messages more. Not answered.
         Granted = 5,
+        /// A queue pair for its own, whose address the body is; the answer's body is the node's, all zero if there is none.
+        QueuePair = 6,
     }
 }
 
@@ -255,6 +261,11 @@ pub(super) fn put_fence(output: &mut Vec<u8>, request: u32, peer: EndpointId) {
 /// Appends a PING.
 pub(super) fn put_ping(output: &mut Vec<u8>, request: u32) {
     put_request(output, request, RequestKind::Ping, [&[], &[]]);
+}
+
+/// Appends a QUEUEPAIR.
+pub(super) fn put_queue_pair(output: &mut Vec<u8>, request: u32, address: &[u8]) {
+    put_request(output, request, RequestKind::QueuePair, [address, &[]]);
 }
 
 /// Appends a GRANTED.

@@ -42,7 +42,7 @@ pub(super) struct Welcome {
     pub(super) version: U32,
     /// A [`Verdict`].
     pub(super) verdict: u8,
-    /// Bits of [`MASKED_ATOMICS`] and [`WIDE_ATOMICS`].
+    /// Bits of [`MASKED_ATOMICS`], [`WIDE_ATOMICS`] and [`RDMA`].
     pub(super) capabilities: u8,
     pub(super) reserved: U16,
     pub(super) node_bytes: U64,
@@ -54,6 +54,7 @@ pub(super) struct Welcome {
 
 const MASKED_ATOMICS: u8 = 1;
 const WIDE_ATOMICS: u8 = 2;
+const RDMA: u8 = 4;
 
 /// Whether a connection is accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,10 +89,17 @@ impl Verdict {
 }
 
 impl Welcome {
-    /// The node's capabilities as one byte.
-    pub(super) fn pack(capabilities: Capabilities) -> u8 {
+    /// The node's capabilities as one byte, with whether its memory is reached over RDMA, and not otherwise.
+    pub(super) fn pack(capabilities: Capabilities, is_rdma: bool) -> u8 {
         let bit = |has: bool, bit: u8| if has { bit } else { 0 };
-        bit(capabilities.masked_atomics, MASKED_ATOMICS) | bit(capabilities.wide_atomics, WIDE_ATOMICS)
+        bit(capabilities.masked_atomics, MASKED_ATOMICS)
+            | bit(capabilities.wide_atomics, WIDE_ATOMICS)
+            | bit(is_rdma, RDMA)
+    }
+
+    /// Whether the node's memory is reached over RDMA, and not otherwise.
+    pub(super) fn is_rdma(&self) -> bool {
+        self.capabilities & RDMA != 0
     }
 
     /// The node's capabilities.
@@ -128,13 +136,13 @@ mod tests {
         }
 
         #[test]
-        fn welcome_survives_the_wire(masked_atomics: bool, wide_atomics: bool, numbers: [u64; 3]) {
+        fn welcome_survives_the_wire(masked_atomics: bool, wide_atomics: bool, is_rdma: bool, numbers: [u64; 3]) {
             let capabilities = Capabilities { masked_atomics, wide_atomics };
             let welcome = Welcome {
                 magic: MAGIC,
                 version: U32::new(VERSION),
                 verdict: Verdict::Accepted as u8,
-                capabilities: Welcome::pack(capabilities),
+                capabilities: Welcome::pack(capabilities, is_rdma),
                 reserved: U16::ZERO,
                 node_bytes: U64::new(numbers[0]),
                 endpoint: U64::new(numbers[1]),
@@ -142,6 +150,7 @@ mod tests {
             };
             let seen = Welcome::read_from_bytes(welcome.as_bytes()).expect("as long as a welcome");
             prop_assert_eq!(seen.unpack(), capabilities);
+            prop_assert_eq!(seen.is_rdma(), is_rdma);
             prop_assert_eq!(Verdict::from_code(seen.verdict), Ok(Verdict::Accepted));
             prop_assert_eq!([seen.node_bytes.get(), seen.endpoint.get(), seen.run.get()], numbers);
         }

@@ -10,8 +10,10 @@
 //! - *orphaned*: the waiter is gone (deadline, or its future was dropped). What still comes in is
 //!   thrown away, and the slot is free with the last answer.
 //!
-//! Invariant: a slot is reused only when `answers_left == 0` and its waiter is gone, so a late
-//! answer never lands in another operation.
+//! Invariants:
+//! - a slot is reused only when `answers_left == 0` and its waiter is gone, so a late answer never
+//!   lands in another operation;
+//! - the memory of a *pinned* slot, on which a network card works, stays in it until `answers_left == 0`.
 
 use core::cell::RefCell;
 use core::future::Future;
@@ -25,10 +27,11 @@ use crate::addr::NodeId;
 use crate::batch::BATCH_VERBS_MAX;
 use crate::buffer::{Buffer, Memory};
 use crate::error::FabricError;
+use crate::rdma::PinnedMemory;
 use crate::verb::Verb;
 
 /// Which slot an operation has.
-pub(super) type SlotIndex = u32;
+pub(crate) type SlotIndex = u32;
 
 /// What a verb of the operation returns, and what of it is still to come.
 pub(super) struct Part {
@@ -64,6 +67,8 @@ struct Slot {
     /// Kept when the slot is reused: the next operation mostly belongs to the same task.
     waker: Option<Waker>,
     is_orphaned: bool,
+    /// Whether a network card works on the memory, until all answers have come.
+    is_pinned: bool,
     answers_left: u32,
     failure: Option<FabricError>,
     status: Option<Status>,
@@ -79,7 +84,7 @@ impl Slot {
 
 /// All slots of an endpoint.
 #[derive(Default)]
-pub(super) struct Operations {
+pub(crate) struct Operations {
     slots: Vec<Slot>,
     free: Vec<SlotIndex>,
 }
@@ -108,6 +113,42 @@ impl Operations {
         self.slots[index as usize].answers_left += answers;
     }
 
+    /// Expects one answer more, of a network card that works on the operation's memory until then.
+    pub(crate) fn expect_pinned_answer(&mut self, index: SlotIndex) {
+        self.expect_answers(index, 1);
+        self.slots[index as usize].is_pinned = true;
+    }
+
+    /// Where a network card finds the memory of an operation.
+    #[inline]
+    pub(crate) fn pinned_memory(&mut self, index: SlotIndex) -> PinnedMemory {
+        let memory = &mut self.slots[index as usize].memory;
+        let key = memory.local_key().unwrap_or(0);
+        PinnedMemory {
+            start: memory.bytes_mut().as_mut_ptr() as u64,
+            key,
+        }
+    }
+
+    /// A verb of the operation is done, with the word that it returns.
+    #[inline]
+    pub(crate) fn complete_part(&mut self, index: SlotIndex, part: usize, word: u128) {
+        // Over, and its parts with it, if the operation has failed at another node.
+        if let Some(part) = self.slots[index as usize].parts.get_mut(part) {
+            part.left = 0;
+            if part.target.is_none() {
+                part.result = word;
+            }
+        }
+    }
+
+    /// A network card has done one post of the operation. Returns the waker of the operation if it is over now.
+    #[inline]
+    pub(crate) fn complete(&mut self, index: SlotIndex) -> Option<&Waker> {
+        self.slots[index as usize].answers_left -= 1;
+        self.wake_or_release(index)
+    }
+
     /// Takes one answer in. Returns the waker of the operation if it is over now.
     #[inline]
     pub(super) fn answer(
@@ -131,7 +172,7 @@ impl Operations {
     }
 
     /// One answer will not come. Returns the waker of the operation, which is over.
-    pub(super) fn fail(&mut self, index: SlotIndex, failure: FabricError) -> Option<&Waker> {
+    pub(crate) fn fail(&mut self, index: SlotIndex, failure: FabricError) -> Option<&Waker> {
         let slot = &mut self.slots[index as usize];
         slot.answers_left -= 1;
         slot.failure.get_or_insert(failure);
@@ -153,16 +194,22 @@ impl Operations {
     fn release(&mut self, index: SlotIndex) {
         let slot = &mut self.slots[index as usize];
         slot.is_orphaned = false;
+        slot.is_pinned = false;
+        slot.memory = Memory::default();
         slot.failure = None;
         slot.status = None;
         slot.parts.clear();
         self.free.push(index);
     }
 
-    /// The waiter leaves; its memory goes with it.
+    /// The waiter leaves; its memory goes with it, or a copy of it while a network card works on it.
     fn leave(&mut self, index: SlotIndex) -> Memory {
         let slot = &mut self.slots[index as usize];
-        let memory = core::mem::take(&mut slot.memory);
+        let memory = if slot.is_pinned && slot.answers_left > 0 {
+            slot.memory.copy_in_flight()
+        } else {
+            core::mem::take(&mut slot.memory)
+        };
         if slot.answers_left == 0 {
             self.release(index);
         } else {

@@ -24,6 +24,7 @@ use super::service::{Control, Service};
 use super::session::{Session, SessionHandle};
 use crate::host::{HostClock, HostRandom, spawn_local};
 use crate::message::EndpointId;
+use crate::rdma::Export;
 use crate::shm::{Connected, Segment};
 
 /// How long a client may take to say who it is.
@@ -55,6 +56,7 @@ impl ServerOptions {
 pub struct Server {
     segment: Segment,
     options: ServerOptions,
+    export: Option<Export>,
     control: Arc<Control>,
 }
 
@@ -109,8 +111,16 @@ impl Server {
         Self {
             segment,
             options,
+            export: None,
             control: Arc::default(),
         }
+    }
+
+    /// A server whose clients reach the memory of that segment over RDMA: it executes no verbs itself.
+    #[must_use]
+    pub fn with_rdma(mut self, export: Export) -> Self {
+        self.export = Some(export);
+        self
     }
 
     /// Something to stop the server with.
@@ -139,7 +149,8 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         // Never 0, which means "not known".
         let run = HostRandom::new().random() | 1;
-        let service = Rc::new(Service::new(self.segment, run, self.control.clone()));
+        let exported = self.export.map(Export::serve).transpose()?;
+        let service = Rc::new(Service::new(self.segment, exported, run, self.control.clone()));
         let options = Rc::new(self.options);
         let tasks = LocalSet::new();
         // Sessions end when the set is dropped, and their connections with them.
@@ -289,7 +300,7 @@ fn welcome(service: &Service, verdict: Verdict, endpoint: u64) -> Welcome {
         magic: MAGIC,
         version: U32::new(VERSION),
         verdict: verdict as u8,
-        capabilities: Welcome::pack(service.capabilities()),
+        capabilities: Welcome::pack(service.capabilities(), service.exported().is_some()),
         reserved: U16::ZERO,
         node_bytes: U64::new(service.region().bytes()),
         endpoint: U64::new(endpoint),

@@ -28,6 +28,7 @@ use crate::clock::Deadline;
 use crate::endpoint::Fence;
 use crate::error::FabricError;
 use crate::message::{EndpointId, Message};
+use crate::rdma::Exported;
 use crate::region::Region;
 use crate::shm::{Connected, Segment, SegmentError};
 
@@ -83,6 +84,8 @@ struct Seat {
 /// What the sessions share.
 pub(super) struct Service {
     segment: Segment,
+    /// The same memory as network cards see it; then nobody else does.
+    exported: Option<Exported>,
     capabilities: Capabilities,
     run: u64,
     control: Arc<Control>,
@@ -93,9 +96,10 @@ pub(super) struct Service {
 
 impl Service {
     /// `run` names this run of the server and is not 0.
-    pub(super) fn new(segment: Segment, run: u64, control: Arc<Control>) -> Self {
+    pub(super) fn new(segment: Segment, exported: Option<Exported>, run: u64, control: Arc<Control>) -> Self {
         Self {
             segment,
+            exported,
             capabilities: Region::capabilities(),
             run,
             control,
@@ -107,6 +111,11 @@ impl Service {
 
     pub(super) fn region(&self) -> &Region {
         self.segment.region()
+    }
+
+    /// The memory as network cards see it, if they do.
+    pub(super) fn exported(&self) -> Option<&Exported> {
+        self.exported.as_ref()
     }
 
     pub(super) fn capabilities(&self) -> Capabilities {

@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
+use zerocopy::IntoBytes;
 
 use super::connection::Input;
 use super::frame::{self, FRAME_BYTES_MAX, FrameError, Framed, HEADER_BYTES};
@@ -30,6 +31,7 @@ use crate::clock::Deadline;
 use crate::endpoint::{Fence, check_verb};
 use crate::error::FabricError;
 use crate::message::{EndpointId, Received};
+use crate::rdma::{ADDRESS_BYTES, Address, NodeEnd};
 use crate::shm::Connected;
 use crate::verb::Verb;
 
@@ -49,6 +51,10 @@ pub(super) enum SessionEnd {
     Frame(#[from] FrameError),
     #[error("a verb that no client should send: {0}")]
     Verb(FabricError),
+    #[error("this node's memory is reached over RDMA, and the client sends verbs over the connection")]
+    VerbsOverRdma,
+    #[error("the client wants a queue pair, and this node was started without RDMA")]
+    NoRdma,
     #[error("the client was cut off")]
     Fenced,
     #[error("the client connected anew")]
@@ -58,7 +64,10 @@ pub(super) enum SessionEnd {
 impl SessionEnd {
     /// Whether the client has done something wrong.
     pub(super) fn is_fault(&self) -> bool {
-        matches!(self, Self::Frame(_) | Self::Verb(_))
+        matches!(
+            self,
+            Self::Frame(_) | Self::Verb(_) | Self::VerbsOverRdma | Self::NoRdma
+        )
     }
 }
 
@@ -74,6 +83,8 @@ pub(super) struct SessionHandle {
     waker: RefCell<Option<Waker>>,
     is_fenced: Cell<bool>,
     is_replaced: Cell<bool>,
+    /// This node's end of the client's queue pair.
+    node_end: RefCell<Option<NodeEnd>>,
 }
 
 impl SessionHandle {
@@ -87,13 +98,20 @@ impl SessionHandle {
     /// No verb of the client is executed after this.
     pub(super) fn fence(&self) {
         self.is_fenced.set(true);
+        self.disconnect();
         self.wake();
     }
 
     /// Ends the session, since its client has another one.
     pub(super) fn replace(&self) {
         self.is_replaced.set(true);
+        self.disconnect();
         self.wake();
+    }
+
+    /// Ends the client's queue pair: none of its verbs takes effect after this.
+    fn disconnect(&self) {
+        self.node_end.take();
     }
 }
 
@@ -136,6 +154,7 @@ impl Session {
             Poll::Pending => Poll::Pending,
         });
         let end = end.await;
+        self.handle.disconnect();
         if matches!(end, SessionEnd::Fenced) {
             // As far as the socket takes it; the client notices the end in any case.
             frame::put_response(&mut self.output, HEADER_BYTES, 0, ResponseKind::Fenced, Status::Done);
@@ -238,6 +257,10 @@ impl Session {
                 self.answer(request, status);
             }
             RequestKind::Ping => self.answer(request, Status::Done),
+            RequestKind::QueuePair => {
+                let address = Address::decode(&self.input.bytes()[body]).ok_or(FrameError::Address)?;
+                self.connect_queue_pair(request, &address)?;
+            }
             RequestKind::Granted => {
                 let count = frame::decode_number(&self.input.bytes()[body])?;
                 self.granted = self.granted.saturating_add(count).min(PUSHED_MAX);
@@ -250,9 +273,32 @@ impl Session {
         frame::put_response(&mut self.output, HEADER_BYTES, request, ResponseKind::Answer, status);
     }
 
+    /// Makes this node's end of the client's queue pair.
+    fn connect_queue_pair(&mut self, request: u32, client: &Address) -> Result<(), SessionEnd> {
+        let exported = self.service.exported().ok_or(SessionEnd::NoRdma)?;
+        // The one before, if there is one, is the client's no longer.
+        self.handle.disconnect();
+        let mut body = [0; ADDRESS_BYTES];
+        match exported.connect(client) {
+            Ok((node_end, address)) => {
+                body.copy_from_slice(address.as_bytes());
+                self.handle.node_end.replace(Some(node_end));
+            }
+            Err(error) => tracing::warn!("no queue pair for {}: {error}", self.connected.id()),
+        }
+        let bytes = HEADER_BYTES + ADDRESS_BYTES;
+        frame::put_response(&mut self.output, bytes, request, ResponseKind::Answer, Status::Done);
+        self.output.extend_from_slice(&body);
+        Ok(())
+    }
+
     /// Checks all verbs of the batch, then executes them.
     #[inline]
     fn execute_batch(&mut self, header: &RequestHeader, end: usize) -> Result<(), SessionEnd> {
+        if self.service.exported().is_some() {
+            // The processor's atomics and the card's are not atomic with each other.
+            return Err(SessionEnd::VerbsOverRdma);
+        }
         let region = self.service.region();
         let body = self.input.bytes_mut(HEADER_BYTES..end);
         let verbs = frame::decode_verbs(body, header.verb_count)?;

@@ -111,8 +111,10 @@ pub(crate) async fn a_full_mailbox_refuses_and_recovers<C: Cluster>(cluster: C) 
     for _ in 0..3 {
         let mut accepted = 0_u32;
         let refused = loop {
-            let deadline = sender.deadline_in(20_000_000);
-            match sender.send(peer, &message(&accepted.to_le_bytes()), deadline).await {
+            match sender
+                .send(peer, &message(&accepted.to_le_bytes()), soon(&sender))
+                .await
+            {
                 Ok(()) => accepted += 1,
                 Err(error) => break error,
             }

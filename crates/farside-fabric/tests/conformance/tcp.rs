@@ -3,13 +3,23 @@
 use std::cell::RefCell;
 use std::net::TcpListener;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farside_fabric::NodeId;
+use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, Endpoint, NodeLocation, Server, ServerHandle, ServerOptions, connect};
 
 use crate::fixture::{Cluster, Fixture};
+
+/// How clients reach a node.
+#[derive(Clone)]
+pub(crate) enum Reach {
+    Connection,
+    Mapping,
+    Rdma(Arc<Device>),
+}
 
 /// All nodes are remote.
 pub(crate) struct Tcp;
@@ -30,16 +40,20 @@ struct Node {
 }
 
 impl Node {
-    fn start(node_bytes: u64, is_mapped: bool) -> Self {
+    fn start(node_bytes: u64, reach: Reach) -> Self {
         let segment = Segment::anonymous(node_bytes).expect("a little memory");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound").to_string();
-        let server = Server::new(segment.clone(), ServerOptions::default());
+        let mut server = Server::new(segment.clone(), ServerOptions::default());
+        if let Reach::Rdma(device) = &reach {
+            let export = Export::new(&segment, device);
+            server = server.with_rdma(export.expect("the memory can be locked"));
+        }
         Self {
-            location: if is_mapped {
-                NodeLocation::Mapped(segment.clone())
-            } else {
-                NodeLocation::Remote(address)
+            location: match reach {
+                Reach::Connection => NodeLocation::Remote(address),
+                Reach::Mapping => NodeLocation::Mapped(segment.clone()),
+                Reach::Rdma(device) => NodeLocation::Rdma(address, device),
             },
             segment,
             handle: server.handle(),
@@ -59,13 +73,11 @@ impl Node {
     }
 }
 
-fn run<F>(nodes: u16, node_bytes: u64, is_mapped: fn(u16) -> bool, body: F)
+pub(crate) fn run<F>(nodes: u16, node_bytes: u64, reach: impl Fn(u16) -> Reach, body: F)
 where
     F: AsyncFnOnce(TcpCluster) + 'static,
 {
-    let nodes: Vec<_> = (0..nodes)
-        .map(|index| Node::start(node_bytes, is_mapped(index)))
-        .collect();
+    let nodes: Vec<_> = (0..nodes).map(|index| Node::start(node_bytes, reach(index))).collect();
     let nodes = Rc::new(nodes);
     let cluster = TcpCluster { nodes: nodes.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,7 +95,7 @@ impl Fixture for Tcp {
     where
         F: AsyncFnOnce(TcpCluster) + 'static,
     {
-        run(nodes, node_bytes, |_| false, body);
+        run(nodes, node_bytes, |_| Reach::Connection, body);
     }
 }
 
@@ -94,7 +106,8 @@ impl Fixture for TcpAndMapped {
     where
         F: AsyncFnOnce(TcpCluster) + 'static,
     {
-        run(nodes, node_bytes, |index| index == 1, body);
+        let reach = |index| [Reach::Connection, Reach::Mapping][usize::from(index == 1)].clone();
+        run(nodes, node_bytes, reach, body);
     }
 }
 
@@ -113,7 +126,7 @@ impl Cluster for TcpCluster {
     }
 
     fn can_stall(&self) -> bool {
-        // A mapped node is this process, and answers as long as it runs.
+        // A mapped node is this process, and a network card is no process: both answer as long as they are there.
         self.nodes
             .iter()
             .all(|node| matches!(node.location, NodeLocation::Remote(_)))

@@ -19,9 +19,9 @@ pub(crate) mod search_many;
 pub(crate) mod walk;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
-use farside_pool::{Pool, Purpose, Root, make_root};
-use farside_sync::{Pointer, Publish, Scheme, SizeHint};
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_pool::{Pin, Pool, Purpose, Root, make_root, root};
+use farside_sync::{Entered, Intent, LOCK_BYTES, Pointer, Publish, SizeHint, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use self::walk::walk;
@@ -33,6 +33,8 @@ use crate::operation::{Change, Decision, Found};
 
 /// The root of the array on each node.
 pub(crate) const ROOT: u8 = 0;
+/// And of the lock entries of its slots, if there are any.
+const LOCKS_ROOT: u8 = 3;
 
 /// Which slot belongs to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,14 +47,27 @@ pub enum Addressing {
 }
 
 /// The array, as one client sees it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PointerArray<E> {
     blocks: Blocks<E>,
     addressing: Addressing,
     roots: Vec<Root>,
+    /// The lock entries on each node; none if the scheme needs none.
+    locks: Vec<Root>,
     /// Slots in all, spread over the nodes one by one.
     slots: u64,
     seed: u64,
+}
+
+impl<E> Clone for PointerArray<E> {
+    fn clone(&self) -> Self {
+        Self {
+            blocks: self.blocks.clone(),
+            roots: self.roots.clone(),
+            locks: self.locks.clone(),
+            ..*self
+        }
+    }
 }
 
 /// How far an attempt to change a slot has come.
@@ -97,15 +112,22 @@ impl<E: Endpoint> PointerArray<E> {
     pub async fn create(
         cx: &mut OpContext<E>,
         pool: Pool<E>,
-        scheme: Scheme,
+        sync: SyncOptions,
         addressing: Addressing,
         slots: u64,
     ) -> Result<Self, IndexError> {
-        let nodes = pool.geometry().len() as u64;
-        for geometry in pool.geometry().to_vec() {
-            make_root(cx, &geometry, ROOT, slots.div_ceil(nodes).max(1) * 8).await?;
+        let rows = slots.div_ceil(pool.geometry().len() as u64).max(1);
+        // First the locks, while the memory is new: an array that is there has them, or was made without.
+        let is_new = root(cx, NodeId::new(0), ROOT).await?.is_none();
+        if is_new && sync.scheme.needs_locks() {
+            for geometry in pool.geometry().to_vec() {
+                make_root(cx, &geometry, LOCKS_ROOT, rows * LOCK_BYTES).await?;
+            }
         }
-        let mut array = Self::open(cx, pool, scheme, addressing).await?;
+        for geometry in pool.geometry().to_vec() {
+            make_root(cx, &geometry, ROOT, rows * 8).await?;
+        }
+        let mut array = Self::open(cx, pool, sync, addressing).await?;
         if addressing == Addressing::Direct {
             array.slots = array.slots.min(slots);
         }
@@ -119,20 +141,41 @@ impl<E: Endpoint> PointerArray<E> {
     pub async fn open(
         cx: &mut OpContext<E>,
         pool: Pool<E>,
-        scheme: Scheme,
+        sync: SyncOptions,
         addressing: Addressing,
     ) -> Result<Self, IndexError> {
-        let roots = open_roots(cx, pool.geometry()).await?;
+        let roots = open_roots(cx, pool.geometry(), ROOT)
+            .await?
+            .ok_or(IndexError::Missing { index: "pointer array" })?;
+        let locks = if sync.scheme.needs_locks() {
+            let locks = open_roots(cx, pool.geometry(), LOCKS_ROOT).await?;
+            let scheme = sync.scheme.name();
+            locks.ok_or(IndexError::NoLocks { scheme })?
+        } else {
+            Vec::new()
+        };
         let per_node = roots.iter().map(|root| root.bytes / 8).min().unwrap_or(0);
         let seed = pool.geometry()[0].pool_id;
         let slots = per_node * roots.len() as u64;
         Ok(Self {
-            blocks: Blocks::new(pool, scheme)?,
+            blocks: Blocks::new(pool, sync)?,
             addressing,
             roots,
+            locks,
             slots,
             seed,
         })
+    }
+
+    #[inline]
+    pub(crate) fn blocks(&self) -> &Blocks<E> {
+        &self.blocks
+    }
+
+    /// Which slot belongs to a key.
+    #[must_use]
+    pub fn addressing(&self) -> Addressing {
+        self.addressing
     }
 
     /// How many slots there are.
@@ -147,17 +190,41 @@ impl<E: Endpoint> PointerArray<E> {
         &self.blocks.pool
     }
 
+    /// On which node a slot is, and which one it is there.
+    #[inline]
+    fn row_of(&self, index: u64) -> (usize, u64) {
+        let nodes = self.roots.len() as u64;
+        if nodes == 1 {
+            (0, index)
+        } else {
+            ((index % nodes) as usize, index / nodes)
+        }
+    }
+
     /// Where slot `index` is.
     #[inline]
     #[must_use]
     pub fn slot_addr(&self, index: u64) -> RemoteAddr {
-        let nodes = self.roots.len() as u64;
-        let (node, row) = if nodes == 1 {
-            (0, index)
-        } else {
-            (index % nodes, index / nodes)
-        };
-        self.roots[node as usize].addr.plus(row * 8)
+        let (node, row) = self.row_of(index);
+        self.roots[node].addr.plus(row * 8)
+    }
+
+    /// Where its lock entry is, if it has one.
+    #[inline]
+    #[must_use]
+    pub fn lock_addr(&self, index: u64) -> Option<RemoteAddr> {
+        let (node, row) = self.row_of(index);
+        self.locks.get(node).map(|locks| locks.addr.plus(row * LOCK_BYTES))
+    }
+
+    /// Slot `index`, as the scheme sees it.
+    #[inline]
+    fn target(&self, index: u64) -> Target {
+        Target {
+            slot: self.slot_addr(index),
+            lock: self.lock_addr(index).unwrap_or(RemoteAddr::NULL),
+            name: index,
+        }
     }
 
     #[inline]
@@ -167,12 +234,16 @@ impl<E: Endpoint> PointerArray<E> {
 
     #[inline]
     fn slot_of(&self, key: &[u8]) -> RemoteAddr {
-        let index = match (self.addressing, key.first_chunk()) {
+        self.slot_addr(self.index_of(key))
+    }
+
+    #[inline]
+    fn index_of(&self, key: &[u8]) -> u64 {
+        match (self.addressing, key.first_chunk()) {
             (Addressing::Direct, Some(number)) => u64::from_le_bytes(*number) % self.slots,
             // The upper bits of the product: a hash below 2^64 scaled to the number of slots.
             _ => ((u128::from(self.hash(key)) * u128::from(self.slots)) >> 64) as u64,
-        };
-        self.slot_addr(index)
+        }
     }
 
     /// SEARCH. The value is left in the context's buffer.
@@ -279,7 +350,8 @@ impl<E: Endpoint> PointerArray<E> {
         if key.len() > KEY_BYTES_MAX {
             return Err(IndexError::KeyTooLong { bytes: key.len() });
         }
-        let addr = self.slot_of(key);
+        let target = self.target(self.index_of(key));
+        let addr = target.slot;
         // Ends when no other client changes the slot between our READ and our compare-and-swap;
         // each failure means that one of them has made progress.
         loop {
@@ -305,13 +377,18 @@ impl<E: Endpoint> PointerArray<E> {
                     // Where keys share slots, another one could get the version of before by the time.
                     let is_its_own = self.addressing == Addressing::Direct && slot.bucket_bytes.is_none();
                     match old_bytes.filter(|_| regardless && is_its_own) {
-                        Some(old_bytes) => self.overwrite(cx, &slot, item, old_bytes).await?,
+                        Some(old_bytes) => self.overwrite(cx, target, &slot, item, old_bytes, &pin).await?,
                         None => self.put(cx, &slot, item, old_bytes).await?,
                     }
                 }
-                Decision::Delete { .. } => match (slot.index, old_bytes) {
+                Decision::Delete { regardless } => match (slot.index, old_bytes) {
                     (Some(_), Some(_)) if is_planted("index: a delete that leaves the key") => {
                         Step::Done(Change::Deleted)
+                    }
+                    (Some(_), Some(bytes))
+                        if regardless && self.addressing == Addressing::Direct && slot.bucket_bytes.is_none() =>
+                    {
+                        self.remove(cx, target, &slot, bytes, &pin).await?
                     }
                     (Some(index), Some(bytes)) => self.unlink(cx, &slot, index, bytes).await?,
                     _ => Step::Done(Change::Kept),
@@ -347,38 +424,52 @@ impl<E: Endpoint> PointerArray<E> {
             self.addressing == Addressing::Direct,
             "an update without a look needs a slot per key"
         );
-        let addr = self.slot_of(key);
+        let target = self.target(self.index_of(key));
         let item = Item {
             key,
             value,
             expiry_ms: 0,
         };
-        let (_pin, mut old, new) = loop {
+        let bytes = item.bytes();
+        let (pin, mut old, block) = loop {
             let pin = self.blocks.pool.pin();
-            let old = Pointer::from_word(cx.read_word(addr).await?);
+            let old = Pointer::from_word(cx.read_word(target.slot).await?);
             if old.is_null() {
                 return Ok(false);
             }
-            if let Some(new) = self.blocks.write_item(cx, item, old.version()).await? {
-                break (pin, old, new);
+            if let Some(block) = self.blocks.pool.allocate(bytes) {
+                break (pin, old, block);
             }
             drop(pin);
-            self.blocks.pool.restock(item.bytes(), 1, Purpose::Overwrite).await?;
+            self.blocks.pool.restock(bytes, 1, Purpose::Overwrite).await?;
         };
+        let mut written = None;
         // Ends like `change`: whoever is in our way has made progress.
         let replaced = loop {
-            match self
-                .blocks
-                .overwrite(cx, addr, old, new.with_version(old.version()))
-                .await?
-            {
-                Publish::Replaced { old } => break old,
-                Publish::Lost { current } if current.is_null() => {
-                    self.blocks.pool.give_back(new.block(), item.bytes());
-                    return Ok(false);
+            let entered = self.blocks.enter(cx, target, old, Intent::Update, &pin).await;
+            let lost = match entered.inspect_err(|_| self.blocks.pool.give_back(block, bytes))? {
+                Entered::Turn(turn) => {
+                    let new = match written {
+                        Some(new) => new,
+                        None => *written.insert(self.blocks.write_to(cx, item, block, old.version()).await?),
+                    };
+                    let new = new.with_version(old.version());
+                    match self.blocks.overwrite(cx, turn, target, old, new).await? {
+                        Publish::Replaced { old } => break old,
+                        Publish::Lost { current } => current,
+                    }
                 }
-                Publish::Lost { current } => old = current,
+                Entered::Combined => {
+                    self.blocks.pool.give_back(block, bytes);
+                    return Ok(true);
+                }
+                Entered::Lost { current } => current,
+            };
+            if lost.is_null() {
+                self.blocks.pool.give_back(block, bytes);
+                return Ok(false);
             }
+            old = lost;
         };
         // The replaced item has the size that its hint bounds; only for the smallest is that a class.
         self.blocks.pool.retire(replaced.block(), class_bytes(replaced));
@@ -390,25 +481,57 @@ impl<E: Endpoint> PointerArray<E> {
     async fn overwrite(
         &self,
         cx: &mut OpContext<E>,
+        target: Target,
         slot: &Slot,
         item: Item<'_>,
         old_bytes: u64,
+        pin: &Pin,
     ) -> Result<Step, IndexError> {
         check_value(item)?;
         let bytes = item.bytes();
-        let Some(new) = self.blocks.write_item(cx, item, slot.pointer.version()).await? else {
+        let Some(block) = self.blocks.pool.allocate(bytes) else {
             return Ok(Step::Short(Shortage {
                 bytes,
                 count: 1,
                 purpose: Purpose::Overwrite,
             }));
         };
-        let replaces = (old_bytes, true);
-        if self.blocks.replace(cx, slot.addr, slot.pointer, new, replaces).await? {
-            return Ok(Step::Done(Change::Updated));
+        let entered = self.blocks.enter(cx, target, slot.pointer, Intent::Update, pin).await;
+        let step = match entered.inspect_err(|_| self.blocks.pool.give_back(block, bytes))? {
+            Entered::Turn(turn) => {
+                let version = slot.pointer.version();
+                let new = self.blocks.write_to(cx, item, block, version).await?;
+                let replaces = (old_bytes, Some(turn));
+                if self.blocks.replace(cx, target, slot.pointer, new, replaces).await? {
+                    return Ok(Step::Done(Change::Updated));
+                }
+                Step::Lost
+            }
+            Entered::Combined => Step::Done(Change::Updated),
+            Entered::Lost { .. } => Step::Lost,
+        };
+        self.blocks.pool.give_back(block, bytes);
+        Ok(step)
+    }
+
+    /// Empties a slot that is its key's alone, whatever item of the key is there by then.
+    async fn remove(
+        &self,
+        cx: &mut OpContext<E>,
+        target: Target,
+        slot: &Slot,
+        bytes: u64,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let Entered::Turn(turn) = self.blocks.enter(cx, target, slot.pointer, Intent::Delete, pin).await? else {
+            return Ok(Step::Lost);
+        };
+        let empty = Pointer::NULL.with_version(slot.pointer.version().wrapping_add(1));
+        let replaces = (bytes, Some(turn));
+        match self.blocks.replace(cx, target, slot.pointer, empty, replaces).await? {
+            true => Ok(Step::Done(Change::Deleted)),
+            false => Ok(Step::Lost),
         }
-        self.blocks.pool.give_back(new.block(), bytes);
-        Ok(Step::Lost)
     }
 
     /// Publishes an item in a slot.

@@ -11,16 +11,20 @@ use crate::item::{HEADER_BYTES, Header, decode_bucket};
 /// How many slots the walk reads at once.
 pub(crate) const SLOTS_AT_ONCE: u64 = 512;
 
+/// A root of each node; `None` if one of them has none.
 pub(super) async fn open_roots<E: Endpoint>(
     cx: &mut OpContext<E>,
     geometry: &[Geometry],
-) -> Result<Vec<Root>, IndexError> {
+    number: u8,
+) -> Result<Option<Vec<Root>>, IndexError> {
     let mut roots = Vec::new();
     for geometry in geometry {
-        let root = root(cx, geometry.node, ROOT).await?;
-        roots.push(root.ok_or(IndexError::Missing { index: "pointer array" })?);
+        match root(cx, geometry.node, number).await? {
+            Some(root) => roots.push(root),
+            None => return Ok(None),
+        }
     }
-    Ok(roots)
+    Ok(Some(roots))
 }
 
 /// Over mapped memory nothing waits, so a walk would keep the thread's other tasks from running.
@@ -63,7 +67,8 @@ pub async fn walk<E: Endpoint, P>(
     pin: impl Fn() -> P,
     visit: &mut dyn FnMut(RemoteAddr),
 ) -> Result<u64, IndexError> {
-    let roots = open_roots(cx, geometry).await?;
+    let roots = open_roots(cx, geometry, ROOT).await?;
+    let roots = roots.ok_or(IndexError::Missing { index: "pointer array" })?;
     let mut items = 0;
     for (node, root) in roots.iter().enumerate() {
         for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {

@@ -7,8 +7,8 @@
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
-use farside_pool::Purpose;
-use farside_sync::{Pointer, SizeHint};
+use farside_pool::{Pin, Purpose};
+use farside_sync::{Entered, Intent, Pointer, SizeHint, Turn};
 
 use super::in_place::InPlace;
 use super::layout::{COMBINED_SLOTS, LockWord};
@@ -73,7 +73,7 @@ impl<E: Endpoint> Race<E> {
         let mut round = 0;
         loop {
             let pin = self.blocks.pool.pin();
-            let step = self.attempt(cx, key, likely, &mut decide, round).await?;
+            let step = self.attempt(cx, key, likely, &mut decide, (round, &pin)).await?;
             drop(pin);
             match step {
                 Step::Done(change) => return Ok(change),
@@ -93,7 +93,7 @@ impl<E: Endpoint> Race<E> {
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
-        round: u32,
+        (round, pin): (u32, &Pin),
     ) -> Result<Step, IndexError> {
         let hash = self.hash(key);
         let mut place = match self.known_place(hash) {
@@ -108,7 +108,8 @@ impl<E: Endpoint> Race<E> {
             InPlace::Absent => (None, false, None),
             InPlace::Unknown => {
                 // Only the first time: whoever has been overtaken may decide otherwise.
-                let likely = likely.filter(|_| round == 0);
+                let may_draft = round == 0 && self.blocks.sync.writes_early(hash.hash);
+                let likely = likely.filter(|_| may_draft);
                 self.find_and_draft(cx, &mut place, key, likely).await?
             }
         };
@@ -128,8 +129,9 @@ impl<E: Endpoint> Race<E> {
                 let bytes = draft.bytes;
                 let new = Pointer::new(draft.block, SizeHint::for_item(bytes), 0);
                 let regardless = matches!(decision, Decision::Put { regardless: true, .. });
+                let turn = regardless.then(|| self.blocks.sync.early());
                 return self
-                    .link(cx, &place, key, found, (old_bytes, regardless), new, bytes, is_closing)
+                    .link(cx, &place, key, found, (old_bytes, turn), new, bytes, is_closing)
                     .await;
             }
         }
@@ -154,18 +156,35 @@ impl<E: Endpoint> Race<E> {
                     expiry_ms,
                 };
                 let bytes = item.bytes();
-                match self.blocks.write_item(cx, item, 0).await? {
-                    Some(new) => {
-                        self.link(cx, &place, key, found, (old_bytes, regardless), new, bytes, is_closing)
-                            .await
+                let Some(block) = self.blocks.pool.allocate(bytes) else {
+                    return Ok(Step::Short { bytes, purpose });
+                };
+                let turn = match &found {
+                    Some(found) if regardless && !found.pointer.is_frozen() => {
+                        let target = self.target(&place, found.slot);
+                        let entered = self.blocks.enter(cx, target, found.pointer, Intent::Update, pin).await;
+                        match entered.inspect_err(|_| self.blocks.pool.give_back(block, bytes))? {
+                            Entered::Turn(turn) => Some(turn),
+                            Entered::Combined => {
+                                self.blocks.pool.give_back(block, bytes);
+                                return Ok(Step::Done(Change::Updated));
+                            }
+                            Entered::Lost { .. } => {
+                                self.blocks.pool.give_back(block, bytes);
+                                return Ok(Step::Lost);
+                            }
+                        }
                     }
-                    None => Ok(Step::Short { bytes, purpose }),
-                }
+                    _ => None,
+                };
+                let new = self.blocks.write_to(cx, item, block, 0).await?;
+                self.link(cx, &place, key, found, (old_bytes, turn), new, bytes, is_closing)
+                    .await
             }
             Decision::Delete { regardless } => match found {
                 None => Ok(Step::Done(Change::Kept)),
                 Some(_) if is_planted("index: a delete that leaves the key") => Ok(Step::Done(Change::Deleted)),
-                Some(found) => self.unlink(cx, &place, &found, (old_bytes, regardless)).await,
+                Some(found) => self.unlink(cx, &place, &found, (old_bytes, regardless), pin).await,
             },
         }
     }
@@ -243,7 +262,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Links an item that was written: in the slot of the key, or in a free one. `replaces` says how long the item is
-    /// that was found there, and whether any other would do.
+    /// that was found there, and has a turn if any other would do.
     #[expect(clippy::too_many_arguments, reason = "an attempt's state, used here alone")]
     async fn link(
         &self,
@@ -251,7 +270,7 @@ impl<E: Endpoint> Race<E> {
         place: &Place,
         key: &[u8],
         found: Option<Match>,
-        replaces: (u64, bool),
+        replaces: (u64, Option<Turn<E>>),
         new: Pointer,
         bytes: u64,
         is_closing: bool,
@@ -262,7 +281,8 @@ impl<E: Endpoint> Race<E> {
             Some(found) => {
                 let old = found.pointer;
                 let new = new.with_version(old.version()).with_fingerprint(fingerprint);
-                if self.blocks.replace(cx, found.slot, old, new, replaces).await? {
+                let target = self.target(place, found.slot);
+                if self.blocks.replace(cx, target, old, new, replaces).await? {
                     return Ok(Step::Done(Change::Updated));
                 }
                 Ok(Step::Lost)
@@ -281,15 +301,29 @@ impl<E: Endpoint> Race<E> {
         cx: &mut OpContext<E>,
         place: &Place,
         found: &Match,
-        replaces: (u64, bool),
+        (bytes, regardless): (u64, bool),
+        pin: &Pin,
     ) -> Result<Step, IndexError> {
         if found.pointer.is_frozen() {
             return Ok(Step::Busy(*place));
         }
+        let target = self.target(place, found.slot);
+        let turn = match regardless {
+            false => None,
+            true => match self
+                .blocks
+                .enter(cx, target, found.pointer, Intent::Delete, pin)
+                .await?
+            {
+                Entered::Turn(turn) => Some(turn),
+                // Only updates are combined.
+                Entered::Combined | Entered::Lost { .. } => return Ok(Step::Lost),
+            },
+        };
         let empty = found.pointer.emptied(self.blocks.pool.epoch());
         match self
             .blocks
-            .replace(cx, found.slot, found.pointer, empty, replaces)
+            .replace(cx, target, found.pointer, empty, (bytes, turn))
             .await?
         {
             true => Ok(Step::Done(Change::Deleted)),

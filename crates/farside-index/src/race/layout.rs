@@ -15,6 +15,8 @@
 //!   word 2, 3  the two subtables that take its place; the second is written last, and commits the split
 //!   64..       groups of 192 B
 //!
+//!   ...        if the table was made for a scheme with locks: an entry of 16 B for each word of the groups
+//!
 //! group        | main bucket 0 (header, 7 slots) | shared overflow (8 slots) | main bucket 1 (7 slots, header) |
 //! ```
 //!
@@ -26,6 +28,7 @@ use core::ops::Range;
 use farside_fabric::RemoteAddr;
 use farside_lock::bit_fields;
 use farside_pool::layout::Owner;
+use farside_sync::LOCK_BYTES;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The root of the directory, on node 0.
@@ -176,6 +179,8 @@ pub(crate) struct Format {
     pub(super) bucket_slots: usize,
     /// How deep the directory can get.
     pub(super) depth_max: u32,
+    /// Whether each slot has a lock entry.
+    pub(super) has_locks: bool,
     /// How many groups the four sizes of subtables have; follows from the smallest.
     groups: [u64; 4],
 }
@@ -183,16 +188,30 @@ pub(crate) struct Format {
 /// By how many sixths the four sizes of subtables differ from the smallest.
 const SIXTHS: [u64; 4] = [6, 7, 8, 10];
 
-fn groups_of(subtable_bytes: u64) -> [u64; 4] {
-    SIXTHS.map(|sixths| (subtable_bytes * sixths / 6).saturating_sub(GROUPS_AT) / GROUP_BYTES)
+/// The smallest subtable in which a key has two buckets.
+const SUBTABLE_BYTES_MIN: u64 = 768;
+/// The same with lock entries.
+const LOCKED_BYTES_MIN: u64 = 2 * SUBTABLE_BYTES_MIN;
+
+fn groups_of(subtable_bytes: u64, has_locks: bool) -> [u64; 4] {
+    let locks_bytes = if has_locks { GROUP_WORDS * LOCK_BYTES } else { 0 };
+    SIXTHS.map(|sixths| (subtable_bytes * sixths / 6).saturating_sub(GROUPS_AT) / (GROUP_BYTES + locks_bytes))
 }
+
+/// The bit of a format's word that says that there are locks.
+const HAS_LOCKS: u64 = 1 << 47;
 
 impl Format {
     /// For `bytes` bytes of memory, cut into chunks of `chunk_bytes`.
-    pub(super) fn new(bytes: u64, chunk_bytes: u64, options: RaceOptions) -> Self {
+    pub(super) fn new(bytes: u64, chunk_bytes: u64, options: RaceOptions, has_locks: bool) -> Self {
         // The largest subtable is 5/3 of that, and has to be a block of a chunk.
-        let mut subtable_bytes = options.subtable_bytes;
-        while 5 * subtable_bytes / 3 > chunk_bytes / 2 {
+        let least = if has_locks {
+            LOCKED_BYTES_MIN
+        } else {
+            SUBTABLE_BYTES_MIN
+        };
+        let mut subtable_bytes = options.subtable_bytes.max(least);
+        while 5 * subtable_bytes / 3 > chunk_bytes / 2 && subtable_bytes > least {
             subtable_bytes /= 2;
         }
         // With every item the memory is full long before subtables fill it: room for uneven splits.
@@ -201,23 +220,26 @@ impl Format {
             subtable_bytes,
             bucket_slots: options.bucket_slots.clamp(1, COMBINED_SLOTS),
             depth_max: depth_max.min(DEPTH_MAX),
-            groups: groups_of(subtable_bytes),
+            has_locks,
+            groups: groups_of(subtable_bytes, has_locks),
         }
     }
 
     pub(super) fn to_word(self) -> u64 {
-        self.subtable_bytes | (self.bucket_slots as u64) << 48 | u64::from(self.depth_max) << 56
+        let has_locks = if self.has_locks { HAS_LOCKS } else { 0 };
+        self.subtable_bytes | has_locks | (self.bucket_slots as u64) << 48 | u64::from(self.depth_max) << 56
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
-        let subtable_bytes = word & ((1 << 48) - 1);
+        let (subtable_bytes, has_locks) = (word & (HAS_LOCKS - 1), word & HAS_LOCKS != 0);
         let format = Self {
             subtable_bytes,
             bucket_slots: (word >> 48) as usize & 0xff,
             depth_max: (word >> 56) as u32,
-            groups: groups_of(subtable_bytes),
+            has_locks,
+            groups: groups_of(subtable_bytes, has_locks),
         };
-        let is_valid = (768..1 << 30).contains(&format.subtable_bytes)
+        let is_valid = (SUBTABLE_BYTES_MIN..1 << 30).contains(&format.subtable_bytes)
             && (1..=COMBINED_SLOTS).contains(&format.bucket_slots)
             && (DEPTH_MIN..=DEPTH_MAX).contains(&format.depth_max);
         is_valid.then_some(format)
@@ -232,6 +254,20 @@ impl Format {
     #[inline]
     pub(super) fn bytes(self, hash: u64) -> u64 {
         self.subtable_bytes * SIXTHS[hash as usize & 3] / 6
+    }
+
+    /// Bytes of it up to the end of its groups.
+    #[inline]
+    pub(super) fn image_bytes(self, hash: u64) -> u64 {
+        GROUPS_AT + self.groups(hash) * GROUP_BYTES
+    }
+
+    /// Where the lock entry of a slot is, if there is one.
+    #[inline]
+    pub(super) fn lock_addr(self, subtable: RemoteAddr, hash: u64, slot: RemoteAddr) -> Option<RemoteAddr> {
+        let word = (slot.offset() - subtable.offset() - GROUPS_AT) / 8;
+        self.has_locks
+            .then(|| subtable.plus(self.image_bytes(hash) + word * LOCK_BYTES))
     }
 
     /// How many groups it has.
@@ -382,11 +418,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn format(bytes: u64, log: u32) -> Format {
+        format_with(bytes, log, false)
+    }
+
+    fn format_with(bytes: u64, log: u32, has_locks: bool) -> Format {
         let options = RaceOptions {
             subtable_bytes: 768 << log,
             ..RaceOptions::default()
         };
-        Format::new(bytes, 1 << 20, options)
+        Format::new(bytes, 1 << 20, options, has_locks)
     }
 
     proptest! {
@@ -418,8 +458,25 @@ mod tests {
         }
 
         #[test]
-        fn formats_survive_packing(bytes in 1_u64 << 20..1 << 40, log in 0_u32..8) {
-            let format = format(bytes, log);
+        fn every_slot_has_a_lock_entry_of_its_own(hash: u64, log in 1_u32..8) {
+            let format = format_with(1 << 30, log, true);
+            let (start, bytes) = (RemoteAddr::new(NodeId::new(1), 1 << 20), format.bytes(hash));
+            let words = (format.image_bytes(hash) - GROUPS_AT) / 8;
+            prop_assert!(format.groups(hash) >= 2);
+            let locks = (0..words).map(|word| {
+                let slot = start.plus(GROUPS_AT + word * 8);
+                format.lock_addr(start, hash, slot).expect("there are locks").offset() - start.offset()
+            });
+            let locks: std::collections::BTreeSet<u64> = locks.collect();
+            prop_assert_eq!(locks.len() as u64, words);
+            prop_assert!(locks.iter().all(|lock| lock.is_multiple_of(LOCK_BYTES)));
+            prop_assert!(locks.first() >= Some(&format.image_bytes(hash)));
+            prop_assert!(locks.last().is_some_and(|last| last + LOCK_BYTES <= bytes));
+        }
+
+        #[test]
+        fn formats_survive_packing(bytes in 1_u64 << 20..1 << 40, log in 0_u32..8, has_locks: bool) {
+            let format = format_with(bytes, log, has_locks);
             prop_assert_eq!(Format::from_word(format.to_word()), Some(format));
         }
 

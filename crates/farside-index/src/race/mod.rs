@@ -54,7 +54,7 @@ use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, Root, make_root, root};
-use farside_sync::{Pointer, Scheme};
+use farside_sync::{Pointer, SyncOptions, Target};
 
 use self::directory::Directory;
 use self::in_place::InPlace;
@@ -142,28 +142,32 @@ impl<E: Endpoint> Race<E> {
     pub async fn create(
         cx: &mut OpContext<E>,
         pool: Pool<E>,
-        scheme: Scheme,
+        sync: SyncOptions,
         options: RaceOptions,
     ) -> Result<Self, IndexError> {
         let geometry = pool.geometry()[0];
         let bytes = pool.geometry().iter().map(|geometry| geometry.node_bytes).sum();
-        let format = Format::new(bytes, geometry.chunk_bytes, options);
+        let format = Format::new(bytes, geometry.chunk_bytes, options, sync.scheme.needs_locks());
         let root = make_root(cx, &geometry, ROOT, format.directory_bytes()).await?;
         subtable::make_first(cx, &pool, &root, format, options.items).await?;
-        Self::open(cx, pool, scheme).await
+        Self::open(cx, pool, sync).await
     }
 
     /// Opens the table of a pool.
     ///
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
-    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, scheme: Scheme) -> Result<Self, IndexError> {
+    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, sync: SyncOptions) -> Result<Self, IndexError> {
         let (root, format) = open_root(cx)
             .await?
             .ok_or(IndexError::Missing { index: "RACE table" })?;
+        if sync.scheme.needs_locks() && !format.has_locks {
+            let scheme = sync.scheme.name();
+            return Err(IndexError::NoLocks { scheme });
+        }
         let seed = pool.geometry()[0].pool_id;
         Ok(Self {
-            blocks: Blocks::new(pool.clone(), scheme)?,
+            blocks: Blocks::new(pool.clone(), sync)?,
             directory: Rc::new(Directory::open(cx, pool, root, format).await?),
             seed,
             splits: Rc::default(),
@@ -176,6 +180,11 @@ impl<E: Endpoint> Race<E> {
     #[must_use]
     pub fn pool(&self) -> &Pool<E> {
         &self.blocks.pool
+    }
+
+    #[inline]
+    pub(crate) fn blocks(&self) -> &Blocks<E> {
+        &self.blocks
     }
 
     /// Bytes of the directory as this client remembers it.
@@ -200,6 +209,19 @@ impl<E: Endpoint> Race<E> {
         let ticket = self.tickets.get() + 1;
         self.tickets.set(ticket);
         LockWord::held_by(self.blocks.pool.owner(), ticket)
+    }
+
+    /// A slot of a place, as the scheme sees it. Contention is remembered by the hash of the key, which stays when the key
+    /// moves.
+    #[inline]
+    fn target(&self, place: &Place, slot: RemoteAddr) -> Target {
+        let hash = place.hash.hash;
+        let lock = self.directory.format.lock_addr(place.subtable, hash, slot);
+        Target {
+            slot,
+            lock: lock.unwrap_or(RemoteAddr::NULL),
+            name: hash,
+        }
     }
 
     #[inline]
@@ -378,6 +400,8 @@ impl<E: Endpoint> Race<E> {
                     return Err(damaged(slot, pointer));
                 }
                 if !visit(slot, pointer, header, at, cx.buffer()) {
+                    // Of what was read behind it nothing is used.
+                    cx.rely_on(known);
                     return Ok(());
                 }
             }

@@ -65,7 +65,7 @@ impl<E: Endpoint> Race<E> {
     /// # Errors
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
-        let _pin = self.blocks.pool.pin();
+        let pin = self.blocks.pool.pin();
         let place = self.place(cx, self.hash(wanted.key)).await?;
         let mut batch = Batch::new();
         read_buckets(&mut batch, &place);
@@ -92,7 +92,7 @@ impl<E: Endpoint> Race<E> {
         .await?;
         let Some(found) = found else { return Ok(false) };
         let bytes = found.header.block_bytes();
-        let step = self.unlink(cx, &place, &found, (bytes, false)).await?;
+        let step = self.unlink(cx, &place, &found, (bytes, false), &pin).await?;
         Ok(step.is_done())
     }
 

@@ -230,7 +230,7 @@ impl<E: Endpoint> Race<E> {
         let hash = u64::from((position as u32).reverse_bits());
         let mut place = self.place(cx, KeyHash::from_hash(hash)).await?;
         loop {
-            let bytes = self.directory.format.bytes(hash);
+            let bytes = self.directory.format.image_bytes(hash);
             let image = Image::read(cx, place.subtable, bytes).await?;
             let identity = image.identity();
             if !identity.covers(hash) {

@@ -18,7 +18,9 @@
 //! # Who dies where
 //! The locks name their holder, and whoever waits for a dead one takes its place. Before step 6 it starts
 //! at step 1: what is closed and frozen already stays so, and the blocks that the dead one had taken are
-//! found by the search for lost blocks. After step 6 it goes on with step 7. The old subtable is retired
+//! found by the search for lost blocks. If there is no memory to begin again, it undoes what the dead one has done: thaws
+//! the entries, then opens the buckets; whoever dies while it does so leaves a split to be begun or undone again. So
+//! nobody waits for memory to update or delete a key. After step 6 it goes on with step 7. The old subtable is retired
 //! by whoever swaps the last directory entry that names it; if that one dies before it has, nobody links
 //! the subtable any more, and it is found like any lost block. A directory lock that is taken over
 //! announces a change of everything, since its holder may have swapped entries and announced nothing.
@@ -134,7 +136,11 @@ impl<E: Endpoint> Race<E> {
         }
         self.pause(cx, round).await;
         let task = self.start_split(place.subtable, place.hash.hash);
-        self.wait_for(cx, &task).await
+        match self.wait_for(cx, &task).await {
+            // Then it was undone, and the caller finds the subtable open. Whoever is alive has the memory before it closes.
+            Err(IndexError::Pool(PoolError::OutOfMemory { .. })) => Ok(()),
+            ended => ended,
+        }
     }
 
     /// Ends what somebody has left half done, if it has died.
@@ -227,6 +233,9 @@ impl<E: Endpoint> Race<E> {
                         return self.unlock_subtable(cx, &locked).await;
                     }
                     Err(error) => {
+                        if matches!(error, IndexError::Pool(PoolError::OutOfMemory { .. })) {
+                            self.reopen(cx, &locked).await?;
+                        }
                         state.old = None;
                         self.unlock_subtable(cx, &locked).await?;
                         return Err(error);
@@ -288,12 +297,35 @@ impl<E: Endpoint> Race<E> {
         if !identity.covers(hash) {
             return Err(IndexError::SubtableDamaged { at: subtable });
         }
-        let is_mine = self.take_lock(cx, subtable.plus(LOCK_AT), mine).await?.is_some();
-        Ok(is_mine.then_some(Old {
+        let old = Old {
             addr: subtable,
             identity,
             lock: mine,
-        }))
+        };
+        // Ends: the node answers, or this client is cut off from it. In one go, since who gave up in between would not know
+        // whether it has left the lock behind.
+        loop {
+            match self.lock_named(cx, old, hash).await {
+                Err(error) if !self.blocks.pool.has_ended() && !is_final(&error) => {
+                    cx.endpoint().sleep(RETRY_NS).await;
+                }
+                ended => return Ok(ended?.then_some(old)),
+            }
+        }
+    }
+
+    /// Locks a subtable that the directory has named since the caller pinned; returns whether it is locked.
+    async fn lock_named(&self, cx: &mut OpContext<E>, old: Old, hash: u64) -> Result<bool, IndexError> {
+        if self.take_lock(cx, old.addr.plus(LOCK_AT), old.lock).await?.is_none() {
+            return Ok(false);
+        }
+        // Whoever is dead now may have ended its split meanwhile. Then nobody links the subtable any more, and nothing but the
+        // caller's pin keeps its memory. From here on only the holder of the lock takes it out of the directory.
+        if self.directory.look_up(cx, hash).await? == old.addr {
+            return Ok(true);
+        }
+        self.unlock_subtable(cx, &old).await?;
+        Ok(false)
     }
 
     /// Takes a lock that is free, or whose holder is gone; `None` if somebody has it. Otherwise says
@@ -346,7 +378,9 @@ impl<E: Endpoint> Race<E> {
 
     /// Closes the subtable, copies its entries and commits: steps 2 to 6.
     async fn move_entries(&self, cx: &mut OpContext<E>, old: &Old, new: [RemoteAddr; 2]) -> Result<(), IndexError> {
-        let bytes = self.directory.format.bytes(old.identity.suffix());
+        let format = self.directory.format;
+        let suffix = old.identity.suffix();
+        let (whole, bytes) = (format.bytes(suffix), format.image_bytes(suffix));
         // Most keys are read while everybody still works on the subtable.
         let before = Image::read(cx, old.addr, bytes).await?;
         let mut known = self.read_hashes(cx, old, &before, &[]).await?;
@@ -363,7 +397,7 @@ impl<E: Endpoint> Race<E> {
             images[child].0[entry.word] = copy.to_word();
         }
         for (image, block) in images.iter().zip(new) {
-            image.write(cx, block).await?;
+            image.write(cx, block, whole).await?;
         }
         let mut batch = Batch::new();
         for (child, block) in (0..).zip(new) {
@@ -510,6 +544,43 @@ impl<E: Endpoint> Race<E> {
         Ok(())
     }
 
+    /// Undoes what a dead client has done to a subtable before it could commit the split. The caller has locked it.
+    ///
+    /// First every entry is thawed, then every bucket opened: as long as one is closed nobody inserts, and no entry is frozen
+    /// in a bucket that is open. A thawed entry keeps the version that it was frozen with, which no operation has seen
+    /// on an entry that it may replace.
+    async fn reopen(&self, cx: &mut OpContext<E>, old: &Old) -> Result<(), IndexError> {
+        let _pin = self.blocks.pool.pin();
+        let bytes = self.directory.format.image_bytes(old.identity.suffix());
+        let image = Image::read(cx, old.addr, bytes).await?;
+        let closed = image.headers().filter(|&word| image.0[word] == LockWord::CLOSED.0);
+        let opened = closed.map(|word| (word, LockWord::CLOSED.0, LockWord::FREE.0));
+        let opened: Vec<_> = opened.collect();
+        if opened.is_empty() {
+            return Ok(());
+        }
+        let entries = self.read_hashes(cx, old, &image, &[]).await?;
+        let frozen = entries.iter().filter(|entry| entry.pointer.is_frozen());
+        let thawed: Vec<_> = frozen
+            .map(|entry| {
+                let thawed = entry.pointer.with_hint(entry.hint);
+                (entry.word, entry.pointer.to_word(), thawed.to_word())
+            })
+            .collect();
+        for swaps in [thawed, opened] {
+            for group in swaps.chunks(BATCH_VERBS_MAX) {
+                let mut batch = Batch::new();
+                for &(word, before, after) in group {
+                    // It fails if an attempt before this one has done it.
+                    batch.compare_swap(old.addr.plus(word as u64 * 8), before, after);
+                }
+                cx.post(&mut batch).await?;
+            }
+        }
+        tracing::info!("no memory to end a split of the dead: it is undone");
+        Ok(())
+    }
+
     /// Freezes every entry, and notes what was replaced or removed until then. Without an INSERT a slot
     /// keeps its key, so a replaced entry has the same hash.
     async fn freeze(&self, cx: &mut OpContext<E>, old: &Old, entries: &mut Vec<Entry>) -> Result<(), IndexError> {
@@ -615,17 +686,18 @@ impl<E: Endpoint> Race<E> {
 
     /// Makes sure that nobody remembers an entry which a dead client has swapped and not announced.
     /// Before the search for lost blocks, which may free what that entry named.
+    ///
+    /// A holder that lives may have taken the lock over from that client, and not have come to announcing it: so
+    /// whoever it is, this waits until it has. Whoever gives the lock back has announced everything.
     pub(super) async fn settle_directory(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
         let at = self.directory.at(DIRECTORY_LOCK_AT);
-        let holder = LockWord(cx.read_word(at).await?).owner();
-        let Some(owner) = holder else { return Ok(()) };
-        if self.blocks.pool.is_gone(cx, owner).await? {
-            let mine = self.ticket();
-            // Gives the lock back in any case.
-            let _held = Held::expect(cx.endpoint(), at, mine);
-            self.lock_directory(cx, mine).await?;
+        if LockWord(cx.read_word(at).await?) == LockWord::FREE {
+            return Ok(());
         }
-        Ok(())
+        let mine = self.ticket();
+        // Gives the lock back in any case.
+        let _held = Held::expect(cx.endpoint(), at, mine);
+        self.lock_directory(cx, mine).await
     }
 
     /// Announces a change to everybody's cache: of one subtable, or of everything.

@@ -20,7 +20,7 @@ const POLL_NS: u64 = 100_000;
 pub(crate) struct Image(pub(super) Vec<u64>);
 
 impl Image {
-    /// A subtable without entries.
+    /// A subtable without entries, of `bytes` bytes up to the end of its groups.
     pub(super) fn empty(identity: Identity, bytes: u64) -> Self {
         let mut words = vec![0; bytes as usize / 8];
         words[IDENTITY_AT as usize / 8] = identity.0;
@@ -41,15 +41,18 @@ impl Image {
         Ok(image)
     }
 
-    /// Writes a subtable that nobody can reach yet.
+    /// Writes a subtable that nobody can reach yet to a block of `bytes` bytes; zeros behind the groups, where the lock
+    /// entries are.
     pub(super) async fn write<E: Endpoint>(
         &self,
         cx: &mut OpContext<E>,
         subtable: RemoteAddr,
+        bytes: u64,
     ) -> Result<(), IndexError> {
-        let bytes = self.0.len() * 8;
+        let bytes = bytes as usize;
         cx.reserve(bytes);
-        for (target, word) in cx.buffer_mut().chunks_exact_mut(8).zip(&self.0) {
+        let words = self.0.iter().copied().chain(core::iter::repeat(0));
+        for (target, word) in cx.buffer_mut()[..bytes].chunks_exact_mut(8).zip(words) {
             target.copy_from_slice(&word.to_le_bytes());
         }
         Ok(cx.write(Slice::first(bytes as u32), subtable).await?)
@@ -127,7 +130,7 @@ async fn fill<E: Endpoint>(
     let depth = depth_for(format, items);
     for number in 0..1 << depth {
         let bytes = format.bytes(number);
-        let image = Image::empty(Identity::new(depth, number), bytes);
+        let image = Image::empty(Identity::new(depth, number), format.image_bytes(number));
         loop {
             let pin = pool.pin();
             let Some(block) = pool.allocate(bytes) else {
@@ -136,7 +139,7 @@ async fn fill<E: Endpoint>(
                 continue;
             };
             // Linked for whoever sees the format, which is written last.
-            if let Err(error) = image.write(cx, block).await {
+            if let Err(error) = image.write(cx, block, bytes).await {
                 pool.doubt();
                 return Err(error);
             }

@@ -4,8 +4,13 @@
 //! directory anew for each. An entry moves only from a subtable to those that take its place, and stays
 //! readable in the old one; so it is found in what the directory names when its turn comes, or in what
 //! that one says has taken its place.
+//!
+//! A client that dies while it swaps entries of the directory leaves some of them with the old subtable. At the end the walk
+//! goes through all entries for those: nobody may take for lost what an entry names.
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use std::collections::BTreeSet;
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Geometry;
 
 use super::layout::{CHILDREN_AT, DEPTH_AT, DEPTH_MAX, DEPTH_MIN, ENTRIES_AT, Format, Identity};
@@ -36,15 +41,45 @@ pub(crate) async fn walk<E: Endpoint, P>(
     let Some((root, format)) = open_root(cx).await? else {
         return Ok(());
     };
+    let mut seen = BTreeSet::new();
     let mut position = 0_u64;
     while position >> DEPTH_MAX == 0 {
         let _pin = pin();
         let hash = u64::from((position as u32).reverse_bits());
         let subtable = named(cx, format, root.addr, hash).await?;
-        let first = visit_with_children(cx, geometry, format, subtable, hash, visit).await?;
+        let first = visit_with_children(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
         position += 1 << (DEPTH_MAX - first);
     }
+    let depth = cx.read_word(root.addr.plus(DEPTH_AT)).await?;
+    let count = 1_u64 << depth.min(format.depth_max.into());
+    let mut first = 0;
+    while first < count {
+        let _pin = pin();
+        let some = entries(cx, root.addr, first, count - first).await?;
+        for (hash, &subtable) in (first..).zip(&some) {
+            if !seen.contains(&subtable) {
+                visit_with_children(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
+            }
+        }
+        first += some.len() as u64;
+    }
     Ok(())
+}
+
+/// Some entries of the directory.
+async fn entries<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    directory: RemoteAddr,
+    first: u64,
+    count: u64,
+) -> Result<Vec<u64>, IndexError> {
+    const ENTRIES_AT_ONCE: u64 = 512;
+    let bytes = Slice::first(count.min(ENTRIES_AT_ONCE) as u32 * 8);
+    let read = cx.read(directory.plus(ENTRIES_AT + first * 8), bytes).await?;
+    let (words, _) = read.as_chunks::<8>();
+    let entries = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
+    cx.rely_on_words();
+    Ok(entries)
 }
 
 /// What the directory names for a hash.
@@ -73,13 +108,13 @@ async fn named<E: Endpoint>(
     }
 }
 
-/// Visits a subtable and all that have taken its place; returns its depth.
+/// Visits a subtable and all that have taken its place, those left out that were seen; returns its depth.
 async fn visit_with_children<E: Endpoint>(
     cx: &mut OpContext<E>,
     geometry: &[Geometry],
     format: Format,
-    first: u64,
-    hash: u64,
+    (first, hash): (u64, u64),
+    seen: &mut BTreeSet<u64>,
     visit: &mut dyn FnMut(Visited),
 ) -> Result<u32, IndexError> {
     let mut depth = None;
@@ -93,7 +128,7 @@ async fn visit_with_children<E: Endpoint>(
         let addr = addr.ok_or(IndexError::SubtableDamaged {
             at: RemoteAddr::from_bits(word).unwrap_or(RemoteAddr::NULL),
         })?;
-        let image = Image::read(cx, addr, bytes).await?;
+        let image = Image::read(cx, addr, format.image_bytes(hash)).await?;
         let identity = image.identity();
         let is_right = expected.map_or_else(|| identity.covers(hash), |expected| identity == expected);
         if !is_right || identity.depth() > u64::from(format.depth_max) {
@@ -109,12 +144,14 @@ async fn visit_with_children<E: Endpoint>(
             let identities = identity.children().map(Some);
             left.extend([first, second].into_iter().zip(identities));
         }
-        visit(Visited {
-            addr,
-            identity,
-            image,
-            is_replaced,
-        });
+        if seen.insert(word) {
+            visit(Visited {
+                addr,
+                identity,
+                image,
+                is_replaced,
+            });
+        }
     }
     Ok(depth.unwrap_or(DEPTH_MAX))
 }

@@ -36,6 +36,12 @@ pub enum LocksError {
         /// The lock.
         name: String,
     },
+    /// The client answered nobody for so long that the others give it up.
+    #[error("the lock `{name}`: this client was silent for more than two leases and is given up; open the locks anew")]
+    Ended {
+        /// The lock.
+        name: String,
+    },
     /// The lock, or the fabric, failed underneath.
     #[error("the lock `{name}`: {source}")]
     Lock {
@@ -56,7 +62,7 @@ impl LocksError {
         Self::Lost { name: readable(name) }
     }
 
-    /// Whether the client was cut off from the memory, and has to open it anew.
+    /// Whether the client was cut off from the memory, or given up, and has to open it anew.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         let is_cut = |error: &FabricError| matches!(error, FabricError::Fenced { .. } | FabricError::NodeGone { .. });
@@ -66,6 +72,7 @@ impl LocksError {
                 ..
             }
             | Self::Table(PoolError::Fabric(error)) => is_cut(error),
+            Self::Ended { .. } => true,
             _ => false,
         }
     }

@@ -1,17 +1,12 @@
 //! What a client knows of its own life: whether others may have given it up.
 //!
 //! On the path: beside every grant, and whenever a holder asks whether it still holds. Whoever resets a lock cuts a
-//! client off that has not answered for two leases (DecLock, section 4.4). A client cannot see that happen; but it
-//! knows when it was last awake and could reach the memory.
+//! client off that has not answered for two leases (DecLock, section 4.4), and warns it before, by a mark in the roster.
+//! A client cannot see that it is cut off; but it knows when it last found itself without the mark.
 //!
-//! Invariant: while [`Lifeline::vouches`] says yes, nobody has found the client silent. *Proof*: at `proof_ns` a verb was
-//! posted that took effect, and the client's tasks ran, so what had been asked of it until then was answered. Who
-//! asks later waits for two leases, and the yes ends after one. The other lease is for the letter's way.
-//!
-//! What that does not cover: somebody finds the client silent, rightly, stands still itself before it cuts it off, and
-//! does so when the client is awake again and holds something else. Then the yes is wrong until no proof has come
-//! for a lease. In far memory nothing can go wrong by that, since nothing of the client takes effect
-//! any more; outside of it the fencing token is what to rely on.
+//! Invariant: while [`Lifeline::vouches`] says yes, the client is not cut off. *Proof*: at `proof_ns` it posted a READ
+//! that found no mark. So whoever cuts it off has marked it later, waited for [`notice_ns`], and begins more than a
+//! lease after `proof_ns`, even by a clock that is somewhat quicker than ours. The yes ends after a lease.
 //!
 //! A gap is remembered: a hold that could not be vouched for in between is lost for good, even if the client turns
 //! out to be alive.
@@ -19,6 +14,11 @@
 use core::cell::Cell;
 
 use farside_fabric::mutant::is_planted;
+
+/// How long before it is cut off a client is warned: a lease, by a clock that may be quicker than its own by an eighth.
+pub(super) fn notice_ns(lease_ns: u64) -> u64 {
+    lease_ns + lease_ns / 8
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -49,20 +49,20 @@ impl Lifeline {
         }
     }
 
-    /// A verb that was posted at `posted_ns` took effect.
-    pub(super) fn note(&self, posted_ns: u64) {
-        if posted_ns.saturating_sub(self.proof_ns.get()) > self.lease_ns {
+    /// A look that began at `asked_ns` found no mark.
+    pub(super) fn note(&self, asked_ns: u64) {
+        if asked_ns.saturating_sub(self.proof_ns.get()) > self.lease_ns {
             self.gaps.set(self.gaps.get() + 1);
         }
-        self.proof_ns.set(self.proof_ns.get().max(posted_ns));
+        self.proof_ns.set(self.proof_ns.get().max(asked_ns));
     }
 
-    /// The client was cut off, or its node is gone.
+    /// The client was warned or cut off, or its node is gone.
     pub(super) fn end(&self) {
         self.has_ended.set(true);
     }
 
-    /// Whether the client was cut off.
+    /// Whether the client has to be opened anew.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.get()
     }

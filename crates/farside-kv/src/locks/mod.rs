@@ -1,7 +1,7 @@
 //! Named locks for applications: many processes and machines take turns by a name.
 //!
 //! On the path: an application asks [`Locks`] for a lock and gets a [`Guard`]. Underneath is DecLock with its local
-//! locks: nobody serves, whoever waits sleeps, and a lock whose holder died goes on after a lease. What is added here:
+//! locks: nobody serves, whoever waits sleeps, and a lock whose holder died goes on after some leases. What is added here:
 //!
 //! - **Names** (`table.rs`): a lock of far memory for each name, made when it is first used, and given to another name
 //!   when nobody uses it and room is short.
@@ -34,9 +34,9 @@ use std::rc::{Rc, Weak};
 use std::time::SystemTime;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, Deadline, Endpoint, FabricError, OpContext, Slice};
 use farside_lock::declock::header::Header;
-use farside_lock::declock::{clock, leave};
+use farside_lock::declock::{clock, leave, vouch};
 use farside_lock::{Grant, LockError, LockKind, LockOptions, Locker, Site};
 
 pub use error::LocksError;
@@ -144,6 +144,7 @@ impl<E: Endpoint> Locks<E> {
             lease_ns: options.lease_ns,
             roster: Some(table.roster()),
             declock_capacity: QUEUE_CAPACITY,
+            declock_notice_ns: lifeline::notice_ns(options.lease_ns),
             ..LockOptions::default()
         });
         let is_mapped = endpoint.view(table.roster(), 8).is_some();
@@ -252,7 +253,8 @@ impl<E: Endpoint> Locks<E> {
         self.shared.table.places()
     }
 
-    /// Whether the client was cut off from the memory: what it held is lost, and it has to be opened anew.
+    /// Whether the client was cut off from the memory, or is about to be: what it held is lost, and it has to be opened
+    /// anew.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.lifeline.has_ended()
@@ -278,6 +280,9 @@ impl<E: Endpoint> Locks<E> {
         let failed = |source| self.shared.failed(&name, source);
         // Ends: a place changes hands only when nobody waits for it.
         loop {
+            if self.has_ended() {
+                return Err(LocksError::Ended { name: readable(&name) });
+            }
             let place = self.shared.place_of(&mut cx, &name).await?;
             let locker = &self.shared.locker;
             let grant = locker.acquire(&mut cx, place.lock, mode).await.map_err(failed)?;
@@ -288,8 +293,9 @@ impl<E: Endpoint> Locks<E> {
                         self.shared.give_back_context(cx);
                         return Ok(guard);
                     }
-                    // The client stood still on the way. If it was cut off it finds out now; if not, it asks anew.
+                    // The client stood still on the way. If it was warned meanwhile it ends; if not, it asks anew.
                     self.release(guard.into_grant()).await.map_err(failed)?;
+                    self.shared.prove().await.map_err(|error| failed(error.into()))?;
                 }
                 Ok(None) => {
                     self.shared.known.borrow_mut().remove(&name);
@@ -347,19 +353,15 @@ fn check_name(name: &[u8]) -> Result<(), LocksError> {
 
 /// Proves again and again that the client lives, until it ends.
 async fn keep_alive<E: Endpoint>(shared: Weak<Shared<E>>, endpoint: E) {
-    let mut cx = OpContext::new(endpoint.clone());
-    while let Some((lease_ns, roster)) = shared.upgrade().map(|shared| shared.duty()) {
-        let posted_ns = endpoint.now_ns();
-        cx.set_deadline(endpoint.deadline_in(lease_ns));
-        let looked = cx.read_word(roster).await;
-        let Some(shared) = shared.upgrade() else { return };
-        match looked {
-            Ok(_) => shared.lifeline.note(posted_ns),
-            Err(FabricError::DeadlineExceeded { .. }) => {}
-            Err(_) => return shared.lifeline.end(),
+    // Each look keeps the client for as long as it takes, and no longer.
+    while let Some(shared) = shared.upgrade() {
+        let proved = shared.prove().await;
+        if proved.is_err() || shared.lifeline.has_ended() {
+            return;
         }
+        let pause_ns = shared.site.options().lease_ns / 4;
         drop(shared);
-        endpoint.sleep(lease_ns / 4).await;
+        endpoint.sleep(pause_ns).await;
     }
 }
 
@@ -374,9 +376,22 @@ async fn give_back<E: Endpoint>(returns: Rc<Returns>, locker: Locker, endpoint: 
 }
 
 impl<E: Endpoint> Shared<E> {
-    /// How often, and where, the client proves that it lives.
-    fn duty(&self) -> (u64, RemoteAddr) {
-        (self.site.options().lease_ns, self.table.roster())
+    /// Proves that nobody is about to cut the client off, or finds that somebody is.
+    async fn prove(&self) -> Result<(), FabricError> {
+        let asked_ns = self.endpoint.now_ns();
+        let deadline = self.endpoint.deadline_in(self.site.options().lease_ns);
+        match vouch(&self.endpoint, &self.site, deadline).await {
+            Ok(true) => self.lifeline.note(asked_ns),
+            Ok(false) if is_planted("locks: a warning that is not looked at") => self.lifeline.note(asked_ns),
+            Ok(false) => self.lifeline.end(),
+            // Nothing is known.
+            Err(FabricError::DeadlineExceeded { .. }) => {}
+            Err(error) => {
+                self.lifeline.end();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Under the lock of a place: writes who has it, and draws a token; `None` if the place is another name's.
@@ -395,14 +410,12 @@ impl<E: Endpoint> Shared<E> {
             &self.owner,
             &mut cx.buffer_mut()[note_at..],
         );
-        let posted_ns = self.endpoint.now_ns();
         let mut batch = Batch::new();
         let token = batch.fetch_add(place.bucket.tokens(), 1);
         let head = Slice::first(HEAD_BYTES as u32);
         batch.read(place.head, head);
         batch.write(note, place.head.plus(NOTE_AT));
         cx.post(&mut batch).await?;
-        self.lifeline.note(posted_ns);
         // Names change under this lock alone. The note beside it may be torn, if readers are let in together.
         cx.validated();
         let is_ours = head::name_of(&cx.buffer()[head.range()]) == Some(name)

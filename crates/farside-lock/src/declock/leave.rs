@@ -1,9 +1,9 @@
-//! Leaving the roster: by oneself, or by having died.
+//! Leaving the roster: by oneself, or by having died; and staying in it.
 //!
 //! On the path: nowhere; when a client closes, and when an endpoint finds the roster full. A roster whose
 //! members only come would be full one day, and each reset would ask the dead.
 
-use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
 use super::client::Client;
 use crate::letter::{ANY_STAMP, Letter, LetterKind, NO_SEAT};
@@ -28,10 +28,30 @@ pub async fn leave<E: Endpoint>(endpoint: &E, site: &Site) -> Result<bool, LockE
     Ok(true)
 }
 
+/// Whether nobody cuts the endpoint off until [`LockOptions::declock_notice_ns`](crate::LockOptions) after this was
+/// called, by a clock that runs as fast as those of the others. Once it says no it always does, and the endpoint should
+/// be given up. Over mapped memory nobody is cut off who lives.
+///
+/// Cost: one READ, if the endpoint is in the roster.
+///
+/// # Errors
+/// What the fabric reports; nothing is known then.
+pub async fn vouch<E: Endpoint>(endpoint: &E, site: &Site, deadline: Deadline) -> Result<bool, FabricError> {
+    let node = site.declock();
+    let Some((roster, member)) = node.roster().zip(node.member(endpoint.id())) else {
+        // Who is not in the roster is asked for nothing.
+        return Ok(true);
+    };
+    let is_safe = roster.is_safe(endpoint, member, deadline).await?;
+    // It may have left meanwhile.
+    Ok(is_safe || node.member(endpoint.id()) != Some(member))
+}
+
 impl<E: Endpoint> Client<E> {
     /// Strikes everybody off the roster who has died.
     pub(super) async fn weed(&self) -> Result<(), LockError> {
         let mut cx = OpContext::new(self.endpoint.clone());
+        let mut dead = Vec::new();
         for (member, desk) in self.roster().everybody(&mut cx).await? {
             // A question that needs no answer: what matters is whether somebody is there to get it.
             let letter = Letter {
@@ -43,10 +63,11 @@ impl<E: Endpoint> Client<E> {
                 words: [u64::MAX, 0, 0],
             };
             match self.inbox.send(&self.endpoint, desk.endpoint, letter).await {
-                Err(FabricError::PeerUnknown { .. }) => drop(self.cut_off(member, desk.endpoint).await?),
+                Err(FabricError::PeerUnknown { .. }) => dead.push((member, desk.endpoint)),
                 other => other?,
             }
         }
+        self.cut_off(&dead).await?;
         Ok(())
     }
 }

@@ -66,7 +66,7 @@ use client::Client;
 use local::{Asked, Handed, Policy};
 use timestamp::Timestamp;
 
-pub use leave::leave;
+pub use leave::{leave, vouch};
 pub(crate) use node::Node;
 pub use node::Resets;
 

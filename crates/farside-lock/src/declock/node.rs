@@ -32,6 +32,7 @@ pub(crate) struct Node {
 struct Shared {
     roster: Option<Roster>,
     lease_ns: u64,
+    notice_ns: u64,
     capacity: u64,
     /// By endpoint; `None` while it joins the roster.
     members: RefCell<BTreeMap<EndpointId, Option<Member>>>,
@@ -66,6 +67,7 @@ impl Node {
             shared: Rc::new(Shared {
                 roster: options.roster.map(Roster::new),
                 lease_ns: options.lease_ns,
+                notice_ns: options.declock_notice_ns,
                 capacity: options.declock_capacity,
                 members: RefCell::default(),
                 locks: RefCell::default(),
@@ -81,6 +83,11 @@ impl Node {
 
     pub(super) fn lease_ns(&self) -> u64 {
         self.shared.lease_ns
+    }
+
+    /// How long before it is cut off an endpoint is warned; 0 if it is not.
+    pub(super) fn notice_ns(&self) -> u64 {
+        self.shared.notice_ns
     }
 
     /// How many entries a queue has.

@@ -7,6 +7,7 @@
 //!  2. Tell every endpoint in the roster, and wait until each has said that it is done with the lock. Who
 //!     does not answer for two leases is *cut off*: none of its verbs has an effect any more, so what it
 //!     held is nobody's. Where a client cannot be cut off while it lives (mapped memory), it is waited for.
+//!     If the site says so it is warned before ([`LockOptions::declock_notice_ns`](crate::LockOptions)).
 //!  3. WRITE a blank queue and a free header, in this order.
 //!
 //! Whoever finds a lock being reset for two leases asks the one whose name is in the header. If that one
@@ -117,10 +118,8 @@ impl<E: Endpoint> Client<E> {
                 .filter(|(_, pending)| is_silent(pending))
                 .map(|(member, pending)| (*member, pending.desk.endpoint))
                 .collect();
-            for (member, endpoint) in silent {
-                if self.cut_off(member, endpoint).await? {
-                    pending.remove(&member);
-                }
+            for member in self.cut_off(&silent).await? {
+                pending.remove(&member);
             }
         }
         Ok(())
@@ -146,21 +145,29 @@ impl<E: Endpoint> Client<E> {
         Ok(())
     }
 
-    /// Makes sure that nothing an endpoint does has an effect any more. Returns whether that is so.
-    pub(super) async fn cut_off(&self, member: Member, endpoint: EndpointId) -> Result<bool, LockError> {
+    /// Makes sure that nothing these endpoints do has an effect any more. Returns of which that is so.
+    pub(super) async fn cut_off(&self, endpoints: &[(Member, EndpointId)]) -> Result<Vec<Member>, LockError> {
         if is_planted("declock: the dead not cut off") {
-            return Ok(true);
+            return Ok(endpoints.iter().map(|&(member, _)| member).collect());
         }
-        let patience = self.endpoint.deadline_in(2 * self.node.lease_ns());
-        match self.endpoint.fence(endpoint, patience).await {
-            Ok(Fence::CutOff) => {
+        let notice_ns = self.node.notice_ns();
+        let mut is_warned = false;
+        for &(member, _) in endpoints.iter().filter(|_| notice_ns > 0) {
+            is_warned |= self.roster().warn(&self.endpoint, member).await?;
+        }
+        if is_warned {
+            self.endpoint.sleep(notice_ns).await;
+        }
+        let mut gone = Vec::new();
+        for &(member, endpoint) in endpoints {
+            let patience = self.endpoint.deadline_in(2 * self.node.lease_ns());
+            // If a node does not answer us, it may answer others, or us with another endpoint.
+            if self.endpoint.fence(endpoint, patience).await? == Fence::CutOff {
                 self.roster().strike(&self.endpoint, member).await?;
-                Ok(true)
+                gone.push(member);
             }
-            Ok(Fence::StillRunning) => Ok(false),
-            // A node does not answer us. It may answer others, or us with another endpoint.
-            Err(error) => Err(error.into()),
         }
+        Ok(gone)
     }
 
     async fn call(&self, kind: LetterKind, local: &Local, seat: &Seat, desk: Place) -> Result<(), FabricError> {
@@ -183,13 +190,17 @@ impl<E: Endpoint> Client<E> {
         let seat = self.inbox.take_seat(local.entry)?;
         match self.call(LetterKind::AskReset, local, &seat, desk).await {
             Ok(()) => {}
-            Err(FabricError::PeerUnknown { .. }) => return self.cut_off(member, desk.endpoint).await,
+            Err(FabricError::PeerUnknown { .. }) => {
+                let gone = self.cut_off(&[(member, desk.endpoint)]).await?;
+                return Ok(!gone.is_empty());
+            }
             Err(error) => return Err(error.into()),
         }
         let patience = self.endpoint.deadline_in(2 * self.node.lease_ns());
-        match seat.receive(&self.endpoint, patience).await? {
-            Some(arrived) => Ok(arrived.letter.kind == LetterKind::Done),
-            None => self.cut_off(member, desk.endpoint).await,
+        if let Some(arrived) = seat.receive(&self.endpoint, patience).await? {
+            return Ok(arrived.letter.kind == LetterKind::Done);
         }
+        let gone = self.cut_off(&[(member, desk.endpoint)]).await?;
+        Ok(!gone.is_empty())
     }
 }

@@ -6,15 +6,20 @@
 //! headers have 16 bits for an endpoint, not 64.
 //!
 //! A place that is given up counts on, so that a name of before is not taken for one of after.
+//!
+//! # Warnings
+//! Who is about to be cut off may be warned: its word gets a mark, and it is cut off some time after that. An
+//! endpoint that has seen its word without the mark so knows for how long nobody cuts it off ([`vouch`](super::vouch)).
+//! The mark is final: whoever has it takes no new place, and starts again as another endpoint.
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::{Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Buffer, Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
 
 use crate::LockError;
-use crate::atomics::{compare_swap, execute};
+use crate::atomics::compare_swap;
 use crate::letter::Place;
 
 /// How many endpoints a roster has room for; place 0 is nobody's, so that no name is 0.
@@ -26,7 +31,11 @@ crate::bit_fields! {
     /// A place in the roster.
     pub struct Listed {
         /// Whose it is, or 0.
-        endpoint, with_endpoint: 0..46;
+        endpoint, with_endpoint: 0..44;
+        /// Whether it maps the memory: then it is not cut off while it lives.
+        mapped, with_mapped: 44..45;
+        /// Whether it was warned.
+        warned, with_warned: 45..46;
         /// The seat of its desk.
         seat, with_seat: 46..58;
         /// How often the place was taken, modulo 64.
@@ -84,8 +93,9 @@ impl Roster {
     /// [`LockError::RosterFull`], or what the fabric reports.
     ///
     /// # Panics
-    /// If the endpoint's identity has more than 46 bits.
+    /// If the endpoint's identity has more than 44 bits.
     pub(super) async fn join<E: Endpoint>(&self, cx: &mut OpContext<E>, desk: Place) -> Result<Member, LockError> {
+        let is_mapped = cx.endpoint().view(self.at, ROSTER_BYTES as u32).is_some();
         let words = self.read(cx).await?;
         // Each begins somewhere else, so that many who join at once do not meet at every place.
         // (Fibonacci hashing.)
@@ -100,6 +110,8 @@ impl Roster {
             let mine = word
                 .with_turn((word.turn() + 1) % 64)
                 .with_endpoint(desk.endpoint.0)
+                .with_mapped(is_mapped.into())
+                .with_warned(0)
                 .with_seat(desk.seat.into());
             if cx.compare_swap(self.at.plus(8 * place), word.0, mine.0).await? == word.0 {
                 let member = Member::of(place, mine);
@@ -125,11 +137,9 @@ impl Roster {
         endpoint: &E,
         member: Member,
     ) -> Result<Option<Place>, FabricError> {
-        let source = self.at.plus(8 * member.place());
-        let word = Listed(execute(endpoint, Verb::ReadWord { source }).await? as u64);
-        if word.endpoint() == 0 || word.turn() != member.turn() {
+        let Some(word) = self.word_of(endpoint, member, Deadline::NEVER).await? else {
             return Ok(None);
-        }
+        };
         self.known.borrow_mut().insert(member, word.desk());
         Ok(Some(word.desk()))
     }
@@ -149,6 +159,55 @@ impl Roster {
             .collect())
     }
 
+    /// The word of a member, or `None` if its place was given up.
+    async fn word_of<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        member: Member,
+        deadline: Deadline,
+    ) -> Result<Option<Listed>, FabricError> {
+        let source = self.at.plus(8 * member.place());
+        let mut no_buffer = Buffer::default();
+        let looked = endpoint.execute(Verb::ReadWord { source }, &mut no_buffer, deadline);
+        let word = Listed(looked.await? as u64);
+        Ok((word.endpoint() != 0 && word.turn() == member.turn()).then_some(word))
+    }
+
+    /// Whether the member is still in the roster, and was not warned.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(super) async fn is_safe<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        member: Member,
+        deadline: Deadline,
+    ) -> Result<bool, FabricError> {
+        let word = self.word_of(endpoint, member, deadline).await?;
+        Ok(word.is_some_and(|word| word.warned() == 0))
+    }
+
+    /// Warns a member that it will be cut off. Returns whether it has to be given time: not if it is not in the
+    /// roster any more, nor if it is cut off only when it is dead.
+    ///
+    /// # Errors
+    /// What the fabric reports.
+    pub(super) async fn warn<E: Endpoint>(&self, endpoint: &E, member: Member) -> Result<bool, FabricError> {
+        // Ends: a word changes once more at most before it is another's.
+        loop {
+            let Some(word) = self.word_of(endpoint, member, Deadline::NEVER).await? else {
+                return Ok(false);
+            };
+            if word.mapped() == 1 {
+                return Ok(false);
+            }
+            let at = self.at.plus(8 * member.place());
+            if word.warned() == 1 || compare_swap(endpoint, at, word.0, word.with_warned(1).0).await? == word.0 {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Gives up the place of a member whose verbs have no effect any more.
     ///
     /// # Errors
@@ -156,10 +215,12 @@ impl Roster {
     pub(super) async fn strike<E: Endpoint>(&self, endpoint: &E, member: Member) -> Result<(), FabricError> {
         self.known.borrow_mut().remove(&member);
         let at = self.at.plus(8 * member.place());
-        let found = Listed(execute(endpoint, Verb::ReadWord { source: at }).await? as u64);
-        if found.endpoint() != 0 && found.turn() == member.turn() {
-            // If it does not match any more, somebody else has struck it off.
-            compare_swap(endpoint, at, found.0, Listed(0).with_turn(found.turn()).0).await?;
+        // Ends: a word changes once more at most before it is another's.
+        while let Some(found) = self.word_of(endpoint, member, Deadline::NEVER).await? {
+            let free = Listed(0).with_turn(found.turn());
+            if compare_swap(endpoint, at, found.0, free.0).await? == found.0 {
+                break;
+            }
         }
         Ok(())
     }

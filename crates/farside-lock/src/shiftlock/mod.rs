@@ -31,8 +31,7 @@
 //! - Letters carry the epoch (`writer`) and stamps; widths of fields ([`word`]); a reset counts as a release.
 //! - The request for recovery names the release count, which the agent compares, besides the era. It is not
 //!   answered: the client looks at the lock again.
-//! - The artifact counts no release on a hand-over, and first tries a compare-and-swap on a free lock; here
-//!   Algorithms 2 and 3 are the specification.
+//! - Algorithms 2 and 3 are the specification: every hand-over counts a release, and a free lock is taken like any other.
 //!
 //! Cost without contention: one atomic, and one atomic, in either mode. It needs masked atomics of 16
 //! bytes; there is no fallback, since two words that change together are what the protocol rests on.
@@ -41,7 +40,7 @@
 //! `shiftlock-mutex` is how CIDER (section 4.1) uses it: readers are writers, and the mode never changes.
 
 mod reader;
-mod watch;
+pub(crate) mod watch;
 pub mod word;
 mod writer;
 

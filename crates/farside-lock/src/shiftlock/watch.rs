@@ -17,7 +17,7 @@
 
 use farside_fabric::{Endpoint, RemoteAddr, Verb};
 
-use super::word::{Counts, Releases};
+use super::word::{Counts, Entry, Releases};
 use crate::atomics::execute;
 use crate::error::LockError;
 use crate::inbox::Inbox;
@@ -168,14 +168,23 @@ impl Watch {
         let word = execute(endpoint, Verb::ReadWord { source }).await? as u64;
         let now_ns = endpoint.now_ns();
         let seen = self.note(Counts::of_bits(word), posted_ns, now_ns);
-        if let (Seen::Counts(_), Some(block)) = (seen, options.service) {
-            let still_ns = now_ns.saturating_sub(self.since_ns);
+        let still_ns = now_ns.saturating_sub(self.since_ns);
+        let is_dead = still_ns > self.lease.standstill_ns() && now_ns > self.patient_until_ns;
+        if options.recovers_alone && matches!(seen, Seen::Counts(_)) && is_dead {
+            // It compares the count, so of several who do this one succeeds.
+            let verb = Verb::WideCompareSwap {
+                target: entry,
+                operands: Entry::reset(self.releases),
+            };
+            execute(endpoint, verb).await?;
+            // Looks again, to see the leap.
+            self.patient_until_ns = now_ns + self.lease.ns;
+        } else if let (Seen::Counts(_), Some(block)) = (seen, options.service) {
             if self.era.is_none() && still_ns > self.lease.ns / 4 {
                 self.era = Some(read_era(endpoint, block, entry).await?);
             }
             if let Some(era) = self.era
-                && still_ns > self.lease.standstill_ns()
-                && now_ns > self.patient_until_ns
+                && is_dead
             {
                 let still = Standstill {
                     entry,

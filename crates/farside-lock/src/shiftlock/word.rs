@@ -226,7 +226,8 @@ impl Entry {
             compare: (releases.0 as u128) << 64,
             compare_mask: (RELEASES_MASK as u128) << 64,
             swap: (releases.plus(LEAP).0 as u128) << 64,
-            swap_mask: u128::MAX,
+            // Bits beside the tail are another's.
+            swap_mask: (u64::MAX as u128) << 64 | low_bits(60) as u128,
         }
     }
 }

@@ -56,6 +56,17 @@ pub(crate) fn plain_atomics(subject: Subject) {
     }
 }
 
+/// A real fabric without the atomics that the lock needs: it says so at once.
+pub(crate) fn refused<P: Place>(subject: Subject) {
+    let place = P::start();
+    on_this_thread(async {
+        let endpoint = place.endpoint().await;
+        let error = Locker::new(subject.kind, &endpoint, &subject.site()).err();
+        let is_clear = |error| matches!(error, LockError::Unsupported { lock, .. } if lock == subject.kind.name());
+        assert!(error.is_some_and(is_clear));
+    });
+}
+
 fn one_simulation(subject: Subject, seed: u64, profile: Profile) -> Result<(), LockError> {
     let options = SimOptions {
         seed,

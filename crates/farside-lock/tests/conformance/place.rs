@@ -5,9 +5,11 @@ use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
 use farside_fabric::{Endpoint, RemoteAddr};
+use farside_lock::LockKind;
 
 use crate::service::AgentThread;
 
@@ -20,6 +22,11 @@ pub(crate) trait Place: Sync {
 
     /// Whether a client can be cut off that still runs.
     const CUTS_OFF: bool;
+
+    /// Whether there are the atomics that a lock needs.
+    fn has_atomics_for(_: LockKind) -> bool {
+        true
+    }
 
     /// Blank memory.
     fn start() -> Self;
@@ -49,7 +56,8 @@ impl Place for Mapped {
 
     fn start() -> Self {
         let segment = Segment::anonymous(BYTES).expect("memory");
-        let agent = AgentThread::start(&segment);
+        let mapped = segment.clone();
+        let agent = AgentThread::start(async move || shm::Fabric::new(vec![mapped]).endpoint().expect("an endpoint"));
         Self { segment, _agent: agent }
     }
 
@@ -90,9 +98,7 @@ impl Place for Served {
     }
 
     async fn endpoint(&self) -> tcp::Endpoint {
-        let nodes = vec![NodeLocation::Remote(self.address.clone())];
-        let connected = tcp::connect(nodes, ConnectOptions::default()).await;
-        connected.expect("the node is there")
+        connect(NodeLocation::Remote(self.address.clone())).await
     }
 
     fn segment(&self) -> &Segment {
@@ -102,6 +108,68 @@ impl Place for Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
+        self.handle.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        let is_well = matches!(ended, Some(Ok(Ok(()))));
+        assert!(is_well || std::thread::panicking(), "the server could listen");
+    }
+}
+
+/// Clients reach the memory by RDMA, and so does the agent.
+pub(crate) struct Reached {
+    segment: Segment,
+    location: NodeLocation,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+    agent: Option<AgentThread>,
+}
+
+impl Place for Reached {
+    type Endpoint = tcp::Endpoint;
+
+    const CUTS_OFF: bool = true;
+
+    fn has_atomics_for(kind: LockKind) -> bool {
+        !matches!(kind, LockKind::ShiftLock | LockKind::ShiftLockMutex)
+    }
+
+    fn start() -> Self {
+        let segment = Segment::anonymous(BYTES).expect("memory");
+        let device = Device::open(&DeviceOptions::default()).expect("an RDMA device");
+        let export = Export::new(&segment, &device).expect("the memory can be locked");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let server = Server::new(segment.clone(), ServerOptions::default()).with_rdma(export);
+        let handle = server.handle();
+        let thread = std::thread::spawn(move || server.run(listener));
+        let location = NodeLocation::Rdma(address, device);
+        let of_agent = location.clone();
+        Self {
+            segment,
+            location,
+            handle,
+            thread: Some(thread),
+            agent: Some(AgentThread::start(async move || connect(of_agent).await)),
+        }
+    }
+
+    async fn endpoint(&self) -> tcp::Endpoint {
+        connect(self.location.clone()).await
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.segment
+    }
+}
+
+async fn connect(location: NodeLocation) -> tcp::Endpoint {
+    let connected = tcp::connect(vec![location], ConnectOptions::default()).await;
+    connected.expect("the node is there")
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        drop(self.agent.take());
         self.handle.stop();
         let ended = self.thread.take().map(JoinHandle::join);
         let is_well = matches!(ended, Some(Ok(Ok(()))));

@@ -20,7 +20,8 @@ pub(crate) fn parent(subject: Subject) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("segment");
     let segment = Segment::create(&path, SegmentOptions::with_memory(1 << 20)).expect("a segment");
-    let _agent = AgentThread::start(&segment);
+    let mapped = segment.clone();
+    let _agent = AgentThread::start(async move || shm::Fabric::new(vec![mapped]).endpoint().expect("an endpoint"));
     let program = std::env::current_exe().expect("this test is a program");
     let start = |_| {
         Command::new(&program)

@@ -2,9 +2,8 @@
 
 use std::thread::JoinHandle;
 
-use farside_fabric::shm::{self, Segment};
-use farside_fabric::sim::{Endpoint, Sim};
-use farside_fabric::{NodeId, RemoteAddr, Spawn};
+use farside_fabric::sim::{self, Sim};
+use farside_fabric::{Endpoint, NodeId, RemoteAddr, Spawn};
 use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Site};
 use tokio::sync::oneshot;
@@ -45,7 +44,7 @@ pub(crate) fn site_with(options: LockOptions) -> Site {
 }
 
 /// Starts an agent on a compute node of its own.
-pub(crate) fn start(sim: &Sim) -> Endpoint {
+pub(crate) fn start(sim: &Sim) -> sim::Endpoint {
     let endpoint = sim.endpoint(sim.add_compute_node());
     let agent = sim.block_on(Agent::start(endpoint.clone(), &site_with(LockOptions::default())));
     let agent = agent.expect("the node is there");
@@ -63,15 +62,13 @@ pub(crate) struct AgentThread {
 }
 
 impl AgentThread {
-    /// Returns when the agent is there.
-    pub(crate) fn start(segment: &Segment) -> Self {
+    /// Returns when the agent is there, with an endpoint that it makes for itself.
+    pub(crate) fn start<E: Endpoint>(endpoint: impl AsyncFnOnce() -> E + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let segment = segment.clone();
         let thread = std::thread::spawn(move || {
             on_this_thread(async {
-                let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
-                let agent = Agent::start(endpoint, &site_with(LockOptions::default()))
+                let agent = Agent::start(endpoint().await, &site_with(LockOptions::default()))
                     .await
                     .expect("the segment is there");
                 ready.send(()).expect("somebody waits");

@@ -167,6 +167,15 @@ impl Holder {
         worked.and(released)
     }
 
+    /// Who was cut off must know that it holds nothing.
+    fn check_belief(&self, endpoint: &Endpoint, guard: &Guard<Endpoint>) {
+        let id = endpoint.id();
+        assert!(
+            !self.sim.is_fenced(id) || !guard.is_held(),
+            "{id} was cut off, and believes that it holds"
+        );
+    }
+
     /// What is done under the lock.
     async fn work(
         &self,
@@ -178,15 +187,7 @@ impl Holder {
         let failed = |error: farside_fabric::FabricError| error.to_string();
         let seen = cx.read_word(at).await.map_err(failed)?;
         cx.endpoint().clone().sleep(critical.inside_ns).await;
-        let id = cx.endpoint().id();
-        if self.sim.is_fenced(id) && guard.is_held() {
-            // Cut off while it was awake, by somebody who had stood still over it: that is found out when no proof comes.
-            cx.endpoint().clone().sleep(shared.plan.setup.lease_ns + 1).await;
-            assert!(
-                !guard.is_held(),
-                "{id} was cut off, and goes on believing that it holds"
-            );
-        }
+        self.check_belief(cx.endpoint(), guard);
         if critical.is_shared {
             let now = cx.read_word(at).await.map_err(failed)?;
             assert_eq!(
@@ -201,6 +202,7 @@ impl Holder {
         // Who was cut off writes nothing any more, whatever it believes.
         cx.write_word(at, seen + 1).await.map_err(failed)?;
         shared.end_count(critical.lock, true);
+        self.check_belief(cx.endpoint(), guard);
         shared.count("operations answered", "exclusive section");
         Ok(())
     }

@@ -3,20 +3,29 @@
 //!
 //! Values say which key they belong to, and are of a length and a filling that follow from their
 //! number: a value made of two is recognised when it is read.
+//!
+//! Where keys are evicted, most values expire, in a far future and each at another time, so that an eviction, which
+//! looks at keys and times only, says which value it has chosen. It is recorded as a TAKE of that value: a key that is
+//! gone without one is lost, and a newer value must not go instead. A value that never expires must stay if the policy says
+//! so.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, MemoryAfterCrash, Sim};
-use farside_fabric::{Clock, OpContext, Spawn};
+use farside_fabric::{Clock, OpContext, Pipeline, Spawn, interleave};
 use farside_index::{IndexKind, RaceOptions, check};
-use farside_kv::{Condition as When, KvError, Session, SetOptions, Store, StoreConfig};
+use farside_kv::{
+    Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, Quota, Session, SetOptions,
+    Store, StoreConfig,
+};
 use farside_pool::{FormatOptions, PoolOptions, account, open};
 use farside_sync::Scheme;
 
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
-use crate::plan::{Plan, Work};
+use crate::plan::{Eviction, Plan, Work};
 use crate::run::{Failure, finish_within};
 use crate::shared::{Condition, Shared};
 
@@ -25,8 +34,16 @@ pub(crate) type Kind = (IndexKind, Scheme);
 
 /// How long a client waits before it tries to open the store again.
 const PAUSE_NS: u64 = 30_000;
+/// What the numbers of two sessions of a client are apart in histories.
+const SESSION: u32 = 1_000_000;
 /// The reader of the last values, in histories.
 const AUDITOR: u32 = u32::MAX;
+/// Evictions in histories: this and their place, since many may be under way.
+const EVICTIONS: u32 = 1 << 30;
+/// The expiry of a value where keys are evicted: this and its number. Far from now, in milliseconds.
+const EXPIRY_MS: u64 = 1 << 60;
+/// One value in this many never expires.
+const PERSISTENT_SHARE: u64 = 4;
 
 /// The settings of every store of a run.
 fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
@@ -34,6 +51,7 @@ fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
     StoreConfig {
         index: Some(index),
         scheme,
+        local_wc: setup.sessions > 1,
         slots: Some(setup.slots),
         race: RaceOptions {
             items: 0,
@@ -42,7 +60,12 @@ fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
         },
         format: FormatOptions {
             clients_max: 48,
-            chunk_bytes: Some(setup.chunk_bytes),
+            // Lock entries make the subtables of RACE larger.
+            chunk_bytes: Some(if scheme.needs_locks() {
+                setup.chunk_bytes.max(8 << 10)
+            } else {
+                setup.chunk_bytes
+            }),
             patience_ns: 5 * setup.lease_ns,
         },
         pool: PoolOptions {
@@ -90,6 +113,86 @@ fn decode(key: u64, bytes: &[u8]) -> u64 {
     }
 }
 
+/// When a value expires.
+fn expiry(value: u64, is_evicting: bool) -> Expiry {
+    if is_evicting && !value.is_multiple_of(PERSISTENT_SHARE) {
+        Expiry::AtMs(EXPIRY_MS + value)
+    } else {
+        Expiry::Never
+    }
+}
+
+/// Writes evictions into the history.
+struct Witness {
+    shared: Rc<Shared>,
+    policy: EvictionPolicy,
+}
+
+impl core::fmt::Debug for Witness {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Witness")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EvictionWitness for Witness {
+    fn begins(&self, key: &[u8], expiry_ms: u64) -> usize {
+        assert!(
+            expiry_ms != 0 || !self.policy.is_volatile(),
+            "a key is evicted that never expires"
+        );
+        let keys = self.shared.plan.keys();
+        let key = keys.into_iter().find(|&known| key_bytes(known) == key);
+        let key = key.expect("only what was written is evicted");
+        let call = if expiry_ms == 0 { Call::Delete } else { Call::Take };
+        let place = self.shared.ask(EVICTIONS, key, call);
+        let operation = &mut self.shared.history.borrow_mut()[place];
+        operation.client += place as u32;
+        self.shared.expiries.borrow_mut().insert(place, expiry_ms);
+        place
+    }
+
+    fn ended(&self, place: usize, is_removed: Option<bool>) {
+        let expiry_ms = self.shared.expiries.borrow_mut().remove(&place);
+        match (is_removed, expiry_ms) {
+            (None, _) => self.shared.count("evictions", "in doubt"),
+            (Some(false), _) => {
+                self.shared.refuse(place);
+                self.shared.count("evictions", "changed meanwhile");
+            }
+            (Some(true), None | Some(0)) => self.shared.answer(place, Answer::Happened(true)),
+            (Some(true), Some(expiry_ms)) => {
+                let value = expiry_ms - EXPIRY_MS;
+                self.shared.answer(place, Answer::Value(Some(value)));
+                self.shared.count("evictions", "done");
+            }
+        }
+    }
+}
+
+/// The store with the eviction of the plan.
+fn with_eviction(store: Store<Endpoint>, eviction: &Eviction, shared: &Rc<Shared>) -> Store<Endpoint> {
+    let policy = EvictionPolicy::by_name(&eviction.policy);
+    let policy = policy.unwrap_or_else(|| panic!("no policy {}", eviction.policy));
+    let quota = Quota::default();
+    quota.set_policy(policy);
+    quota.set_bytes_max(eviction.bytes_max);
+    let shared = Rc::clone(shared);
+    let store = store
+        .with_quota(quota.into())
+        .with_eviction_witness(Rc::new(Witness { shared, policy }));
+    if eviction.is_in_background {
+        let pace = EvictionPace {
+            step_ns: 20_000,
+            busy_pause_ns: 10_000,
+            pause_ns: 30_000,
+        };
+        store.endpoint().spawn(store.clone().keep_within_quota(pace));
+    }
+    store
+}
+
 /// One client of an actor: works until there is nothing left, or until it needs another client.
 pub(crate) async fn act(endpoint: Endpoint, actor: usize, kind: Kind, shared: Rc<Shared>) {
     let client = shared.client(actor);
@@ -101,25 +204,53 @@ pub(crate) async fn act(endpoint: Endpoint, actor: usize, kind: Kind, shared: Rc
             return shared.set_condition(actor, Condition::NeedsClient);
         }
     };
-    let mut session = store.session();
-    while let Some(work) = shared.next_work(actor) {
-        let retries = session.context().retries();
-        let done = perform(&mut session, client, work, &shared).await;
-        shared.count_lost_races(session.context().retries() - retries);
-        if let Err(error) = done {
-            shared.count("errors", name(&error));
-            if error.is_cut_off() {
-                store.abandon();
-                return shared.set_condition(actor, Condition::NeedsClient);
+    let store = match &shared.plan.setup.eviction {
+        Some(eviction) => with_eviction(store, eviction, &shared),
+        None => store,
+    };
+    let is_cut_off = Cell::new(false);
+    let sessions = (0..shared.plan.setup.sessions.max(1)).map(|number| {
+        let mut session = store.session();
+        let (client, shared, is_cut_off) = (client + SESSION * number, &shared, &is_cut_off);
+        async move {
+            while !is_cut_off.get()
+                && let Some(work) = shared.next_work(actor)
+            {
+                let retries = session.context().retries();
+                let done = perform(&mut session, client, work, shared).await;
+                shared.count_lost_races(session.context().retries() - retries);
+                if let Err(error) = done {
+                    shared.count("errors", name(&error));
+                    is_cut_off.set(is_cut_off.get() || error.is_cut_off());
+                }
+                shared.assert_settled(session.context());
             }
         }
-        shared.assert_settled(session.context());
+    });
+    interleave(&Pipeline::default(), sessions.collect()).await;
+    count_together(&store, &shared);
+    if is_cut_off.get() {
+        store.abandon();
+        return shared.set_condition(actor, Condition::NeedsClient);
     }
-    drop(session);
     if let Err(error) = store.close().await {
         shared.count("errors", format!("close: {}", name(&error)));
     }
     shared.set_condition(actor, Condition::Done);
+}
+
+/// Counts what went with something else.
+fn count_together(store: &Store<Endpoint>, shared: &Shared) {
+    let (local, global) = (store.index().shared(), store.index().combined());
+    let mut coverage = shared.coverage.borrow_mut();
+    for (what, count) in [
+        ("writes that went with another of their client", local.writes),
+        ("searches that went with another of their client", local.reads),
+        ("writes that took a lock or queued up", global.pessimistic),
+        ("writes that somebody else acted for", global.combined),
+    ] {
+        coverage.add("simulated", what, count);
+    }
 }
 
 /// An error without its numbers, for the statistics.
@@ -138,7 +269,8 @@ async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, share
         }
         Work::Call { key, call } => {
             let place = shared.ask(client, key, call);
-            let answer = match execute(session, key, call).await {
+            let is_evicting = shared.plan.setup.eviction.is_some();
+            let answer = match execute(session, key, call, is_evicting).await {
                 Err(error) if error.is_out_of_memory() => {
                     shared.refuse(place);
                     return Err(error);
@@ -193,29 +325,37 @@ async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> 
     Ok(())
 }
 
-pub(crate) async fn execute(session: &mut Session<Endpoint>, key: u64, call: Call) -> Result<Answer, KvError> {
+pub(crate) async fn execute(
+    session: &mut Session<Endpoint>,
+    key: u64,
+    call: Call,
+    is_evicting: bool,
+) -> Result<Answer, KvError> {
     let bytes = key_bytes(key);
-    let when = |condition| SetOptions {
+    let when = |condition, value| SetOptions {
         condition,
+        expiry: expiry(value, is_evicting),
         ..SetOptions::default()
     };
     Ok(match call {
         Call::Get => Answer::Value(session.get(&bytes).await?.map(|bytes| decode(key, bytes))),
         Call::Put(value) => {
-            session.put(&bytes, &encode(key, value)).await?;
+            let stored = encode(key, value);
+            session.set(&bytes, &stored, when(When::Always, value)).await?;
             Answer::Done
         }
         Call::Insert(value) => {
-            let value = encode(key, value);
-            let set = session.set(&bytes, &value, when(When::IfAbsent)).await?;
+            let stored = encode(key, value);
+            let set = session.set(&bytes, &stored, when(When::IfAbsent, value)).await?;
             Answer::Happened(set.is_stored)
         }
         Call::Update(value) => {
-            let value = encode(key, value);
-            let set = session.set(&bytes, &value, when(When::IfPresent)).await?;
+            let stored = encode(key, value);
+            let set = session.set(&bytes, &stored, when(When::IfPresent, value)).await?;
             Answer::Happened(set.is_stored)
         }
         Call::Delete => Answer::Happened(session.delete(&bytes).await?),
+        Call::Take => Answer::Value(session.take(&bytes).await?.map(|bytes| decode(key, &bytes))),
         Call::Add(more) => {
             let mut sum = 0;
             let added = session.update(&bytes, |stored| {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use farside_fabric::shm::{Segment, SegmentOptions};
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::stack::TCP_TIMEOUT_NS;
-use farside_kv::{IndexKind, LocksOptions, PoolSpec, StoreConfig};
+use farside_kv::{EvictionPolicy, IndexKind, LocksOptions, PoolSpec, Quota, StoreConfig};
 
 use super::error::Error;
 
@@ -35,6 +35,9 @@ pub struct Options {
     secret: Option<Secret>,
     timeout: Option<Duration>,
     locks: LocksOptions,
+    memory_max: u64,
+    eviction: EvictionPolicy,
+    eviction_samples: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct Located {
     pub(crate) secret: Option<Secret>,
     pub(crate) config: StoreConfig,
     pub(crate) locks: LocksOptions,
+    /// Of all clients that this opening makes.
+    pub(crate) quota: Arc<Quota>,
 }
 
 impl Located {
@@ -75,6 +80,9 @@ impl Options {
             secret: None,
             timeout: None,
             locks: LocksOptions::default(),
+            memory_max: 0,
+            eviction: EvictionPolicy::NoEviction,
+            eviction_samples: None,
         }
     }
 
@@ -144,6 +152,58 @@ impl Options {
         self
     }
 
+    /// How many bytes all clients together may have in use, as [`memory_held`](crate::Session::memory_held) counts them; all
+    /// there is if nobody says, or says 0. What needs more evicts keys, if [`eviction`](Options::eviction) allows it, and fails
+    /// otherwise ([`Error::is_out_of_memory`](crate::Error::is_out_of_memory)).
+    ///
+    /// It binds those who open the memory with these options, so everybody should say the same.
+    #[must_use]
+    pub fn memory_max(mut self, bytes: u64) -> Self {
+        self.memory_max = bytes;
+        self
+    }
+
+    /// Which keys go when [`memory_max`](Options::memory_max) is reached, or a tenth of the memory is left: none if
+    /// nobody says. Uses of keys are noted in each process for itself.
+    ///
+    /// ```
+    /// use farside::{EvictionPolicy, Options, blocking::Store};
+    ///
+    /// let options = Options::anonymous(64 << 20)
+    ///     .memory_max(4 << 20)
+    ///     .eviction(EvictionPolicy::AllKeysLru);
+    /// let cache = Store::open(options)?;
+    /// let mut session = cache.session()?;
+    /// for page in 0..10_000_u32 {
+    ///     session.put(&page.to_be_bytes(), &[0; 1000])?;
+    /// }
+    /// assert!(cache.evicted() > 5000);
+    /// assert!(session.get(&9_999_u32.to_be_bytes())?.is_some());
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    #[must_use]
+    pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
+        self.eviction = policy;
+        self
+    }
+
+    /// How many keys an eviction chooses from, 1 to 64: 5 if nobody says. More make the choice better, and slower.
+    #[must_use]
+    pub fn eviction_samples(mut self, count: u32) -> Self {
+        self.eviction_samples = Some(count);
+        self
+    }
+
+    fn quota(&self) -> Quota {
+        let quota = Quota::default();
+        quota.set_bytes_max(self.memory_max);
+        quota.set_policy(self.eviction);
+        if let Some(count) = self.eviction_samples {
+            quota.set_samples(count);
+        }
+        quota
+    }
+
     /// Who takes locks, for people who ask [`Locks::holder`](crate::Locks::holder): the process and its machine if
     /// nobody says. The first 96 bytes count.
     #[must_use]
@@ -188,6 +248,7 @@ impl Options {
                 ..StoreConfig::default()
             },
             locks: self.locks.clone(),
+            quota: Arc::new(self.quota()),
         };
         located.config.timeout_ns = wanted_ns.or((!located.is_mapped()).then_some(TCP_TIMEOUT_NS));
         Ok(located)

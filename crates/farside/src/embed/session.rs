@@ -204,6 +204,12 @@ impl Session {
         Ok(of_any!(&mut self.any, AnySession, session => boxed(session.clear()).await)?)
     }
 
+    /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
+    /// clients it counts what they said at their last tick, a millisecond ago.
+    pub async fn memory_held(&mut self) -> Result<u64, Error> {
+        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.store().held()).await)?)
+    }
+
     /// Bytes of memory that are in use or reserved by clients, tables included.
     pub async fn memory_used(&mut self) -> Result<u64, Error> {
         Ok(of_any!(&mut self.any, AnySession, session => boxed(memory_used(session)).await)?)

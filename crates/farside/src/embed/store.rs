@@ -1,6 +1,8 @@
 //! The async store: one client of the memory, on the thread that opened it.
 
-use farside_fabric::{shm, tcp};
+use std::sync::Arc;
+
+use farside_fabric::{Endpoint, shm, tcp};
 use farside_kv as kv;
 use farside_kv::stack::{self, Connected};
 
@@ -53,6 +55,16 @@ impl Drop for Housekeeping {
     }
 }
 
+/// The store with this quota, and with a task that evicts beside its operations if that is wanted.
+pub(crate) fn keep_within<E: Endpoint>(store: kv::Store<E>, quota: &Arc<kv::Quota>) -> kv::Store<E> {
+    let store = store.with_quota(Arc::clone(quota));
+    if quota.policy().evicts() {
+        let pace = kv::EvictionPace::default();
+        store.endpoint().spawn(store.clone().keep_within_quota(pace));
+    }
+    store
+}
+
 impl Store {
     /// Opens the store; makes it if the memory is new.
     ///
@@ -78,6 +90,10 @@ impl Store {
         let any = match stack::connect(located.nodes, located.secret).await? {
             Connected::Mapped(endpoint) => AnyStore::Mapped(boxed(kv::Store::open(endpoint, located.config)).await?),
             Connected::Remote(endpoint) => AnyStore::Remote(boxed(kv::Store::open(endpoint, located.config)).await?),
+        };
+        let any = match any {
+            AnyStore::Mapped(store) => AnyStore::Mapped(keep_within(store, &located.quota)),
+            AnyStore::Remote(store) => AnyStore::Remote(keep_within(store, &located.quota)),
         };
         Ok(Self {
             _housekeeping: std::rc::Rc::new(Housekeeping(any.clone())),
@@ -115,6 +131,12 @@ impl Store {
         let items = items.into_iter();
         let (stored, result) = of_any!(&self.any, AnyStore, store => boxed(put_many(store, items)).await);
         Ok(result.map(|()| stored)?)
+    }
+
+    /// How many keys this opening of the store has evicted; see [`Options::eviction`].
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        of_any!(&self.any, AnyStore, store => store.quota().evicted())
     }
 
     /// Which index the memory has.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use farside_gateway::{Password, Report};
+use farside_gateway::{Password, Report, TlsClient, TlsStream};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame};
@@ -19,6 +19,15 @@ const REPLY_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) password: Option<Password>,
+    pub(super) tls: Option<Encryption>,
+}
+
+/// How to speak TLS with it.
+#[derive(Clone, Debug)]
+pub(super) struct Encryption {
+    pub(super) client: TlsClient,
+    /// What stands in its certificate, if that is not its address.
+    pub(super) name: Option<String>,
 }
 
 /// Why there is no report; one line.
@@ -30,6 +39,14 @@ pub(super) enum LinkError {
         /// Where.
         address: SocketAddr,
         /// What the system says.
+        source: io::Error,
+    },
+    /// It does not speak TLS, or is not who it should be.
+    #[error("{address}: TLS: {source}: is it started with --tls-listen there, and does --tls-ca vouch for it?")]
+    Tls {
+        /// Where.
+        address: SocketAddr,
+        /// What the library says.
         source: io::Error,
     },
     /// It wants a password, or another one.
@@ -54,7 +71,30 @@ pub(super) enum LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     address: SocketAddr,
-    stream: TcpStream,
+    stream: Stream,
+}
+
+/// Bytes in both directions.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
 }
 
 impl Link {
@@ -66,6 +106,16 @@ impl Link {
         stream.set_read_timeout(Some(PATIENCE)).map_err(gone)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(gone)?;
         stream.set_nodelay(true).map_err(gone)?;
+        let stream = match &target.tls {
+            None => Stream::Plain(stream),
+            Some(Encryption { client, name }) => {
+                let name = name.clone().unwrap_or_else(|| address.ip().to_string());
+                let connected = client.connect(stream, &name);
+                Stream::Tls(Box::new(
+                    connected.map_err(|source| LinkError::Tls { address, source })?,
+                ))
+            }
+        };
         let mut link = Self { address, stream };
         if let Some(password) = &target.password {
             match link.ask(&[b"AUTH", password.reveal()])? {
@@ -132,7 +182,13 @@ impl Link {
                 Ok(Some((reply, _))) => return Ok(Ok(reply)),
                 Ok(None) if input.len() < REPLY_BYTES_MAX => {}
                 Ok(None) => return Ok(Err("its answer is too long".to_owned())),
-                Err(_) => return Ok(Err("it does not speak the Redis protocol".to_owned())),
+                Err(_) => {
+                    let advice = match self.stream {
+                        Stream::Plain(_) => " (the port of --tls-listen wants --tls-ca)",
+                        Stream::Tls(_) => "",
+                    };
+                    return Ok(Err(format!("it does not speak the Redis protocol{advice}")));
+                }
             }
             match self.stream.read(&mut some)? {
                 0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up")),

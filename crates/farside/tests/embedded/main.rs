@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod eviction;
 mod examples;
 mod interfaces;
 mod locks;

@@ -60,7 +60,7 @@ fn mistakes_are_explained_in_one_line() {
         (&["top", "--once", "--connect", "127.0.0.1:1"], "127.0.0.1:1"),
         (&["top", "--auth-file", absent], absent),
         (&["serve", "--index", "hash"], "race, pointer-array"),
-        (&["serve", "--sync", "cider"], "optimistic"),
+        (&["serve", "--sync", "pessimistic"], "optimistic"),
         (&["node", "--memory", "64MiB"], "--segment"),
         (&["node", "--listen", some, "--segment", absent], "--memory"),
         (

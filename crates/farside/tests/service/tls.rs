@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::certificates::Certificates;
 use crate::command_line::refusal;
-use crate::process::Server;
+use crate::process::{Server, output};
 
 /// What redis-cli prints for these commands, given on standard input.
 fn redis_cli(certificates: &Certificates, server: &Server, arguments: &[&str], commands: &[u8]) -> String {
@@ -92,6 +92,50 @@ fn clients_show_certificates_if_they_must() {
         b"",
     );
     assert!(!shown.contains("PONG"), "{shown}");
+}
+
+/// What `farside top --once --json` answers: its status, and what it printed or said.
+fn top(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
+    let address = server.address.to_string();
+    let shown = output(&[&["top", "--once", "--json", "--connect", &address], arguments].concat());
+    let text = String::from_utf8([shown.stdout, shown.stderr].concat()).expect("text");
+    (shown.status.code(), text)
+}
+
+#[test]
+fn top_talks_tls() {
+    let certificates = Certificates::new();
+    let authority = certificates.text("ca.pem");
+    let server = certificates.serve(&["--tls-client-ca", &authority]);
+    let (certificate, key) = (certificates.text("client.pem"), certificates.text("client.key"));
+    let known = ["--tls-ca", &authority, "--tls-cert", &certificate, "--tls-key", &key];
+    for name in [&[][..], &["--tls-name", "localhost"]] {
+        let (status, object) = top(&server, &[&known, name].concat());
+        assert_eq!(status, Some(0), "{object}");
+        let report: serde_json::Value = serde_json::from_str(&object).expect("one object");
+        assert_eq!(report["address"], server.address.to_string());
+    }
+    let strangers = Certificates::new();
+    let stranger = strangers.text("ca.pem");
+    let garbage = certificates.path("garbage");
+    fs::write(&garbage, "garbage").expect("a folder of ours");
+    let garbage = certificates.text("garbage");
+    for (arguments, hint) in [
+        // It speaks TLS, and does not answer to anything else.
+        (&[][..], "wants --tls-ca"),
+        (&["--tls-ca", &stranger], "does --tls-ca vouch for it?"),
+        (&[&known[..], &["--tls-name", "elsewhere.example"]].concat(), "--tls-ca"),
+        // It wants to see a certificate.
+        (&["--tls-ca", &authority], "ertificate"),
+        (&["--tls-ca", &garbage], "holds no certificate of an authority"),
+        (&["--tls-ca", &authority, "--tls-cert", &certificate], "--tls-key"),
+        (&["--tls-name", "localhost"], "--tls-ca"),
+    ] {
+        let (status, line) = top(&server, arguments);
+        assert_eq!((status, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(hint), "{hint}: {line}");
+    }
+    assert!(server.terminate());
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl Writer {
                 Call::Insert(number) => writeln!(lines, "insert {key} {number}"),
                 Call::Update(number) => writeln!(lines, "update {key} {number}"),
                 Call::Delete => writeln!(lines, "delete {key}"),
+                Call::Take => writeln!(lines, "take {key}"),
                 Call::Add(number) => writeln!(lines, "add {key} {number}"),
             };
         }
@@ -255,6 +256,7 @@ fn parse_call<'l>(mut words: impl Iterator<Item = &'l str>) -> Option<(u64, Call
         "insert" => Call::Insert(number()?),
         "update" => Call::Update(number()?),
         "delete" => Call::Delete,
+        "take" => Call::Take,
         "add" => Call::Add(number()?),
         _ => return None,
     };
@@ -288,6 +290,7 @@ fn a_log_is_read_as_it_was_written() {
         (Call::Insert(2), Answer::Happened(true)),
         (Call::Update(3), Answer::Happened(false)),
         (Call::Delete, Answer::Happened(true)),
+        (Call::Take, Answer::Value(Some(8))),
         (Call::Add(4), Answer::Sum(11)),
     ];
     let operation = |(time, (call, answer)): (u64, (Call, Answer))| Operation {

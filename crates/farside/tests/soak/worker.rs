@@ -283,6 +283,10 @@ async fn perform<E: Endpoint>(session: &mut Session<E>, key: u64, call: Call) ->
             Ok(Answer::Happened(outcome.is_stored))
         }
         Call::Delete => Ok(Answer::Happened(session.delete(&name).await?)),
+        Call::Take => {
+            let taken = session.take(&name).await?;
+            Ok(read(key, taken.as_deref()))
+        }
         Call::Add(more) => {
             let mut sum = 0;
             let added = session.update(&name, |stored| -> Result<_, Torn> {

@@ -312,3 +312,56 @@ fn a_closed_segment_is_closed_for_all_until_held() {
     let _hold = other.hold().expect("nobody has it");
     assert!(!Segment::open(&path).expect("made before").is_closed());
 }
+
+/// A file's clients, each over a mapping of its own.
+fn client(path: &Path) -> Result<crate::shm::Endpoint, SegmentError> {
+    crate::shm::Fabric::new(vec![Segment::open(path)?]).endpoint()
+}
+
+#[test]
+fn memory_that_network_cards_work_on_is_mapped_by_nobody() {
+    let folder = folder();
+    let path = folder.path().join("a.segment");
+    let segment = Segment::create(&path, OPTIONS).expect("a new file");
+    let hold = segment.hold().expect("nobody has it");
+    let before = client(&path).expect("room");
+    let view = |endpoint: &crate::shm::Endpoint| {
+        let addr = crate::RemoteAddr::NULL;
+        crate::Verbs::view(endpoint, addr, 8).is_some()
+    };
+    assert!(view(&before));
+    let nic_use = segment.use_by_nic().expect("once");
+    for refused in [
+        client(&path).err(),
+        crate::shm::Fabric::new(vec![segment.clone()]).endpoint().err(),
+        segment.use_by_nic().err(),
+    ] {
+        let refused = refused.expect("the memory is another's");
+        let own = std::process::id();
+        assert!(
+            matches!(refused, SegmentError::UsedByNic { pid, .. } if pid == own),
+            "{refused}"
+        );
+        assert!(line(&path, &refused).contains("rdma:HOST:PORT"));
+    }
+    assert!(!view(&before), "who has joined before sees a node that is gone");
+    drop(nic_use);
+    assert!(view(&before));
+    client(&path).expect("free again");
+    segment.close();
+    let closed = segment.use_by_nic().expect_err("closed");
+    assert!(matches!(closed, SegmentError::Closed { .. }), "{closed}");
+    drop(hold);
+}
+
+#[test]
+fn a_segment_that_a_killed_node_left_to_network_cards_is_free() {
+    let folder = folder();
+    let path = folder.path().join("a.segment");
+    let segment = Segment::create(&path, OPTIONS).expect("a new file");
+    // What is left of one that was killed: the marks, and no lock.
+    segment.control().word(STATE_AT).store(STATE_NIC, Ordering::SeqCst);
+    segment.control().word(HOLDER_AT).store(1, Ordering::SeqCst);
+    client(&path).expect("nobody serves it");
+    assert!(!segment.is_closed());
+}

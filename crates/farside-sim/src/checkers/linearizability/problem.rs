@@ -219,7 +219,8 @@ fn demand(operation: &Operation) -> Option<(Need, Effect)> {
     let (_, answer) = operation.end?;
     Some(match (operation.call, answer) {
         (Call::Get, Answer::Value(Some(value))) => (Need::Exactly(value), Effect::Keep),
-        (Call::Get, Answer::Value(None)) => (Need::Absent, Effect::Keep),
+        (Call::Take, Answer::Value(Some(value))) => (Need::Exactly(value), Effect::Remove),
+        (Call::Get | Call::Take, Answer::Value(None)) => (Need::Absent, Effect::Keep),
         (Call::Put(value), Answer::Done) => (Need::Anything, Effect::Set(value)),
         (Call::Insert(value), Answer::Happened(true)) => (Need::Absent, Effect::Set(value)),
         (Call::Insert(_), Answer::Happened(false)) => (Need::Present, Effect::Keep),
@@ -228,9 +229,10 @@ fn demand(operation: &Operation) -> Option<(Need, Effect)> {
         (Call::Delete, Answer::Happened(true)) => (Need::Present, Effect::Remove),
         (Call::Add(delta), Answer::Sum(sum)) if delta == sum => (Need::AbsentOrZero, Effect::Set(sum)),
         (Call::Add(delta), Answer::Sum(sum)) => (Need::Exactly(sum.wrapping_sub(delta)), Effect::Set(sum)),
-        (Call::Get | Call::Put(_) | Call::Insert(_) | Call::Update(_) | Call::Delete | Call::Add(_), _) => {
-            (Need::Impossible, Effect::Keep)
-        }
+        (
+            Call::Get | Call::Put(_) | Call::Insert(_) | Call::Update(_) | Call::Delete | Call::Take | Call::Add(_),
+            _,
+        ) => (Need::Impossible, Effect::Keep),
     })
 }
 
@@ -241,7 +243,7 @@ fn change(call: Call, names: &Names) -> Option<Change> {
         Call::Put(value) => Some(Change::Put(names.name(value))),
         Call::Insert(value) => Some(Change::Insert(names.name(value))),
         Call::Update(value) => Some(Change::Update(names.name(value))),
-        Call::Delete => Some(Change::Delete),
+        Call::Delete | Call::Take => Some(Change::Delete),
         Call::Add(delta) => Some(Change::Add(delta)),
     }
 }

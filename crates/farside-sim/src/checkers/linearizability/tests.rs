@@ -138,6 +138,22 @@ fn two_inserts_that_both_succeed_are_wrong() {
 }
 
 #[test]
+fn take_removes_what_it_answers() {
+    let take =
+        |client, start_ns, end_ns, value| operation(client, Call::Take, start_ns, Some((end_ns, Answer::Value(value))));
+    let puts = [put(0, 1, 0, 10), put(0, 2, 11, 20)];
+    assert_right(&[puts[0], puts[1], take(1, 21, 30, Some(2)), get(2, 31, 40, None)]);
+    assert_right(&[puts[0], take(1, 5, 30, Some(1)), puts[1], get(2, 31, 40, Some(2))]);
+    // It has begun when there was a newer value, or leaves it there.
+    assert_wrong(&[puts[0], puts[1], take(1, 21, 30, Some(1))]);
+    assert_wrong(&[puts[0], puts[1], take(1, 21, 30, Some(2)), get(2, 31, 40, Some(2))]);
+    assert_right(&[puts[0], take(1, 11, 20, Some(1)), take(2, 15, 20, None)]);
+    assert_wrong(&[puts[0], take(1, 11, 20, Some(1)), take(2, 11, 20, Some(1))]);
+    // Without an answer it may have removed the key, at last.
+    assert_right(&[puts[0], operation(1, Call::Take, 5, OPEN), get(2, 31, 40, None)]);
+}
+
+#[test]
 fn delete_that_is_overtaken_is_wrong() {
     let history = [
         put(0, 1, 0, 10),
@@ -358,6 +374,10 @@ fn execute(call: Call, state: &mut Option<u64>) -> Answer {
         Call::Delete => {
             *state = None;
             Answer::Happened(old.is_some())
+        }
+        Call::Take => {
+            *state = None;
+            Answer::Value(old)
         }
         Call::Add(delta) => {
             let sum = old.unwrap_or(0).wrapping_add(delta);

@@ -180,7 +180,7 @@ fn end_ns(operation: &Operation) -> u64 {
 fn value_written(call: Call) -> Option<u64> {
     match call {
         Call::Put(value) | Call::Insert(value) | Call::Update(value) => Some(value),
-        Call::Get | Call::Delete | Call::Add(_) => None,
+        Call::Get | Call::Delete | Call::Take | Call::Add(_) => None,
     }
 }
 
@@ -200,6 +200,7 @@ fn call_text(call: Call) -> String {
         Call::Insert(value) => format!("insert {value}"),
         Call::Update(value) => format!("update {value}"),
         Call::Delete => "delete".to_owned(),
+        Call::Take => "take".to_owned(),
         Call::Add(delta) => format!("add {delta}"),
     }
 }

@@ -13,6 +13,7 @@ use super::presence::{Arrival, Presence};
 use super::seat::Seat;
 use crate::embed::error::Error;
 use crate::embed::operations::boxed;
+use crate::embed::options::Located;
 
 /// What carries out futures.
 #[derive(Debug)]
@@ -52,10 +53,12 @@ pub(super) struct Ground<E: Endpoint> {
 
 impl<E: Endpoint> Client<E> {
     /// Opens the store with an endpoint that was made on this host.
-    pub(super) fn open(host: Host, endpoint: E, config: kv::StoreConfig) -> Result<Self, Error> {
+    pub(super) fn open(host: Host, endpoint: E, located: &Located) -> Result<Self, Error> {
         let seat = Seat::new(endpoint, matches!(host, Host::Thread));
-        let opened = run(&host, &seat, boxed(kv::Store::open(seat.clone(), config)));
+        let opened = run(&host, &seat, boxed(kv::Store::open(seat.clone(), located.config)));
         let store = opened.inspect_err(|_| seat.clear())?;
+        // The keeper evicts beside the operations.
+        let store = store.with_quota(Arc::clone(&located.quota));
         Ok(Self {
             session: store.session(),
             ground: Ground {

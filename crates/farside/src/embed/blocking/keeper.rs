@@ -1,7 +1,7 @@
 //! The keeper: a thread that stands in for the sessions whose threads are away.
 //!
 //! On the path: nowhere. It is a client of the memory itself, whose tasks also search for what dead
-//! clients held. When it is cut off it joins anew; sessions that lose their lease meanwhile do so, too.
+//! clients held, and evict keys if that is wanted. When it is cut off it joins anew; sessions that lose their lease meanwhile do so, too.
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use farside_pool::{Pool, PoolError, Rest};
 use super::presence::Presence;
 use crate::embed::error::Error;
 use crate::embed::options::Located;
+use crate::embed::store::keep_within;
 
 /// How long to wait before the pool is joined again after that failed.
 const REJOIN_PAUSE: Duration = Duration::from_millis(100);
@@ -119,6 +120,7 @@ impl EndpointTask for Round<'_> {
     async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
         let config = self.watch.located.config;
         let store = Store::open(endpoint.clone(), config).await?;
+        let store = keep_within(store, &self.watch.located.quota);
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Ok(store.index().kind()));
         }

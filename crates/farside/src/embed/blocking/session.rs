@@ -49,7 +49,7 @@ impl AnyClient {
     fn open(keeper: &Keeper) -> Result<Self, Error> {
         let located = keeper.watch.located.clone();
         let is_mapped = located.is_mapped();
-        let connect = stack::connect(located.nodes, located.secret);
+        let connect = stack::connect(located.nodes.clone(), located.secret.clone());
         let (host, connected) = if is_mapped {
             let mut connect = core::pin::pin!(connect);
             let mut context = Context::from_waker(Waker::noop());
@@ -66,8 +66,8 @@ impl AnyClient {
             (host, connected)
         };
         let any = match connected {
-            Connected::Mapped(endpoint) => Self::Mapped(Box::new(Client::open(host, endpoint, located.config)?)),
-            Connected::Remote(endpoint) => Self::Remote(Box::new(Client::open(host, endpoint, located.config)?)),
+            Connected::Mapped(endpoint) => Self::Mapped(Box::new(Client::open(host, endpoint, &located)?)),
+            Connected::Remote(endpoint) => Self::Remote(Box::new(Client::open(host, endpoint, &located)?)),
         };
         keeper.watch.enter(any.presence());
         Ok(any)
@@ -308,6 +308,12 @@ impl Session {
     /// Removes every key; returns how many there were.
     pub fn clear(&mut self) -> Result<u64, Error> {
         carry_out!(self, |session, _store| operations::boxed(session.clear()))
+    }
+
+    /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
+    /// clients it counts what they said at their last tick, a millisecond ago.
+    pub fn memory_held(&mut self) -> Result<u64, Error> {
+        carry_out!(self, |session, _store| operations::boxed(session.store().held()))
     }
 
     /// Bytes of memory that are in use or reserved by clients, tables included.

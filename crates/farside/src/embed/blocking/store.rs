@@ -54,6 +54,12 @@ impl Store {
         Session::open(Arc::clone(&self.keeper))
     }
 
+    /// How many keys this opening of the store has evicted; see [`Options::eviction`].
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.keeper.watch.located.quota.evicted()
+    }
+
     /// Which index the memory has.
     #[must_use]
     pub fn index(&self) -> IndexKind {

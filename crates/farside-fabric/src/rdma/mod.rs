@@ -1,0 +1,50 @@
+//! RDMA: memory nodes whose memory a network card reaches without their processor.
+//!
+//! On the path: beside TCP. A client joins a node over a TCP connection as any remote client does
+//! ([`tcp`](crate::tcp)); over it both exchange where their queue pairs are, and from then on verbs go from card to card
+//! while messages, fences and signs of life stay on the connection. What is mapped, remote or reached by RDMA is one
+//! [`Endpoint`](crate::tcp::Endpoint).
+//!
+//! - [`Device`] is an opened card: `device`, and what the system's library is to us in `ffi`;
+//! - a node makes its memory known with an [`Export`], and has a queue pair for each client;
+//! - a client has a `link` for each node, which posts verbs and collects what they return, and one `poller` for all;
+//! - verbs that cards do not have are made of compare-and-swaps (`emulation`).
+//!
+//! What holds between them:
+//! - memory that a work request names belongs to its operation until the card says that it is done, or the queue pair is
+//!   destroyed: a deadline gives the caller a copy, never memory that a card may still write;
+//! - a client is cut off by destroying the node's end of its queue pair;
+//! - a card's atomics are not atomic with those of a processor: a segment that is exported cannot be mapped by others
+//!   meanwhile, and its node executes no verb itself.
+
+mod completion_queue;
+mod device;
+mod emulation;
+mod error;
+mod exchange;
+mod export;
+pub(crate) mod ffi;
+mod link;
+mod poller;
+mod queue_pair;
+
+pub use device::{Device, DeviceFacts, DeviceOptions, device_names};
+pub use error::RdmaError;
+pub use export::{Export, ExportError};
+
+pub(crate) use device::MemoryRegion;
+pub(crate) use exchange::{ADDRESS_BYTES, Address};
+pub(crate) use export::{Exported, NodeEnd};
+pub(crate) use link::{Link, PinnedMemory};
+pub(crate) use poller::Poller;
+
+#[cfg(test)]
+mod tests;
+
+use crate::capabilities::Capabilities;
+
+/// What verbs over RDMA can do: masked atomics of 8 bytes are made of compare-and-swaps; nothing makes one of 16 bytes.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    masked_atomics: true,
+    wide_atomics: false,
+};

@@ -1,0 +1,159 @@
+//! What the clients of a compute node have learned about contention (CIDER, section 4.3, algorithm 1).
+//!
+//! On the path: before an update it is asked whether the data pointer has credit; afterwards it is told how the update went.
+//!
+//! # Memory
+//! Only data pointers with credit, or whose last update was retried, are remembered, 16 bytes and a place in a tree each.
+//! They are in one of two *generations*: who is noted anew is in the young one; when that is full, the old one is forgotten
+//! and the young one becomes old. So at least the [`GENERATION`] data pointers that were noted last are known, and at most
+//! twice as many. Who is forgotten is taken for cold, and has to show again that it is hot: two updates.
+
+use std::collections::BTreeMap;
+
+/// The credit of a data pointer that has become hot (section 5.2.2).
+const INITIAL_CREDIT: u32 = 36;
+/// So many retries, twice in a row, make it hot (section 5.2.2).
+const HOTNESS_THRESHOLD: u32 = 2;
+/// What is added when several went together (algorithm 1, line 14).
+const BATCH_CREDIT: u32 = 2;
+/// What credit is divided by when somebody was alone (section 4.3).
+const AIMD_FACTOR: u32 = 2;
+/// More credit says nothing more.
+const CREDIT_MAX: u32 = 1 << 16;
+/// How many data pointers a generation has.
+pub(crate) const GENERATION: usize = 1 << 15;
+
+/// What is known of a data pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Heat {
+    credit: u32,
+    /// How often its last optimistic update was retried.
+    retries: u32,
+}
+
+/// What a compute node has learned; data pointers are known by a name.
+#[derive(Default, Debug)]
+pub(crate) struct Contention {
+    young: BTreeMap<u64, Heat>,
+    old: BTreeMap<u64, Heat>,
+}
+
+impl Contention {
+    fn heat(&self, name: u64) -> Heat {
+        let known = self.young.get(&name).or_else(|| self.old.get(&name));
+        known.copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, name: u64, heat: Heat) {
+        self.old.remove(&name);
+        if heat == Heat::default() {
+            self.young.remove(&name);
+            return;
+        }
+        if self.young.len() == GENERATION && !self.young.contains_key(&name) {
+            self.old = core::mem::take(&mut self.young);
+        }
+        self.young.insert(name, heat);
+    }
+
+    /// Whether a data pointer has credit.
+    pub(crate) fn has_credit(&self, name: u64) -> bool {
+        self.heat(name).credit > 0
+    }
+
+    /// Takes one credit; returns whether there was any (lines 2 and 3).
+    pub(crate) fn take_credit(&mut self, name: u64) -> bool {
+        let heat = self.heat(name);
+        let Some(credit) = heat.credit.checked_sub(1) else {
+            return false;
+        };
+        self.set(name, Heat { credit, ..heat });
+        true
+    }
+
+    /// A pessimistic update has ended (lines 13 to 16).
+    pub(crate) fn note_pessimistic(&mut self, name: u64, went_together: bool) {
+        let heat = self.heat(name);
+        let credit = if went_together {
+            (heat.credit + BATCH_CREDIT).min(CREDIT_MAX)
+        } else {
+            heat.credit / AIMD_FACTOR
+        };
+        self.set(name, Heat { credit, ..heat });
+    }
+
+    /// An optimistic update has ended (lines 20 to 22).
+    pub(crate) fn note_optimistic(&mut self, name: u64, retries: u32) {
+        let before = self.heat(name);
+        let is_hot = retries >= HOTNESS_THRESHOLD && before.retries >= HOTNESS_THRESHOLD;
+        let more = if is_hot { INITIAL_CREDIT } else { 0 };
+        let heat = Heat {
+            credit: (before.credit + more).min(CREDIT_MAX),
+            retries,
+        };
+        if heat != before {
+            self.set(name, heat);
+        }
+    }
+
+    /// How many data pointers are remembered.
+    #[cfg(test)]
+    fn known(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_updates_with_two_retries_make_a_pointer_hot() {
+        let mut contention = Contention::default();
+        for (retries, is_hot) in [(2, false), (1, false), (5, false), (2, true)] {
+            contention.note_optimistic(7, retries);
+            assert_eq!(contention.has_credit(7), is_hot, "{retries}");
+        }
+        assert!(!contention.has_credit(8));
+        assert_eq!(contention.heat(7).credit, 36);
+    }
+
+    #[test]
+    fn credit_grows_by_batches_and_halves_alone() {
+        let mut contention = Contention::default();
+        (0..2).for_each(|_| contention.note_optimistic(7, 2));
+        assert!(contention.take_credit(7));
+        contention.note_pessimistic(7, true);
+        assert_eq!(contention.heat(7).credit, 37);
+        for left in [18, 8, 3, 1, 0] {
+            assert!(contention.take_credit(7));
+            contention.note_pessimistic(7, false);
+            assert_eq!(contention.heat(7).credit, left);
+        }
+        assert!(!contention.take_credit(7));
+        contention.note_optimistic(7, 0);
+        assert_eq!(contention.known(), 0, "what is cold is forgotten");
+    }
+
+    /// Several clients of a compute node share the credit: each takes one, and none is taken twice.
+    #[test]
+    fn clients_share_their_credit() {
+        let mut contention = Contention::default();
+        (0..2).for_each(|_| contention.note_optimistic(7, 3));
+        let taken = (0..100).filter(|_| contention.take_credit(7)).count();
+        assert_eq!(taken, 36);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_last_are_known() {
+        let mut contention = Contention::default();
+        let names = (0..5 * GENERATION as u64 / 2).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for name in names.clone() {
+            contention.note_optimistic(name, 1);
+            assert!(contention.known() <= 2 * GENERATION);
+        }
+        for name in names.rev().take(GENERATION) {
+            assert_eq!(contention.heat(name).retries, 1);
+        }
+    }
+}

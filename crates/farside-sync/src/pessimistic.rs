@@ -1,0 +1,146 @@
+//! Pessimistic synchronisation with a lock (CIDER, section 2.3): the baselines of its evaluation.
+//!
+//! On the path: UPDATE and DELETE that do not depend on what they replace. The index has read the slot. Acquire the lock that
+//! belongs to it, write the item, compare-and-swap the pointer, release (section 3.1). Nobody else changes the pointer
+//! meanwhile but an INSERT, a change that depends on what it replaces, or a move of the entry: those take no lock.
+//!
+//! The swap decides, as in every scheme. What a client read before it had the lock may be old, so it repeats the swap with the
+//! pointer that it then saw, as long as that is its key's: at most once, but for clients without the lock. So a lock that is
+//! taken from a holder that is only slow does no harm, and there are no leases to keep.
+//!
+//! # When a holder dies
+//! ShiftLocks are reset by who waits (`LockOptions::recovers_alone`). A CAS lock is taken away by who has waited for it for a
+//! lease in vain: it swaps the word that it finds for 0, and tries again. If that word's client lives it gives back a
+//! lock that is no longer its own, which costs somebody a retry.
+//!
+//! | `--sync` | lock |
+//! |---|---|
+//! | `cas-backoff` | SMART's, CIDER's baseline *CAS* |
+//! | `shiftlock-mutex` | CIDER's baseline *ShiftLock*, without readers |
+//! | `cas`, `shiftlock` | the same without back-off, and with its mode of readers |
+
+use core::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr};
+use farside_lock::patience::carry;
+use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
+use farside_pool::Pin;
+
+use crate::synchroniser::Entered;
+use crate::turn::{Held, Turn};
+
+/// A client's side of a lock, and a context for work that may outlive its caller.
+type Tools<E> = (OpContext<E>, Locker);
+
+/// What the clients of a compute node take locks with; as many for an endpoint as were in use at a time.
+#[derive(Debug)]
+pub(crate) struct Lockers<E> {
+    idle: Rc<RefCell<BTreeMap<EndpointId, Vec<Tools<E>>>>>,
+}
+
+impl<E> Clone for Lockers<E> {
+    fn clone(&self) -> Self {
+        Self {
+            idle: Rc::clone(&self.idle),
+        }
+    }
+}
+
+impl<E> Default for Lockers<E> {
+    fn default() -> Self {
+        Self { idle: Rc::default() }
+    }
+}
+
+impl<E: Endpoint> Lockers<E> {
+    /// Takes tools for an endpoint, or makes new ones.
+    pub(crate) fn take(&self, endpoint: &E, kind: LockKind, site: &Site) -> Result<Tools<E>, LockError> {
+        let idle = self.idle.borrow_mut().get_mut(&endpoint.id()).and_then(Vec::pop);
+        match idle {
+            Some(tools) => Ok(tools),
+            None => Ok((OpContext::new(endpoint.clone()), Locker::new(kind, endpoint, site)?)),
+        }
+    }
+
+    /// Puts them back.
+    pub(crate) fn put_back(&self, cx: OpContext<E>, locker: Locker) {
+        let id = cx.endpoint().id();
+        self.idle.borrow_mut().entry(id).or_default().push((cx, locker));
+    }
+}
+
+/// Waits for the lock of a slot.
+pub(crate) async fn enter<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    lockers: &Lockers<E>,
+    (kind, site): (LockKind, &Site),
+    lock: RemoteAddr,
+    pin: &Pin,
+) -> Result<Entered<E>, FabricError> {
+    let Ok(tools) = lockers.take(cx.endpoint(), kind, site) else {
+        // Too many wait at this endpoint already.
+        return Ok(Entered::Turn(Turn::free()));
+    };
+    let (later, waiting) = (lockers.clone(), pin.clone());
+    let retries = tools.0.retries();
+    // A ShiftLock is reset by who waits.
+    let patience_ns = (!kind.survives_crashes()).then_some(site.options().lease_ns);
+    let work = acquire(tools, lock, patience_ns);
+    let give_back = async move |(mut cx, locker, acquired): (OpContext<E>, Locker, Result<Grant, LockError>)| {
+        if let Ok(grant) = acquired {
+            // As in `Held::give_back`.
+            let _ = locker.release(&mut cx, grant).await;
+        }
+        later.put_back(cx, locker);
+        drop(waiting);
+    };
+    let Some((own, locker, acquired)) = carry(cx.endpoint(), cx.deadline(), work, give_back).await else {
+        return Err(FabricError::DeadlineExceeded { node: lock.node() });
+    };
+    (retries..own.retries()).for_each(|_| cx.count_retry());
+    match acquired {
+        Ok(grant) => Ok(Entered::Turn(Turn::holding(Held::Lock {
+            cx: own,
+            locker,
+            grant,
+            lockers: lockers.clone(),
+            pin: pin.clone(),
+        }))),
+        Err(LockError::Fabric(error)) => Err(error),
+        // No seat in its queue.
+        Err(_) => Ok(Entered::Turn(Turn::free())),
+    }
+}
+
+async fn acquire<E: Endpoint>(
+    (mut cx, locker): Tools<E>,
+    lock: RemoteAddr,
+    patience_ns: Option<u64>,
+) -> (OpContext<E>, Locker, Result<Grant, LockError>) {
+    // Ends when the lock is free at our turn: it is taken from who has it for too long.
+    loop {
+        let deadline = patience_ns.map_or(Deadline::NEVER, |patience_ns| cx.endpoint().deadline_in(patience_ns));
+        cx.set_deadline(deadline);
+        let acquired = locker.acquire(&mut cx, lock, Mode::Exclusive).await;
+        cx.set_deadline(Deadline::NEVER);
+        match acquired {
+            Err(LockError::Timeout { .. }) => {
+                if let Err(error) = take_away(&mut cx, lock).await {
+                    return (cx, locker, Err(error.into()));
+                }
+            }
+            other => return (cx, locker, other),
+        }
+    }
+}
+
+/// Takes a CAS lock from who has it.
+async fn take_away<E: Endpoint>(cx: &mut OpContext<E>, lock: RemoteAddr) -> Result<(), FabricError> {
+    let holder = cx.read_word(lock).await?;
+    if holder != 0 {
+        cx.compare_swap(lock, holder, 0).await?;
+    }
+    Ok(())
+}

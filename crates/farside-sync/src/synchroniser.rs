@@ -1,0 +1,289 @@
+//! A scheme as the clients of one compute node use it.
+//!
+//! On the path: an index has found a data pointer and wants another one in its place. A change that depends on what it
+//! replaces is *published*: one compare-and-swap, in every scheme. One that does not *enters* first, before anything is
+//! written, and gets a turn, or is told that another client has acted for it; with a turn it writes its item and *overwrites*.
+
+use core::cell::{Cell, RefCell};
+
+use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_lock::cider::{Client, Outcome};
+use farside_lock::{LockError, LockOptions, Site};
+use farside_pool::Pin;
+
+use crate::cider::contention::Contention;
+use crate::pessimistic::Lockers;
+use crate::turn::Turn;
+use crate::{Parts, Pointer, Publish, Scheme, SyncOptions, cider, farside, optimistic, pessimistic};
+
+/// A data pointer, and what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Where the pointer is.
+    pub slot: RemoteAddr,
+    /// Its lock entry; [`RemoteAddr::NULL`] if the index has none.
+    pub lock: RemoteAddr,
+    /// What contention for it is remembered by: the same wherever its entry moves.
+    pub name: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// Another item of the key.
+    Update,
+    /// The key goes.
+    Delete,
+}
+
+/// What came of entering.
+#[derive(Debug)]
+pub enum Entered<E: Endpoint> {
+    /// It is this client's turn.
+    Turn(Turn<E>),
+    /// Another client has replaced the pointer, after this one had asked: as if this one had been just before.
+    Combined,
+    /// The slot belongs to somebody else by now.
+    Lost {
+        /// What it holds.
+        current: Pointer,
+    },
+}
+
+/// How often writes of a compute node went which way.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Combined {
+    /// Writes that took a lock, or queued up.
+    pub pessimistic: u64,
+    /// Writes for which another client has acted.
+    pub combined: u64,
+    /// Writes that acted for others.
+    pub batches: u64,
+    /// How many went together in those batches, all told.
+    pub members: u64,
+}
+
+impl Combined {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, |one, other| one + other)
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.with(earlier, |one, other| one - other)
+    }
+
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            pessimistic: each(self.pessimistic, other.pessimistic),
+            combined: each(self.combined, other.combined),
+            batches: each(self.batches, other.batches),
+            members: each(self.members, other.members),
+        }
+    }
+}
+
+/// A scheme as the clients of one compute node use it.
+#[derive(Debug)]
+pub struct Synchroniser<E> {
+    scheme: Scheme,
+    site: Site,
+    lockers: Lockers<E>,
+    contention: RefCell<Contention>,
+    counts: Cell<Combined>,
+}
+
+impl<E: Endpoint> Synchroniser<E> {
+    /// A compute node that has learned nothing yet. `endpoint` is one of the fabric that its clients are of.
+    ///
+    /// # Errors
+    /// [`LockError::Unsupported`] if the fabric lacks what the scheme cannot do without.
+    pub fn new(endpoint: &E, options: SyncOptions) -> Result<Self, LockError> {
+        let site = Site::new(LockOptions {
+            lease_ns: options.lease_ns,
+            recovers_alone: true,
+            ..LockOptions::default()
+        });
+        let lockers = Lockers::default();
+        match options.scheme {
+            Scheme::Optimistic | Scheme::Farside => {}
+            Scheme::Lock(kind) => {
+                let (cx, locker) = lockers.take(endpoint, kind, &site)?;
+                lockers.put_back(cx, locker);
+            }
+            Scheme::Cider(_) => Client::check(endpoint)?,
+        }
+        Ok(Self {
+            scheme: options.scheme,
+            site,
+            lockers,
+            contention: RefCell::default(),
+            counts: Cell::default(),
+        })
+    }
+
+    /// Which scheme.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// How often writes went which way.
+    #[must_use]
+    pub fn combined(&self) -> Combined {
+        self.counts.get()
+    }
+
+    /// Whether an update of this name would better write its item while it still looks for its slot: it will not wait.
+    #[must_use]
+    pub fn writes_early(&self, name: u64) -> bool {
+        match self.scheme {
+            Scheme::Optimistic | Scheme::Farside => true,
+            Scheme::Lock(_) => false,
+            Scheme::Cider(parts) => parts.switches && !self.contention.borrow().has_credit(name),
+        }
+    }
+
+    /// The turn of an update that has written its item already.
+    #[must_use]
+    pub fn early(&self) -> Turn<E> {
+        match self.scheme {
+            Scheme::Cider(_) => Turn::noted(),
+            _ => Turn::free(),
+        }
+    }
+
+    /// Asks for leave to replace `old`, or whatever else the slot holds for the same key by then. The pin is the operation's,
+    /// from before it read where the lock entry is.
+    ///
+    /// # Errors
+    /// What the fabric reports; nothing was changed.
+    #[inline]
+    pub async fn enter(
+        &self,
+        cx: &mut OpContext<E>,
+        target: Target,
+        old: Pointer,
+        intent: Intent,
+        pin: &Pin,
+    ) -> Result<Entered<E>, FabricError> {
+        match self.scheme {
+            Scheme::Optimistic | Scheme::Farside => Ok(Entered::Turn(Turn::free())),
+            Scheme::Lock(kind) => {
+                self.count(|counts| counts.pessimistic += 1);
+                Box::pin(pessimistic::enter(
+                    cx,
+                    &self.lockers,
+                    (kind, &self.site),
+                    target.lock,
+                    pin,
+                ))
+                .await
+            }
+            Scheme::Cider(_) => Box::pin(cider::enter(self, cx, target, old, intent, pin)).await,
+        }
+    }
+
+    /// Replaces `old` by `new`, or whatever else the slot holds for the same key by then, if the scheme can; and gives the
+    /// turn back.
+    ///
+    /// # Errors
+    /// What the fabric reports; the pointer may then have been replaced.
+    #[inline]
+    pub async fn overwrite(
+        &self,
+        cx: &mut OpContext<E>,
+        turn: Turn<E>,
+        target: Target,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, FabricError> {
+        match self.scheme {
+            Scheme::Optimistic => optimistic::publish(cx, target.slot, old, new).await,
+            Scheme::Farside => farside::overwrite(cx, target.slot, old, new).await,
+            Scheme::Lock(_) | Scheme::Cider(_) => Box::pin(self.overwrite_in_turn(cx, turn, target, old, new)).await,
+        }
+    }
+
+    async fn overwrite_in_turn(
+        &self,
+        cx: &mut OpContext<E>,
+        turn: Turn<E>,
+        target: Target,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, FabricError> {
+        let before = cx.retries();
+        // On an error the turn is dropped, and nobody is told that anything was done.
+        let published = optimistic::overwrite_by_turns(cx, target.slot, old, new).await?;
+        if turn.is_noted && self.parts().switches {
+            let retries = (cx.retries() - before) as u32;
+            self.contention.borrow_mut().note_optimistic(target.name, retries);
+        }
+        let outcome = if published.is_replaced() {
+            Outcome::Replaced
+        } else {
+            Outcome::Lost
+        };
+        let Some(ended) = turn.end(cx, outcome).await else {
+            return Ok(published);
+        };
+        if let Scheme::Cider(parts) = self.scheme {
+            if ended.batch > 1 {
+                self.count(|counts| {
+                    counts.batches += 1;
+                    counts.members += ended.batch;
+                });
+            }
+            let went_together = if parts.combines {
+                ended.batch > 1
+            } else {
+                ended.has_company
+            };
+            cider::note(self, target, went_together);
+        }
+        Ok(published)
+    }
+
+    /// Replaces `old` by `new` in `slot`, and nothing but `old`.
+    ///
+    /// # Errors
+    /// What the fabric reports; the pointer may then have been replaced.
+    #[inline]
+    pub async fn publish(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        old: Pointer,
+        new: Pointer,
+    ) -> Result<Publish, FabricError> {
+        optimistic::publish(cx, slot, old, new).await
+    }
+
+    pub(crate) fn parts(&self) -> Parts {
+        match self.scheme {
+            Scheme::Cider(parts) => parts,
+            _ => Parts {
+                combines: false,
+                switches: false,
+            },
+        }
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    pub(crate) fn contention(&self) -> &RefCell<Contention> {
+        &self.contention
+    }
+
+    pub(crate) fn count(&self, add: impl FnOnce(&mut Combined)) {
+        let mut counts = self.counts.get();
+        add(&mut counts);
+        self.counts.set(counts);
+    }
+}

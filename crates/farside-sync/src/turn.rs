@@ -1,0 +1,121 @@
+//! A turn: leave to replace a data pointer, and what has to be given back afterwards.
+//!
+//! On the path: [`Synchroniser::enter`](crate::Synchroniser::enter) gives it,
+//! [`Synchroniser::overwrite`](crate::Synchroniser::overwrite) takes it. Who drops one has changed nothing; what was held is
+//! given back by a task of its own.
+
+use farside_fabric::{Endpoint, OpContext};
+use farside_lock::cider::{Client, Outcome, Place};
+use farside_lock::patience::carry;
+use farside_lock::{Grant, Locker};
+use farside_pool::Pin;
+
+use crate::pessimistic::Lockers;
+
+/// What a turn holds. The pin keeps the lock entry where it is.
+#[derive(Debug)]
+pub(crate) enum Held<E: Endpoint> {
+    /// A lock.
+    Lock {
+        cx: OpContext<E>,
+        locker: Locker,
+        grant: Grant,
+        lockers: Lockers<E>,
+        pin: Pin,
+    },
+    /// A place in a queue of CIDER.
+    Place { client: Client<E>, place: Place, pin: Pin },
+}
+
+/// How a turn has ended.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ended {
+    /// How many went together.
+    pub(crate) batch: u64,
+    /// Whether others wanted the same.
+    pub(crate) has_company: bool,
+}
+
+impl<E: Endpoint> Held<E> {
+    async fn give_back(self, outcome: Outcome) -> Ended {
+        match self {
+            Self::Lock {
+                mut cx,
+                locker,
+                grant,
+                lockers,
+                pin,
+            } => {
+                // If that fails the lease has run out, or the connection is gone: whoever waits takes the lock.
+                let _ = locker.release(&mut cx, grant).await;
+                lockers.put_back(cx, locker);
+                drop(pin);
+                Ended::default()
+            }
+            Self::Place { client, place, pin } => {
+                let has_company = place.has_company();
+                // If that fails the queue is reset.
+                let batch = client.leave(place, outcome).await.unwrap_or(1);
+                drop(pin);
+                Ended { batch, has_company }
+            }
+        }
+    }
+
+    fn endpoint(&self) -> E {
+        match self {
+            Self::Lock { cx, .. } => cx.endpoint().clone(),
+            Self::Place { client, .. } => client.endpoint().clone(),
+        }
+    }
+}
+
+/// Leave to replace a data pointer.
+#[derive(Debug)]
+pub struct Turn<E: Endpoint> {
+    held: Option<Box<Held<E>>>,
+    /// Whether the retries of this update say something about contention.
+    pub(crate) is_noted: bool,
+}
+
+impl<E: Endpoint> Turn<E> {
+    /// Of an update that holds nothing.
+    pub(crate) fn free() -> Self {
+        Self {
+            held: None,
+            is_noted: false,
+        }
+    }
+
+    /// The same, and its retries are noted.
+    pub(crate) fn noted() -> Self {
+        Self {
+            held: None,
+            is_noted: true,
+        }
+    }
+
+    pub(crate) fn holding(held: Held<E>) -> Self {
+        Self {
+            held: Some(Box::new(held)),
+            is_noted: false,
+        }
+    }
+
+    /// Gives back what is held, and waits for that until the deadline; `None` if nothing is held.
+    pub(crate) async fn end(mut self, cx: &OpContext<E>, outcome: Outcome) -> Option<Ended> {
+        let held = self.held.take()?;
+        let ended = carry(cx.endpoint(), cx.deadline(), held.give_back(outcome), async |_| ()).await;
+        Some(ended.unwrap_or_default())
+    }
+}
+
+impl<E: Endpoint> Drop for Turn<E> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            held.endpoint().spawn(async move {
+                let _ = held.give_back(Outcome::Refused).await;
+            });
+        }
+    }
+}
