@@ -60,18 +60,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut failures = Vec::new();
     for (number, (name, step)) in (1..).zip(&steps) {
         eprintln!("==> [{number}/{count}] {name}");
-        let start = Instant::now();
-        if let Err(error) = step() {
+        let (passed, seconds) = timed(step);
+        if let Err(error) = passed {
             eprintln!("xtask: {error:#}");
             failures.push(*name);
         }
-        eprintln!("    {name}: {} s", start.elapsed().as_secs());
+        eprintln!("    {name} took {seconds} s");
     }
     if !failures.is_empty() {
         bail!("{} of {count} steps failed: {}", failures.len(), failures.join(", "));
     }
     eprintln!("==> all {count} steps passed");
     Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]
+fn timed<T>(step: impl Fn() -> T) -> (T, u64) {
+    let start = Instant::now();
+    let result = step();
+    (result, start.elapsed().as_secs())
 }
 
 /// Warnings are errors here, and warnings on your desk: `-D` reaches clippy alone, so ordinary builds keep their cache.
