@@ -9,3 +9,13 @@ pub struct Capabilities {
     /// Compare-and-swap and fetch-and-add of 16 bytes, masked or not.
     pub wide_atomics: bool,
 }
+
+impl Capabilities {
+    /// What both have: what one node cannot do, its pool cannot.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            masked_atomics: self.masked_atomics && other.masked_atomics,
+            wide_atomics: self.wide_atomics && other.wide_atomics,
+        }
+    }
+}

@@ -13,7 +13,7 @@ const FABRICS: [(&str, &str); 4] = [
     ("tcp", "a memory node at the end of a connection"),
     (
         "rdma",
-        "a memory node that network cards reach; masked atomics emulated, none of 16 bytes",
+        "a memory node that network cards reach; rdma-check says which atomics are native, which emulated",
     ),
     (
         "sim",

@@ -84,7 +84,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
             path.display()
         ),
         Some(device) => println!(
-            "connect: farside gateway --pool rdma:{address}   ({} port {}; masked atomics emulated, none of 16 bytes)",
+            "connect: farside gateway --pool rdma:{address}   ({} port {}; clients find out which atomics are native)",
             device.facts().name,
             device.facts().port
         ),

@@ -5,23 +5,35 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use farside_fabric::rdma::{Device, DeviceOptions, Export, device_names};
+use farside_fabric::rdma::{Device, DeviceOptions, Export, NativeAtomics, device_names};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
 use farside_fabric::{Clock, FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
 
 use crate::failure::{Failure, chain};
 
-/// What is native on every device, what is made of it, and what is missing: for lists and logs.
-pub(crate) const VERBS: [(&str, &str); 4] = [
-    ("READ, WRITE, compare-and-swap and fetch-and-add of 8 bytes", "native"),
-    ("masked atomics of 8 bytes", "emulated by compare-and-swaps"),
-    ("WRITE of a word that atomics share", "emulated by compare-and-swaps"),
-    (
-        "atomics of 16 bytes",
-        "missing: the locks shiftlock and shiftlock-mutex are refused",
-    ),
-];
+/// What is native, what is made of it, and what is missing.
+fn verbs(native: NativeAtomics) -> [(&'static str, &'static str); 5] {
+    let or_steps = |is_native| {
+        if is_native {
+            "native"
+        } else {
+            "emulated by compare-and-swaps"
+        }
+    };
+    let wide = if native.wide {
+        "native"
+    } else {
+        "missing: the locks shiftlock and shiftlock-mutex are refused"
+    };
+    [
+        ("READ, WRITE, compare-and-swap and fetch-and-add of 8 bytes", "native"),
+        ("masked compare-and-swap of 8 bytes", or_steps(native.masked_swap)),
+        ("masked fetch-and-add of 8 bytes", or_steps(native.masked_add)),
+        ("WRITE of a word that atomics share", or_steps(native.masked_swap)),
+        ("atomics of 16 bytes", wide),
+    ]
+}
 
 /// Which device.
 #[derive(Clone, Debug, Default, Args)]
@@ -107,12 +119,14 @@ fn report(device: &Arc<Device>) -> bool {
         "{} port {}: {kind}, GID {} {}, MTU {}, firmware {}",
         facts.name, facts.port, facts.gid_index, facts.gid, facts.mtu, facts.firmware
     );
-    for (verb, how) in VERBS {
-        println!("  {verb}: {how}");
-    }
     let tried = try_verbs(device);
     match &tried {
-        Ok(()) => println!("  every verb was tried, from this device to itself: all as they should be"),
+        Ok(native) => {
+            println!("  every verb was tried, from this device to itself: all as they should be");
+            for (verb, how) in verbs(*native) {
+                println!("  {verb}: {how}");
+            }
+        }
         Err(reason) => println!("  the verbs were tried, from this device to itself: {reason}"),
     }
     tried.is_ok()
@@ -126,8 +140,8 @@ fn locked_memory() -> String {
     }
 }
 
-/// Executes each kind of verb through the device, on memory of this process.
-fn try_verbs(device: &Arc<Device>) -> Result<(), String> {
+/// Executes each kind of verb through the device, on memory of this process. Returns which atomics are native.
+fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
     let segment = Segment::anonymous(1 << 16).map_err(|error| chain(&error))?;
     let export = Export::new(&segment, device).map_err(|error| chain(&error))?;
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
@@ -144,7 +158,7 @@ fn try_verbs(device: &Arc<Device>) -> Result<(), String> {
         let mut cx = OpContext::new(endpoint.clone());
         cx.set_deadline(endpoint.deadline_in(10_000_000_000));
         match sequence(&mut cx).await {
-            Ok(None) => Ok(()),
+            Ok(None) => Ok(endpoint.native_atomics(NodeId::new(0)).unwrap_or_default()),
             Ok(Some(verb)) => Err(format!("{verb} brought something else than it should")),
             Err(error) => Err(error.to_string()),
         }

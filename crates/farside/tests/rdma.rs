@@ -39,7 +39,7 @@ impl Player {
         let mut words = first.split([' ', ',']).map(|word| word.trim_end_matches(':'));
         let address = words.find(|word| word.parse::<std::net::SocketAddr>().is_ok());
         let second = lines.next().expect("it says how to connect").expect("text");
-        assert!(second.contains("rdma:") && second.contains("emulated"), "{second}");
+        assert!(second.contains("rdma:") && second.contains("native"), "{second}");
         std::thread::spawn(move || lines.for_each(drop));
         (Self(child), address.expect("an address").to_owned())
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::error::RdmaError;
 use super::ffi::{self, Gid, Library};
+use super::mlx5::Driver;
 use crate::buffer::Buffer;
 use crate::region::Region;
 
@@ -56,15 +57,13 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// One event that says what is used, and which verbs are made of others.
+    /// One event that says what is used.
     fn log(&self) {
         tracing::info!(
             device = self.name,
             port = self.port,
             gid_index = self.gid_index,
             mtu = self.mtu,
-            masked_atomics = "emulated",
-            wide_atomics = "missing",
             "using an RDMA device"
         );
     }
@@ -79,6 +78,7 @@ pub struct Device {
     port_attributes: ffi::PortAttributes,
     facts: DeviceFacts,
     gid: Gid,
+    driver: Option<&'static Driver>,
 }
 
 // SAFETY: the library's functions on contexts and protection domains may be called from any thread, by its own
@@ -221,6 +221,8 @@ impl Device {
             port_attributes,
             facts,
             gid,
+            // SAFETY: the context is open; its device is set when it is opened.
+            driver: Driver::of(unsafe { open.context.as_ref() }.device),
         })
     }
 
@@ -240,6 +242,11 @@ impl Device {
 
     pub(super) fn domain(&self) -> *mut ffi::ProtectionDomain {
         self.domain.as_ptr()
+    }
+
+    /// The functions with which its driver makes queue pairs that take entries, if it does.
+    pub(super) fn driver(&self) -> Option<&'static Driver> {
+        self.driver
     }
 
     pub(super) fn gid(&self) -> Gid {
@@ -311,11 +318,9 @@ impl Device {
 
     /// Makes the memory of a node known, for verbs of others.
     pub(super) fn register_node(self: &Arc<Self>, region: &Region) -> Result<MemoryRegion, RdmaError> {
-        let access =
-            ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_ATOMIC;
         // SAFETY: the region's memory stays mapped as long as the region, which whoever serves it keeps; every access of
         // this process to it is atomic, as to memory that other processes write.
-        unsafe { MemoryRegion::new(self, region.base(), region.bytes(), access) }
+        unsafe { MemoryRegion::for_others(self, region.base(), region.bytes()) }
     }
 }
 
@@ -516,6 +521,17 @@ impl MemoryRegion {
                 source: io::Error::last_os_error(),
             }),
         }
+    }
+
+    /// Registers memory for verbs of others.
+    ///
+    /// # Safety
+    /// As [`MemoryRegion::new`].
+    pub(super) unsafe fn for_others(device: &Arc<Device>, memory: *mut u8, bytes: u64) -> Result<Self, RdmaError> {
+        let access =
+            ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_ATOMIC;
+        // SAFETY: by the caller's word.
+        unsafe { Self::new(device, memory, bytes, access) }
     }
 
     /// Whether this device knows the memory.

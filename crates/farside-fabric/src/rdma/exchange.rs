@@ -26,6 +26,9 @@ pub(crate) struct Address {
     pub(crate) base: U64,
     /// The key of the node's memory; 0 from a client.
     pub(crate) key: U32,
+    /// The address of a word of this client's own to try verbs on, and its key; 0 from a client.
+    pub(crate) scratch: U64,
+    pub(crate) scratch_key: U32,
 }
 
 /// Bytes of an [`Address`].
@@ -51,7 +54,7 @@ mod tests {
     proptest! {
         #[test]
         fn address_survives_the_wire(gid: [u8; 16], numbers in [0_u32..1 << 24, 0_u32..1 << 24], lid: u16,
-            mtu in 1_u8..=5, reads in 1_u8.., base: u64, key: u32) {
+            mtu in 1_u8..=5, reads in 1_u8.., memory: (u64, u32), scratch: (u64, u32)) {
             let address = Address {
                 gid,
                 number: U32::new(numbers[0]),
@@ -59,8 +62,10 @@ mod tests {
                 lid: U16::new(lid),
                 mtu,
                 reads,
-                base: U64::new(base),
-                key: U32::new(key),
+                base: U64::new(memory.0),
+                key: U32::new(memory.1),
+                scratch: U64::new(scratch.0),
+                scratch_key: U32::new(scratch.1),
             };
             prop_assert_eq!(Address::decode(address.as_bytes()), Some(address));
             for wrong in [Address { mtu: 0, ..address }, Address { mtu: 6, ..address }, Address { reads: 0, ..address }] {
@@ -69,7 +74,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_decoded_or_refused(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn whatever_comes_is_decoded_or_refused(body in proptest::collection::vec(any::<u8>(), 0..80)) {
             if let Some(address) = Address::decode(&body) {
                 prop_assert_eq!(address.as_bytes(), &body[..]);
             }

@@ -2,6 +2,7 @@
 //!
 //! On the path: once per client. Afterwards the node's processor has no part in the verbs.
 
+use core::cell::UnsafeCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,15 +81,38 @@ pub(crate) struct Exported {
 
 /// The node's end of a client's queue pair. When it is dropped, no verb of the client takes effect any more.
 pub(crate) struct NodeEnd {
+    // In this order: the device lets go of the word with the pair.
     _pair: QueuePair,
+    _scratch: Scratch,
+}
+
+/// A word of a client's own, to try verbs on.
+struct Scratch {
+    // In this order: the memory outlives its registration.
+    region: MemoryRegion,
+    _word: Box<UnsafeCell<u128>>,
+}
+
+impl Scratch {
+    fn new(device: &Arc<Device>) -> Result<Self, RdmaError> {
+        let word = Box::new(UnsafeCell::new(0));
+        // SAFETY: the word stays where it is until the region is dropped, and nobody here looks at it.
+        let region = unsafe { MemoryRegion::for_others(device, word.get().cast(), size_of::<u128>() as u64)? };
+        Ok(Self { region, _word: word })
+    }
 }
 
 impl Exported {
     /// A queue pair for the client that is at `client`, and where it is.
     pub(crate) fn connect(&self, client: &Address) -> Result<(NodeEnd, Address), RdmaError> {
-        let pair = QueuePair::create(&self.queue, DEPTH, self.random.random())?;
+        let pair = QueuePair::create(&self.queue, DEPTH, self.random.random(), false)?;
         pair.connect(client)?;
-        let address = pair.address(Some(&self.export.region));
-        Ok((NodeEnd { _pair: pair }, address))
+        let scratch = Scratch::new(&self.export.device)?;
+        let address = pair.address(Some((&self.export.region, &scratch.region)));
+        let end = NodeEnd {
+            _pair: pair,
+            _scratch: scratch,
+        };
+        Ok((end, address))
     }
 }

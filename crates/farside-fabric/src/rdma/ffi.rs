@@ -360,19 +360,22 @@ pub(crate) const ATOMIC_NONE: c_uint = 0;
 pub(crate) const MTU_MIN: c_uint = 1;
 pub(crate) const MTU_MAX: c_uint = 5;
 
-/// Declares [`Library`]: a field for each function, found by its name.
-macro_rules! library {
-    ($($name:ident: $symbol:literal, fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of the library. What each does is in its manual page.
-        pub(crate) struct Library {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+/// Declares the functions of a library that are used: a field for each, found by its name. What each does is in its manual
+/// page.
+macro_rules! functions {
+    ($(#[$meta:meta])* $type:ident {
+        $($(#[$field:meta])* $name:ident: $symbol:literal, fn($($argument:ty),*) $(-> $result:ty)?;)*
+    }) => {
+        $(#[$meta])*
+        pub(crate) struct $type {
+            $($(#[$field])* pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         #[cfg(feature = "rdma")]
-        impl Library {
+        impl $type {
             fn find(library: &libloading::Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of the library's header. It is never unloaded (see `library`), so the
-                // functions stay where they are.
+                // SAFETY: the types are those of the library's header. It is never unloaded, so the functions stay where
+                // they are.
                 unsafe {
                     Ok(Self {
                         $($name: *library.get(concat!($symbol, "\0").as_bytes())?,)*
@@ -382,31 +385,35 @@ macro_rules! library {
         }
     };
 }
+pub(crate) use functions;
 
-library! {
-    get_device_list: "ibv_get_device_list", fn(*mut c_int) -> *mut *mut DeviceHandle;
-    free_device_list: "ibv_free_device_list", fn(*mut *mut DeviceHandle);
-    get_device_name: "ibv_get_device_name", fn(*mut DeviceHandle) -> *const c_char;
-    open_device: "ibv_open_device", fn(*mut DeviceHandle) -> *mut Context;
-    close_device: "ibv_close_device", fn(*mut Context) -> c_int;
-    query_device: "ibv_query_device", fn(*mut Context, *mut DeviceAttributes) -> c_int;
-    query_port: "ibv_query_port", fn(*mut Context, u8, *mut PortAttributes) -> c_int;
-    query_gid: "ibv_query_gid", fn(*mut Context, u8, c_int, *mut Gid) -> c_int;
-    alloc_pd: "ibv_alloc_pd", fn(*mut Context) -> *mut ProtectionDomain;
-    dealloc_pd: "ibv_dealloc_pd", fn(*mut ProtectionDomain) -> c_int;
-    reg_mr: "ibv_reg_mr", fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegionHandle;
-    dereg_mr: "ibv_dereg_mr", fn(*mut MemoryRegionHandle) -> c_int;
-    create_comp_channel: "ibv_create_comp_channel", fn(*mut Context) -> *mut CompletionChannel;
-    destroy_comp_channel: "ibv_destroy_comp_channel", fn(*mut CompletionChannel) -> c_int;
-    create_cq: "ibv_create_cq",
-        fn(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueueHandle;
-    destroy_cq: "ibv_destroy_cq", fn(*mut CompletionQueueHandle) -> c_int;
-    get_cq_event: "ibv_get_cq_event",
-        fn(*mut CompletionChannel, *mut *mut CompletionQueueHandle, *mut *mut c_void) -> c_int;
-    ack_cq_events: "ibv_ack_cq_events", fn(*mut CompletionQueueHandle, c_uint);
-    create_qp: "ibv_create_qp", fn(*mut ProtectionDomain, *mut QueuePairInit) -> *mut QueuePairHandle;
-    modify_qp: "ibv_modify_qp", fn(*mut QueuePairHandle, *mut QueuePairAttributes, c_int) -> c_int;
-    destroy_qp: "ibv_destroy_qp", fn(*mut QueuePairHandle) -> c_int;
+functions! {
+    /// The functions of libibverbs.
+    Library {
+        get_device_list: "ibv_get_device_list", fn(*mut c_int) -> *mut *mut DeviceHandle;
+        free_device_list: "ibv_free_device_list", fn(*mut *mut DeviceHandle);
+        get_device_name: "ibv_get_device_name", fn(*mut DeviceHandle) -> *const c_char;
+        open_device: "ibv_open_device", fn(*mut DeviceHandle) -> *mut Context;
+        close_device: "ibv_close_device", fn(*mut Context) -> c_int;
+        query_device: "ibv_query_device", fn(*mut Context, *mut DeviceAttributes) -> c_int;
+        query_port: "ibv_query_port", fn(*mut Context, u8, *mut PortAttributes) -> c_int;
+        query_gid: "ibv_query_gid", fn(*mut Context, u8, c_int, *mut Gid) -> c_int;
+        alloc_pd: "ibv_alloc_pd", fn(*mut Context) -> *mut ProtectionDomain;
+        dealloc_pd: "ibv_dealloc_pd", fn(*mut ProtectionDomain) -> c_int;
+        reg_mr: "ibv_reg_mr", fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegionHandle;
+        dereg_mr: "ibv_dereg_mr", fn(*mut MemoryRegionHandle) -> c_int;
+        create_comp_channel: "ibv_create_comp_channel", fn(*mut Context) -> *mut CompletionChannel;
+        destroy_comp_channel: "ibv_destroy_comp_channel", fn(*mut CompletionChannel) -> c_int;
+        create_cq: "ibv_create_cq",
+            fn(*mut Context, c_int, *mut c_void, *mut CompletionChannel, c_int) -> *mut CompletionQueueHandle;
+        destroy_cq: "ibv_destroy_cq", fn(*mut CompletionQueueHandle) -> c_int;
+        get_cq_event: "ibv_get_cq_event",
+            fn(*mut CompletionChannel, *mut *mut CompletionQueueHandle, *mut *mut c_void) -> c_int;
+        ack_cq_events: "ibv_ack_cq_events", fn(*mut CompletionQueueHandle, c_uint);
+        create_qp: "ibv_create_qp", fn(*mut ProtectionDomain, *mut QueuePairInit) -> *mut QueuePairHandle;
+        modify_qp: "ibv_modify_qp", fn(*mut QueuePairHandle, *mut QueuePairAttributes, c_int) -> c_int;
+        destroy_qp: "ibv_destroy_qp", fn(*mut QueuePairHandle) -> c_int;
+    }
 }
 
 /// The library, loaded at the first call.

@@ -10,7 +10,10 @@
 //!
 //! Order: the device executes in posting order, but a WRITE or an atomic may overtake the answer of a READ or atomic
 //! before it; within a post it carries the fence that forbids it. A verb that the device does not have
-//! ([`Emulation`]) is posted step by step, and nothing behind it until it is done.
+//! ([`Emulation`]) is posted step by step, and nothing behind it until it is done; one that it takes as an entry
+//! ([`Native`]) goes between work requests, with a doorbell of its own.
+//!
+//! A new pair is *on trial* first: its verbs go to a word that the node lends, and nobody but the trial posts.
 //!
 //! An error ends the queue pair; it is destroyed at once, so that all memory is free again, and all operations fail. The
 //! connection to the node is given up with it: to connect anew is to make a new pair.
@@ -25,19 +28,21 @@ use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use super::emulation::{Emulation, Step};
 use super::error::RdmaError;
 use super::exchange::Address;
 use super::ffi::{self, ScatterGather, SendRequest, WorkCompletion};
+use super::mlx5::{Entry, Frame};
+use super::native::{ByteOrder, Native};
 use super::poller::{DEPTH, Poller};
 use super::queue_pair::QueuePair;
 use crate::addr::NodeId;
 use crate::buffer::Buffer;
 use crate::error::FabricError;
 use crate::tcp::{Connection, Operations, SlotIndex};
-use crate::verb::{Slice, Verb};
+use crate::verb::{MaskedCas, Slice, Verb};
 
 /// How many verbs may wait for the queue before posts wait.
 const WAITING_MAX: usize = 1024;
@@ -67,9 +72,18 @@ struct Work {
 struct InFlight {
     slot: SlotIndex,
     part: u8,
-    returns_word: bool,
+    answer: Answer,
     is_step: bool,
     is_last: bool,
+}
+
+/// What a work request leaves in its place of `results`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    /// Nothing that anybody wants.
+    None,
+    /// A word of 8 bytes, or of 16; perhaps the other way round.
+    Word { is_wide: bool, is_swapped: bool },
 }
 
 /// A verb that the device does not have, between its first step and its last.
@@ -85,8 +99,28 @@ struct Pair {
     pair: QueuePair,
     results: Buffer,
     results_key: u32,
+    /// Where verbs go: the node's memory, or the word that it lends.
     base: u64,
     key: u32,
+    native: Native,
+    is_on_trial: bool,
+}
+
+/// What is to be posted: a chain of work requests, and entries in between.
+#[derive(Default)]
+struct Chain {
+    requests: Vec<SendRequest>,
+    scatter: Vec<ScatterGather>,
+    /// Each with its number, and how many of the requests come before it.
+    entries: Vec<(usize, u64, Entry)>,
+}
+
+impl Chain {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.scatter.clear();
+        self.entries.clear();
+    }
 }
 
 #[derive(Default)]
@@ -98,9 +132,8 @@ struct State {
     next: u64,
     /// The verb that is being executed step by step.
     stepping: Option<Stepping>,
-    /// Scratch: the chain that is being posted.
-    requests: Vec<SendRequest>,
-    entries: Vec<ScatterGather>,
+    /// Scratch: what is being posted.
+    chain: Chain,
 }
 
 /// The way to one node. It is open between [`Link::open`] and [`Link::close`].
@@ -115,6 +148,8 @@ pub(crate) struct Link {
     has_waiters: Cell<bool>,
     /// The oldest work request when somebody last looked, and since when it has been the oldest.
     oldest: Cell<(u64, u64)>,
+    /// Held by who makes a new pair.
+    pairing: Mutex<()>,
 }
 
 impl Link {
@@ -133,38 +168,77 @@ impl Link {
             room: Notify::new(),
             has_waiters: Cell::new(false),
             oldest: Cell::default(),
+            pairing: Mutex::new(()),
         }
+    }
+
+    /// Waits until nobody else makes a new pair, and keeps others from it.
+    pub(crate) async fn pairing(&self) -> MutexGuard<'_, ()> {
+        self.pairing.lock().await
     }
 
     /// A queue pair for this link that is to be connected.
     pub(crate) fn prepare(&self, random: u64) -> Result<HalfOpen, RdmaError> {
-        let pair = QueuePair::create(self.poller.queue(), DEPTH, random)?;
+        let pair = QueuePair::create(self.poller.queue(), DEPTH, random, true)?;
         let device = self.poller.device();
         let mut results = Buffer::unregistered((u64::from(pair.depth()) * RESULT_BYTES) as usize);
         results.memory_mut().register(device)?;
         Ok(HalfOpen { pair, results })
     }
 
-    /// Goes to work, over a pair whose other end is at `node`.
-    pub(crate) fn open(self: &Rc<Self>, half: HalfOpen, node: &Address) -> Result<(), RdmaError> {
+    /// Puts a pair whose other end is at `node` on trial. Returns whether it takes entries.
+    pub(crate) fn open(self: &Rc<Self>, half: HalfOpen, node: &Address) -> Result<bool, RdmaError> {
         half.pair.connect(node)?;
         let results_key = half.results.memory().local_key().expect("registered when it was made");
         self.poller.add(half.pair.number(), Rc::downgrade(self));
         let state = &mut *self.state.borrow_mut();
         assert!(state.pair.is_none(), "closed before");
+        let takes_entries = half.pair.takes_entries();
         state.pair = Some(Pair {
             pair: half.pair,
             results: half.results,
             results_key,
-            base: node.base.get(),
-            key: node.key.get(),
+            base: node.scratch.get(),
+            key: node.scratch_key.get(),
+            native: Native::default(),
+            is_on_trial: true,
         });
-        Ok(())
+        Ok(takes_entries)
+    }
+
+    /// Executes from now on natively what is said. The pair must be on trial, or broken.
+    pub(crate) fn suppose(&self, native: Native) {
+        if let Some(pair) = &mut self.state.borrow_mut().pair {
+            assert!(pair.is_on_trial, "at work");
+            pair.native = native;
+        }
+    }
+
+    /// Goes to work on the node's memory. Returns whether there is a pair that can.
+    pub(crate) fn go_to_work(&self, node: &Address) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        let Some(pair) = &mut state.pair else { return false };
+        pair.is_on_trial = false;
+        (pair.base, pair.key) = (node.base.get(), node.key.get());
+        true
+    }
+
+    /// What the device executes natively, as far as it is known; nothing while there is no pair.
+    pub(crate) fn native(&self) -> Native {
+        let state = self.state.borrow();
+        state.pair.as_ref().map_or_else(Native::default, |pair| pair.native)
     }
 
     /// Whether verbs can be posted.
     pub(crate) fn is_open(&self) -> bool {
-        self.state.borrow().pair.is_some()
+        let state = self.state.borrow();
+        state.pair.as_ref().is_some_and(|pair| !pair.is_on_trial)
+    }
+
+    /// Whether there is a pair on trial.
+    pub(crate) fn is_on_trial(&self) -> bool {
+        let state = self.state.borrow();
+        state.pair.as_ref().is_some_and(|pair| pair.is_on_trial)
     }
 
     /// Whether a post has to wait for [`Link::room`].
@@ -201,72 +275,76 @@ impl Link {
     fn pump(&self, state: &mut State) -> bool {
         let Some(pair) = &state.pair else { return true };
         let depth = pair.pair.depth() as usize;
-        state.requests.clear();
-        state.entries.clear();
+        state.chain.clear();
         while state.in_flight.len() < depth {
-            let (work, (request, entry)) = match &mut state.stepping {
+            let number = state.next;
+            let (work, step) = match &mut state.stepping {
                 Some(stepping) if stepping.is_posted => break,
                 Some(stepping) => {
                     stepping.is_posted = true;
-                    (stepping.work, pair.step(&stepping.work, &stepping.step, state.next))
+                    (stepping.work, Some(stepping.step))
                 }
                 None => {
                     let Some(work) = state.waiting.pop_front() else { break };
-                    if let Some(step) = Emulation::of(&work.verb) {
+                    if let Some(step) = pair.in_steps(&work.verb) {
                         let is_posted = false;
                         state.stepping = Some(Stepping { work, step, is_posted });
                         continue;
                     }
-                    let memory = self.operations.borrow_mut().pinned_memory(work.slot);
-                    (work, pair.request(&work, memory, state.next))
+                    (work, None)
                 }
             };
             state.next += 1;
-            let is_step = state.stepping.is_some();
             let is_half_full = state.next.is_multiple_of(depth as u64 / 2 + 1);
-            let flags = if work.is_last || is_step || is_half_full {
-                ffi::SEND_SIGNALED
-            } else {
-                0
-            };
+            let is_announced = work.is_last || step.is_some() || is_half_full;
             state.in_flight.push_back(InFlight {
                 slot: work.slot,
                 part: work.part,
-                returns_word: returns_word(&work.verb),
-                is_step,
+                answer: pair.answer(&work.verb),
+                is_step: step.is_some(),
                 is_last: work.is_last,
             });
-            state.requests.push(SendRequest {
-                send_flags: request.send_flags | flags,
-                ..request
-            });
-            state.entries.push(entry);
+            let chain = &mut state.chain;
+            if let Some(order) = pair.native.order(&work.verb) {
+                let entry = pair.entry(&work, order, number, is_announced);
+                chain.entries.push((chain.requests.len(), number, entry));
+                continue;
+            }
+            let (mut request, scatter) = match &step {
+                Some(step) => pair.step(&work, step, number),
+                None => pair.request(&work, self.operations.borrow_mut().pinned_memory(work.slot), number),
+            };
+            if is_announced {
+                request.send_flags |= ffi::SEND_SIGNALED;
+            }
+            chain.requests.push(request);
+            chain.scatter.push(scatter);
         }
         self.wake_posts(state.waiting.len());
         self.ring(state)
     }
 
-    /// Posts the chain.
+    /// Posts the chain: what is between two entries with one doorbell.
     fn ring(&self, state: &mut State) -> bool {
-        let count = state.requests.len();
-        let (Some(pair), 1..) = (&state.pair, count) else {
-            return true;
-        };
-        self.poller.posted(count);
-        let (requests, entries) = (state.requests.as_mut_ptr(), state.entries.as_mut_ptr());
-        // SAFETY: both have `count` members, and are not touched before the post returns: so the chain is whole, and
-        // entry i belongs to request i. What it names is memory of operations, which stays in their pinned slots until
-        // the request is done or `close` has destroyed the pair, and places of `results`, which lives as long as the
-        // pair and is read when their request is done.
-        unsafe {
-            for index in 0..count {
-                (*requests.add(index)).sg_list = entries.add(index);
-                if index + 1 < count {
-                    (*requests.add(index)).next = requests.add(index + 1);
-                }
+        let Some(pair) = &state.pair else { return true };
+        let Chain {
+            requests,
+            scatter,
+            entries,
+        } = &mut state.chain;
+        self.poller.posted(requests.len() + entries.len());
+        let mut posted = 0;
+        for (before, number, entry) in entries {
+            if !pair.post(&mut requests[posted..*before], &mut scatter[posted..*before]) {
+                return false;
             }
-            pair.pair.post(requests)
+            posted = *before;
+            // SAFETY: its answer goes to a place of `results`, which lives as long as the pair.
+            if !unsafe { pair.pair.post_entry(*number, entry) } {
+                return false;
+            }
         }
+        pair.post(&mut requests[posted..], &mut scatter[posted..])
     }
 
     fn wake_posts(&self, waiting: usize) {
@@ -305,12 +383,12 @@ impl Link {
     /// Hands on what a work request has brought.
     fn collect(&self, state: &mut State, number: u64, done: InFlight) {
         let Some(pair) = &state.pair else { return };
-        let mut word = if done.returns_word { pair.result(number) } else { 0 };
+        let mut word = pair.result(number, done.answer);
         if done.is_step
             && let Some(stepping) = &mut state.stepping
         {
-            match stepping.step.step(word) {
-                Step::Done(returned) => word = returned,
+            match stepping.step.step(word as u64) {
+                Step::Done(returned) => word = returned.into(),
                 Step::Again(step) => {
                     // Lost to another client, or the first guess; `pump` posts the next.
                     stepping.step = step;
@@ -321,7 +399,7 @@ impl Link {
             state.stepping = None;
         }
         let mut operations = self.operations.borrow_mut();
-        operations.complete_part(done.slot, done.part.into(), word.into());
+        operations.complete_part(done.slot, done.part.into(), word);
         if done.is_last
             && let Some(waker) = operations.complete(done.slot)
         {
@@ -365,11 +443,11 @@ impl Link {
         }
     }
 
-    /// The queue pair is broken: the connection that it belongs to closes it.
+    /// The queue pair is broken: the connection that it belongs to closes it. A pair on trial goes alone.
     fn give_up(&self, failure: FabricError) {
         match self.connection.upgrade() {
-            Some(connection) => connection.close(failure),
-            None => self.close(failure),
+            Some(connection) if !self.is_on_trial() => connection.close(failure),
+            _ => self.close(failure),
         }
     }
 
@@ -417,13 +495,16 @@ impl HalfOpen {
 impl State {
     /// Appends verbs as work: long ones in pieces, fences where the order needs them.
     fn append<'v>(&mut self, slot: SlotIndex, verbs: impl Iterator<Item = (usize, &'v Verb)>, piece_bytes: u32) {
+        let native = self.pair.as_ref().map_or_else(Native::default, |pair| pair.native);
         let mut is_answer_due = false;
         for (part, verb) in verbs {
             let is_read = matches!(verb, Verb::Read { .. } | Verb::ReadWord { .. });
             let is_fenced = is_answer_due && !is_read;
+            let is_entry = native.order(verb).is_some();
             // A verb in steps is waited for.
-            let is_in_steps = Emulation::of(verb).is_some();
-            is_answer_due = !is_in_steps && ((is_answer_due && !is_fenced) || is_read || verb.kind().is_atomic());
+            let is_in_steps = !is_entry && Emulation::of(verb).is_some();
+            let brings_answer = is_read || is_entry || verb.kind().is_atomic();
+            is_answer_due = !is_in_steps && ((is_answer_due && !is_fenced) || brings_answer);
             for_each_piece(verb, piece_bytes, |verb| {
                 self.waiting.push_back(Work {
                     slot,
@@ -438,11 +519,6 @@ impl State {
             last.is_last = true;
         }
     }
-}
-
-/// Whether the device brings a word for a verb, or for its steps.
-fn returns_word(verb: &Verb) -> bool {
-    !matches!(verb, Verb::Read { .. } | Verb::Write { .. })
 }
 
 /// Cuts a long READ or WRITE; it may tear between words, so the cuts are at multiples of 8.
@@ -481,6 +557,80 @@ pub(crate) struct PinnedMemory {
 }
 
 impl Pair {
+    /// Posts a chain with one doorbell. The entries of `scatter` belong to the requests at their places.
+    fn post(&self, requests: &mut [SendRequest], scatter: &mut [ScatterGather]) -> bool {
+        let count = requests.len();
+        assert_eq!(scatter.len(), count, "one for each");
+        if count == 0 {
+            return true;
+        }
+        let (requests, scatter) = (requests.as_mut_ptr(), scatter.as_mut_ptr());
+        // SAFETY: both have `count` members, and are not touched before the post returns: so the chain is whole, and
+        // entry i belongs to request i. What it names is memory of operations, which stays in their pinned slots until
+        // the request is done or `close` has destroyed the pair, and places of `results`, which lives as long as the
+        // pair and is read when their request is done.
+        unsafe {
+            for index in 0..count {
+                (*requests.add(index)).sg_list = scatter.add(index);
+                if index + 1 < count {
+                    (*requests.add(index)).next = requests.add(index + 1);
+                }
+            }
+            self.pair.post(requests)
+        }
+    }
+
+    /// The first step of a verb that the device does not have.
+    fn in_steps(&self, verb: &Verb) -> Option<Emulation> {
+        match self.native.order(verb) {
+            Some(_) => None,
+            None => Emulation::of(verb),
+        }
+    }
+
+    /// What the device brings for a verb, or for each of its steps.
+    fn answer(&self, verb: &Verb) -> Answer {
+        let order = self.native.order(verb);
+        let is_wide = verb.target().1 == 16;
+        let is_swapped = order.is_some_and(|order| order.is_answer_swapped);
+        match verb {
+            Verb::Read { .. } | Verb::Write { .. } => Answer::None,
+            // As an entry it brings the word before, which a WRITE does not return.
+            Verb::WriteWord { .. } if order.is_some() => Answer::None,
+            _ => Answer::Word { is_wide, is_swapped },
+        }
+    }
+
+    /// The entry of a verb that the device executes natively.
+    fn entry(&self, work: &Work, order: ByteOrder, number: u64, is_announced: bool) -> Entry {
+        let (addr, bytes) = work.verb.target();
+        let frame = Frame {
+            queue_pair: self.pair.number(),
+            remote: (self.base + addr.offset(), self.key),
+            answer: ScatterGather {
+                length: bytes as u32,
+                ..self.place(number)
+            },
+            is_announced,
+            is_fenced: work.is_fenced,
+            is_swapped: order.is_operand_swapped,
+        };
+        match &work.verb {
+            Verb::MaskedCompareSwap { operands, .. } => Entry::swap(&frame, operands),
+            Verb::MaskedFetchAdd { operands, .. } => Entry::add(&frame, operands),
+            Verb::WideCompareSwap { operands, .. } => Entry::swap(&frame, operands),
+            Verb::WideFetchAdd { operands, .. } => Entry::add(&frame, operands),
+            Verb::WriteWord { value, .. } => {
+                let compare_nothing = MaskedCas {
+                    compare_mask: 0,
+                    ..MaskedCas::whole(0, *value)
+                };
+                Entry::swap(&frame, &compare_nothing)
+            }
+            _ => unreachable!("every card has it"),
+        }
+    }
+
     /// The work request of a verb that the device has, and the one scatter-gather entry that it has.
     fn request(&self, work: &Work, memory: PinnedMemory, number: u64) -> (SendRequest, ScatterGather) {
         let remote = self.base + work.verb.target().0.offset();
@@ -540,12 +690,21 @@ impl Pair {
         number % u64::from(self.pair.depth())
     }
 
-    /// The word that work request `number`, which is done, has brought.
-    fn result(&self, number: u64) -> u64 {
+    /// The word that work request `number`, which is done, has brought; 0 if none.
+    fn result(&self, number: u64, answer: Answer) -> u128 {
+        let Answer::Word { is_wide, is_swapped } = answer else {
+            return 0;
+        };
         let at = (self.index(number) * RESULT_BYTES) as usize;
-        let place: *const u64 = self.results[at..at + 8].as_ptr().cast();
+        let place: *const u64 = self.results[at..at + RESULT_BYTES as usize].as_ptr().cast();
         // SAFETY: inside the buffer and aligned, as its places are. Volatile, since the device has written it.
-        unsafe { place.read_volatile() }
+        let (low, high) = unsafe { (place.read_volatile(), place.add(1).read_volatile()) };
+        match (is_wide, is_swapped) {
+            (false, false) => low.into(),
+            (false, true) => low.swap_bytes().into(),
+            (true, false) => u128::from(high) << 64 | u128::from(low),
+            (true, true) => (u128::from(high) << 64 | u128::from(low)).swap_bytes(),
+        }
     }
 }
 

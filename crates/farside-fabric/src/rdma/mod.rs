@@ -8,7 +8,8 @@
 //! - [`Device`] is an opened card: `device`, and what the system's library is to us in `ffi`;
 //! - a node makes its memory known with an [`Export`], and has a queue pair for each client;
 //! - a client has a `link` for each node, which posts verbs and collects what they return, and one `poller` for all;
-//! - verbs that cards do not have are made of compare-and-swaps (`emulation`).
+//! - verbs that cards do not have are made of compare-and-swaps (`emulation`). Which a card has is tried when a client
+//!   connects (`native`); those beyond libibverbs are posted as entries of its driver (`mlx5`).
 //!
 //! What holds between them:
 //! - memory that a work request names belongs to its operation until the card says that it is done, or the queue pair is
@@ -25,26 +26,22 @@ mod exchange;
 mod export;
 pub(crate) mod ffi;
 mod link;
+mod mlx5;
+mod native;
 mod poller;
 mod queue_pair;
 
 pub use device::{Device, DeviceFacts, DeviceOptions, device_names};
 pub use error::RdmaError;
 pub use export::{Export, ExportError};
+pub use native::NativeAtomics;
 
 pub(crate) use device::MemoryRegion;
 pub(crate) use exchange::{ADDRESS_BYTES, Address};
 pub(crate) use export::{Exported, NodeEnd};
 pub(crate) use link::{Link, PinnedMemory};
+pub(crate) use native::{Native, Scratch, Trial, Verdict};
 pub(crate) use poller::Poller;
 
 #[cfg(test)]
 mod tests;
-
-use crate::capabilities::Capabilities;
-
-/// What verbs over RDMA can do: masked atomics of 8 bytes are made of compare-and-swaps; nothing makes one of 16 bytes.
-pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    masked_atomics: true,
-    wide_atomics: false,
-};

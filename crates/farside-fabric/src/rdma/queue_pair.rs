@@ -17,6 +17,7 @@ use super::device::MemoryRegion;
 use super::error::RdmaError;
 use super::exchange::Address;
 use super::ffi::{self, SendRequest};
+use super::mlx5::{Entries, Entry};
 
 /// How long the device waits for an answer before it repeats itself: 4.096 us * 2^18 = 1.07 s. It only matters when the
 /// last packet of several is lost, since a gap is noticed at once; and a node that stands still for a second or two, as
@@ -39,11 +40,19 @@ pub(super) struct QueuePair {
     first_packet: u32,
     inline_bytes: u32,
     depth: u32,
+    /// Takes entries, if it was made for them.
+    entries: Option<Entries>,
 }
 
 impl QueuePair {
-    /// A queue pair that takes up to `depth` work requests. Completions come to `queue`.
-    pub(super) fn create(queue: &Rc<CompletionQueue>, depth: u32, random: u64) -> Result<Self, RdmaError> {
+    /// A queue pair that takes up to `depth` work requests, and entries as well if that is wished for and the device's
+    /// driver makes such pairs. Completions come to `queue`.
+    pub(super) fn create(
+        queue: &Rc<CompletionQueue>,
+        depth: u32,
+        random: u64,
+        takes_entries: bool,
+    ) -> Result<Self, RdmaError> {
         let device = queue.device();
         let depth = depth.min(device.work_requests_max());
         let mut init = ffi::QueuePairInit {
@@ -61,15 +70,27 @@ impl QueuePair {
             qp_type: ffi::QP_TYPE_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: domain and queue are there, and the order to make the pair is ours.
-        let handle = unsafe { (device.library().create_qp)(device.domain(), &raw mut init) };
-        let handle = NonNull::new(handle).ok_or_else(|| device.failed("create a queue pair"))?;
+        let driver = device.driver().filter(|_| takes_entries);
+        // SAFETY: domain and queue are there, and of this context.
+        let extended = driver.and_then(|driver| unsafe { driver.create(device.context(), device.domain(), &mut init) });
+        let (handle, entries) = match extended {
+            Some((handle, entries)) => (Some(handle), Some(entries)),
+            // SAFETY: as above, and the order to make the pair is ours.
+            None => unsafe {
+                (
+                    NonNull::new((device.library().create_qp)(device.domain(), &raw mut init)),
+                    None,
+                )
+            },
+        };
+        let handle = handle.ok_or_else(|| device.failed("create a queue pair"))?;
         let made = Self {
             queue: queue.clone(),
             handle,
             first_packet: random as u32 & 0x00ff_ffff,
             inline_bytes: init.cap.max_inline_data,
             depth,
+            entries,
         };
         made.initialise()?;
         Ok(made)
@@ -97,9 +118,14 @@ impl QueuePair {
         device.check(action, code)
     }
 
-    /// Where this end is. A node adds where its memory is.
-    pub(super) fn address(&self, memory: Option<&MemoryRegion>) -> Address {
+    /// Where this end is. A node adds where its memory is, and the client's word to try verbs on.
+    pub(super) fn address(&self, memory: Option<(&MemoryRegion, &MemoryRegion)>) -> Address {
         let device = self.queue.device();
+        let named =
+            |region: Option<&MemoryRegion>| region.map_or((0, 0), |region| (region.remote_base(), region.remote_key()));
+        let (memory, scratch) = memory.unzip();
+        let (base, key) = named(memory);
+        let (scratch, scratch_key) = named(scratch);
         Address {
             gid: device.gid().0,
             number: U32::new(self.number()),
@@ -107,8 +133,10 @@ impl QueuePair {
             lid: U16::new(device.lid()),
             mtu: u8::try_from(device.mtu_code()).expect("1 to 5"),
             reads: device.reads_at_once().1,
-            base: U64::new(memory.map_or(0, MemoryRegion::remote_base)),
-            key: U32::new(memory.map_or(0, MemoryRegion::remote_key)),
+            base: U64::new(base),
+            key: U32::new(key),
+            scratch: U64::new(scratch),
+            scratch_key: U32::new(scratch_key),
         }
     }
 
@@ -167,6 +195,11 @@ impl QueuePair {
         self.depth
     }
 
+    /// Whether it takes entries.
+    pub(super) fn takes_entries(&self) -> bool {
+        self.entries.is_some()
+    }
+
     /// How many bytes a WRITE may carry in its work request.
     pub(super) fn inline_bytes(&self) -> u32 {
         self.inline_bytes
@@ -185,6 +218,20 @@ impl QueuePair {
             let post = (*self.queue.device().context()).ops.post_send;
             post.expect("every device can post")(self.handle.as_ptr(), chain, &raw mut refused) == 0
         }
+    }
+
+    /// Posts one entry with a doorbell of its own.
+    ///
+    /// # Safety
+    /// Where its answer goes must stay there until it is done or the pair dropped.
+    ///
+    /// # Panics
+    /// If the pair takes none.
+    #[inline]
+    pub(super) unsafe fn post_entry(&self, number: u64, entry: &Entry) -> bool {
+        let entries = self.entries.as_ref().expect("a pair that takes entries");
+        // SAFETY: the face is of this pair, which is there; the rest by the caller's word.
+        unsafe { entries.post(number, entry) }
     }
 }
 

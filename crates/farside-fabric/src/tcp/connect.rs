@@ -186,6 +186,14 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The node's card, or this machine's, does not do what a plain atomic must.
+    #[error(
+        "atomics over RDMA at {address} do something else than they should: use other cards, or name it tcp:{address}"
+    )]
+    Atomics {
+        /// The address.
+        address: String,
+    },
     /// One client, several network cards.
     #[error("the nodes of one pool are reached through one RDMA device, not several")]
     Devices,

@@ -24,7 +24,8 @@ use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
 use crate::host::{self, HostClock, HostRandom};
 use crate::message::{EndpointId, Message, Messages, Received};
-use crate::rdma::{self, ADDRESS_BYTES, Address, Poller};
+use crate::rdma::{self, ADDRESS_BYTES, Address, Native, NativeAtomics, Poller, Scratch, Trial, Verdict};
+use crate::region::Region;
 use crate::rng::Random;
 use crate::shm::{Connected, Segment};
 use crate::spawn::Spawn;
@@ -42,7 +43,8 @@ pub struct Endpoint {
 struct Shared {
     id: EndpointId,
     nodes: Vec<Node>,
-    capabilities: Capabilities,
+    /// Of all nodes; known when the client has joined them.
+    capabilities: Cell<Capabilities>,
     operations: Rc<RefCell<Operations>>,
     inbox: Rc<Inbox>,
     /// Collects what network cards have done, for the nodes that are reached so.
@@ -98,20 +100,16 @@ impl Endpoint {
         if let Some(poller) = &poller {
             host::spawn_local(poller.clone().drive());
         }
-        let mut capabilities = crate::region::Region::capabilities();
+        let mut capabilities = Region::capabilities();
         let nodes = joined.into_iter().enumerate().map(|(index, joined)| match joined {
             Joined::Mapped(segment, connected) => Node {
                 bytes: segment.region().bytes(),
                 way: Way::Mapped { segment, connected },
             },
             Joined::Remote(address, remote) | Joined::Rdma(address, remote) => {
-                let has = match (remote.welcome.is_rdma(), &poller) {
-                    (true, Some(_)) => rdma::CAPABILITIES,
-                    _ => remote.welcome.unpack(),
-                };
-                // What one node cannot do, the pool cannot.
-                capabilities.masked_atomics &= has.masked_atomics;
-                capabilities.wide_atomics &= has.wide_atomics;
+                if !remote.welcome.is_rdma() {
+                    capabilities = capabilities.and(remote.welcome.unpack());
+                }
                 let node = NodeId::new(index as u16);
                 let connection = Rc::new(Connection::new(node, operations.clone(), inbox.clone()));
                 if let (true, Some(poller)) = (remote.welcome.is_rdma(), &poller) {
@@ -134,7 +132,7 @@ impl Endpoint {
             shared: Rc::new(Shared {
                 id,
                 nodes,
-                capabilities,
+                capabilities: Cell::new(capabilities),
                 operations,
                 inbox,
                 poller,
@@ -196,27 +194,98 @@ impl Endpoint {
         }
         let remote = greet(address, &self.shared.options, Some(self.shared.id), run.get()).await?;
         self.reopen(*bytes, address, connection, remote)?;
-        self.pair_up(connection, address).await
+        let Some(nic) = connection.nic() else { return Ok(()) };
+        self.pair_up(connection, nic, address).await?;
+        let promised = self.shared.capabilities.get();
+        if nic.native().capabilities().and(promised) != promised {
+            connection.close(FabricError::NodeGone { node });
+            return Err(ConnectError::Atomics {
+                address: address.clone(),
+            });
+        }
+        Ok(())
     }
 
-    /// Connects the queue pairs to all nodes that are reached by RDMA.
+    /// Connects the queue pairs to all nodes that are reached by RDMA, and finds out what the card can do there.
     pub(super) async fn pair_up_all(&self) -> Result<(), ConnectError> {
         for node in &self.shared.nodes {
-            if let Way::Remote {
+            let Way::Remote {
                 address, connection, ..
             } = &node.way
-            {
-                self.pair_up(connection, address).await?;
+            else {
+                continue;
+            };
+            let Some(nic) = connection.nic() else { continue };
+            self.pair_up(connection, nic, address).await?;
+            let native = nic.native();
+            let NativeAtomics {
+                masked_swap,
+                masked_add,
+                wide,
+            } = native.atomics();
+            tracing::info!(
+                node = address,
+                masked_compare_swap = if masked_swap { "native" } else { "emulated" },
+                masked_fetch_add = if masked_add { "native" } else { "emulated" },
+                wide_atomics = if wide { "native" } else { "missing" },
+                "verbs go by RDMA"
+            );
+            let capabilities = &self.shared.capabilities;
+            capabilities.set(capabilities.get().and(native.capabilities()));
+        }
+        Ok(())
+    }
+
+    /// Connects the queue pair to a node that is reached by RDMA, if there is none.
+    async fn pair_up(&self, connection: &Connection, nic: &Rc<rdma::Link>, address: &str) -> Result<(), ConnectError> {
+        let _turn = nic.pairing().await;
+        let mut trial = Trial::default();
+        while !nic.is_open() {
+            let (node, takes_entries) = self.exchange_queue_pairs(connection, nic, address).await?;
+            let scratch = OnTrial {
+                endpoint: self,
+                connection,
+                nic,
+            };
+            let before = trial;
+            match trial.run(&scratch, takes_entries).await {
+                Ok(Verdict::Unusable) => {
+                    nic.close(FabricError::NodeGone {
+                        node: connection.node(),
+                    });
+                    return Err(ConnectError::Atomics {
+                        address: address.to_owned(),
+                    });
+                }
+                Ok(Verdict::Works(native)) => {
+                    nic.suppose(native);
+                    if !nic.go_to_work(&node) {
+                        return Err(self.while_joining(
+                            address,
+                            FabricError::NodeGone {
+                                node: connection.node(),
+                            },
+                        ));
+                    }
+                }
+                Err(error) => {
+                    nic.close(error);
+                    if trial == before || connection.failure().is_some() {
+                        return Err(self.while_joining(address, error));
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// Connects the queue pair to a node, if it is reached by RDMA and has none.
-    async fn pair_up(&self, connection: &Connection, address: &str) -> Result<(), ConnectError> {
-        let Some(nic) = connection.nic().filter(|nic| !nic.is_open()) else {
-            return Ok(());
-        };
+    /// Makes a queue pair and puts it on trial. Returns where the node's end is, and whether it takes entries.
+    async fn exchange_queue_pairs(
+        &self,
+        connection: &Connection,
+        nic: &Rc<rdma::Link>,
+        address: &str,
+    ) -> Result<(Address, bool), ConnectError> {
         let half_open = nic.prepare(self.random())?;
         let own = half_open.address();
         let mut buffer = Buffer::unregistered(ADDRESS_BYTES);
@@ -233,11 +302,12 @@ impl Endpoint {
             address: address.to_owned(),
         };
         let node = Address::decode(&buffer[..ADDRESS_BYTES]).ok_or_else(no_queue_pair)?;
-        // Another task may have been quicker, and the connection may have broken.
-        if !nic.is_open() && connection.failure().is_none() {
-            nic.open(half_open, &node)?;
+        // May have broken meanwhile.
+        if let Some(failure) = connection.failure() {
+            return Err(self.while_joining(address, failure));
         }
-        Ok(())
+        let takes_entries = nic.open(half_open, &node)?;
+        Ok((node, takes_entries))
     }
 
     fn timeout_ns(&self) -> u64 {
@@ -286,6 +356,18 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Which atomics the cards on the way to a node have themselves; `None` if the node is not reached by RDMA, or not now.
+    #[must_use]
+    pub fn native_atomics(&self, node: NodeId) -> Option<NativeAtomics> {
+        match &self.shared.nodes.get(node.index())?.way {
+            Way::Remote { connection, .. } => {
+                let nic = connection.nic().filter(|nic| nic.is_open())?;
+                Some(nic.native().atomics())
+            }
+            Way::Mapped { .. } => None,
+        }
+    }
+
     /// The network card's way to a node.
     #[cfg(test)]
     pub(crate) fn nic(&self, node: NodeId) -> Rc<rdma::Link> {
@@ -307,7 +389,7 @@ impl Endpoint {
     #[inline]
     fn check(&self, verb: &Verb, buffer: &Buffer) -> Result<&Node, FabricError> {
         let node = self.node(verb.target().0.node())?;
-        check_verb(verb, node.bytes, self.shared.capabilities)?;
+        check_verb(verb, node.bytes, self.shared.capabilities.get())?;
         if let Some(slice) = verb.local() {
             assert!(
                 slice.range().end <= buffer.len(),
@@ -377,6 +459,29 @@ impl Endpoint {
         }
     }
 
+    /// Executes a verb over a connection that is up, or by the card.
+    #[inline]
+    async fn execute_remote(
+        &self,
+        connection: &Connection,
+        verb: &Verb,
+        buffer: &mut Buffer,
+        deadline: Deadline,
+    ) -> Result<u128, FabricError> {
+        let operations = &self.shared.operations;
+        let index = operations.borrow_mut().begin(core::iter::once(verb), buffer.take());
+        match connection.nic() {
+            Some(nic) => nic.post(index, core::iter::once((0, verb))),
+            None => connection.post(index, core::iter::once(verb)),
+        }
+        let mut pending = Pending::new(operations, index);
+        HostClock.until(deadline, &mut pending).await;
+        let late = FabricError::DeadlineExceeded {
+            node: connection.node(),
+        };
+        pending.finish(buffer, late, |parts, _| parts[0].result())
+    }
+
     /// Posts a request that is no batch, and waits.
     async fn ask(
         &self,
@@ -408,6 +513,34 @@ impl Endpoint {
             node: connection.node(),
         };
         pending.finish(buffer, late, |_, status| status)
+    }
+}
+
+/// The word that a node lends a client whose queue pair is on trial.
+struct OnTrial<'a> {
+    endpoint: &'a Endpoint,
+    connection: &'a Connection,
+    nic: &'a rdma::Link,
+}
+
+impl Scratch for OnTrial<'_> {
+    // What a link on trial posts goes to that word, whatever the node.
+    const ADDR: RemoteAddr = RemoteAddr::new(NodeId::new(0), 0);
+
+    fn suppose(&self, native: Native) {
+        self.nic.suppose(native);
+    }
+
+    async fn execute(&self, verb: Verb) -> Result<u128, FabricError> {
+        let node = self.connection.node();
+        if !self.nic.is_on_trial() {
+            return Err(FabricError::NodeGone { node });
+        }
+        let deadline = self.endpoint.deadline_in(self.endpoint.timeout_ns());
+        let mut buffer = Buffer::default();
+        self.endpoint
+            .execute_remote(self.connection, &verb, &mut buffer, deadline)
+            .await
     }
 }
 
@@ -466,7 +599,7 @@ impl Verbs for Endpoint {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.shared.capabilities
+        self.shared.capabilities.get()
     }
 
     fn buffer(&self, bytes: usize) -> Buffer {
@@ -491,18 +624,7 @@ impl Verbs for Endpoint {
         self.register(buffer, connection.node())?;
         self.shared.counters.count_doorbell();
         self.count(&verb);
-        let operations = &self.shared.operations;
-        let index = operations.borrow_mut().begin(core::iter::once(&verb), buffer.take());
-        match connection.nic() {
-            Some(nic) => nic.post(index, core::iter::once((0, &verb))),
-            None => connection.post(index, core::iter::once(&verb)),
-        }
-        let mut pending = Pending::new(operations, index);
-        HostClock.until(deadline, &mut pending).await;
-        let late = FabricError::DeadlineExceeded {
-            node: connection.node(),
-        };
-        pending.finish(buffer, late, |parts, _| parts[0].result())
+        self.execute_remote(connection, &verb, buffer, deadline).await
     }
 
     async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {

@@ -4,6 +4,11 @@ use core::mem::offset_of;
 use std::fmt::Write as _;
 use std::process::Command;
 
+use super::super::mlx5::{
+    CONTROL_ANNOUNCE, CONTROL_FENCE, CREATE_WITHOUT_SCATTER_TO_CQE, DRIVER_INIT_CREATE_FLAGS, DRIVER_INIT_SEND_OPS,
+    DriverInit, DriverQueuePair, ExtendedInit, ExtendedQueuePair, HashConfiguration, INIT_DOMAIN, OPCODE_MASKED_ADD,
+    OPCODE_MASKED_SWAP, WITH_RAW_ENTRIES,
+};
 use super::*;
 
 /// One line for each size, offset and number: what C calls it, and what it is here.
@@ -70,6 +75,31 @@ fn facts() -> Facts {
         remote_addr = "wr.atomic.remote_addr", compare_add = "wr.atomic.compare_add", swap = "wr.atomic.swap",
         atomic_rkey = "wr.atomic.rkey", bind_mw = "bind_mw", remote_addr = "wr.rdma.remote_addr",
         compare_add = "wr.rdma.rkey");
+    same_names!(facts, HashConfiguration, "ibv_rx_hash_conf"; rx_hash_function, rx_hash_key_len, rx_hash_key,
+        rx_hash_fields_mask);
+    same_names!(facts, ExtendedInit, "ibv_qp_init_attr_ex"; qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all,
+        comp_mask, pd, xrcd, create_flags, max_tso_header, rwq_ind_tbl, rx_hash_conf, source_qpn, send_ops_flags);
+    same_names!(facts, DriverInit, "mlx5dv_qp_init_attr"; comp_mask, create_flags, dc_init_attr, send_ops_flags);
+    layout!(facts, ExtendedQueuePair, "ibv_qp_ex"; comp_mask = "comp_mask", wr_id = "wr_id", wr_flags = "wr_flags",
+        wr_start = "wr_start", wr_complete = "wr_complete");
+    layout!(facts, DriverQueuePair, "mlx5dv_qp_ex"; comp_mask = "comp_mask", wr_raw_wqe = "wr_raw_wqe");
+    facts.number("IBV_QP_INIT_ATTR_PD", INIT_DOMAIN);
+    facts.number(
+        "MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS",
+        DRIVER_INIT_CREATE_FLAGS as i64,
+    );
+    facts.number("MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS", DRIVER_INIT_SEND_OPS as i64);
+    facts.number("MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE", CREATE_WITHOUT_SCATTER_TO_CQE);
+    facts.number("MLX5DV_QP_EX_WITH_RAW_WQE", WITH_RAW_ENTRIES as i64);
+    facts.number("MLX5_OPCODE_ATOMIC_MASKED_CS", OPCODE_MASKED_SWAP);
+    facts.number("MLX5_OPCODE_ATOMIC_MASKED_FA", OPCODE_MASKED_ADD);
+    facts.number("MLX5_WQE_CTRL_CQ_UPDATE", CONTROL_ANNOUNCE);
+    facts.number("MLX5_WQE_CTRL_FENCE", CONTROL_FENCE);
+    facts.number(
+        "sizeof(struct mlx5_wqe_ctrl_seg) + sizeof(struct mlx5_wqe_raddr_seg) + sizeof(struct mlx5_wqe_data_seg)",
+        48,
+    );
+    facts.number("offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se)", 11);
     facts.is("sizeof(union ibv_gid)", size_of::<Gid>());
     facts.is("_Alignof(union ibv_gid)", align_of::<Gid>());
 
@@ -125,8 +155,9 @@ fn facts() -> Facts {
 #[ignore = "needs a C compiler and the headers of libibverbs: cargo xtask vm-tests"]
 fn rdma_layouts_are_those_of_the_headers() {
     let facts = facts();
-    let mut program =
-        String::from("#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\nint main(void) {\n");
+    let mut program = String::from(
+        "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n#include <infiniband/mlx5dv.h>\nint main(void) {\n",
+    );
     for (expression, _) in &facts.0 {
         writeln!(program, "printf(\"%llu\\n\", (unsigned long long)({expression}));").expect("strings take everything");
     }
