@@ -169,6 +169,22 @@ const MUTANTS: &[(&str, Notices)] = &[
 /// After how many seeds a bug counts as not noticed.
 const SEEDS_MAX: u64 = 20_000;
 
+/// Where bugs that hide well have been found, to be tried first. A change of what they are in may move them.
+const FOUND_BEFORE: &[(&str, u64)] = &[
+    ("cider: a coordinator that takes a reset for an answer", 273),
+    ("declock: a grant after an abort", 460),
+    ("declock: a grant for another place", 11_288),
+    ("declock: a reader that does not look for writers", 475),
+    ("declock: a reset that newcomers do not see", 2510),
+    ("declock: one reader granted for all", 475),
+    ("index: a search without a pin", 276),
+    ("locks: a warning that is not looked at", 834),
+    ("pool: a client that cannot leave stays for ever", 174),
+    ("pool: a search that forgets the limbo of others", 11_041),
+    ("race: a locked bucket taken for closed", 3812),
+    ("race: a lock kept by whoever gives up", 233),
+];
+
 /// Masked atomics over the simulated fabric against arithmetic bit by bit.
 fn masked_verbs(seed: u64) -> Result<(), String> {
     let sim = Sim::new(SimOptions {
@@ -377,7 +393,8 @@ fn a_block_on_its_way_home(seed: u64) -> Result<(), String> {
 
 /// With which seed, and how, a planted bug is noticed.
 fn hunt(name: &'static str, notices: &Notices) -> Option<(u64, Failure)> {
-    for seed in 1..=SEEDS_MAX {
+    let found_before = FOUND_BEFORE.iter().filter(|(bug, _)| *bug == name);
+    for seed in found_before.map(|(_, seed)| *seed).chain(1..=SEEDS_MAX) {
         plant(Some(name));
         let failure = match notices {
             Swarm(part) => execute(&draw::plan(seed, &Target::matching(part))).failure,
@@ -453,6 +470,12 @@ fn every_planted_bug_is_listed() {
     let mut listed: Vec<String> = MUTANTS.iter().map(|&(name, _)| name.to_owned()).collect();
     listed.sort_unstable();
     assert_eq!(planted, listed);
+    for (name, _) in FOUND_BEFORE {
+        assert!(
+            MUTANTS.iter().any(|(listed, _)| listed == name),
+            "{name} is no longer planted"
+        );
+    }
 }
 
 /// Collects the names in `is_planted("...")` of all sources below a folder.

@@ -223,3 +223,53 @@ fn rdma_device_is_checked_and_measured() {
         "{line}"
     );
 }
+
+/// What three clients of `farside bench` needed for an operation, by the name of the count.
+fn counts_per_operation(bench: &[&str], fabric: &[&str]) -> serde_json::Map<String, serde_json::Value> {
+    let arguments = [&["bench"], bench, fabric, &["--clients", "3", "--json"]].concat();
+    let measured = output(&arguments);
+    assert!(measured.status.success(), "{arguments:?}: {}", text(&measured));
+    let line: serde_json::Value = serde_json::from_slice(&measured.stdout).expect("one line of JSON");
+    assert!(line["operations"].as_u64() > Some(50), "{line}");
+    let counts = line["per_op"].as_object().expect("counts");
+    counts.clone()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm-tests"]
+fn rdma_clients_need_what_clients_of_the_model_need() {
+    let everything = &["reads", "writes", "atomics", "bytes_read", "bytes_written", "sends"][..];
+    // Signs of life of a store are READs, whose number goes by time.
+    let changes = &["writes", "atomics", "sends"][..];
+    let far_apart = ["--locks", "100000", "--theta", "0"];
+    for (bench, compared) in [
+        ([&["lock", "--lock", "cas"], &far_apart[..]].concat(), everything),
+        (
+            [&["lock", "--lock", "declock-cql"], &far_apart[..]].concat(),
+            everything,
+        ),
+        (
+            [
+                "store",
+                "--index",
+                "race",
+                "--items",
+                "2000",
+                "--workload",
+                "write-only",
+                "--theta",
+                "0",
+            ]
+            .to_vec(),
+            changes,
+        ),
+    ] {
+        let real = counts_per_operation(&bench, &["--fabric", "rdma", "--duration", "3s"]);
+        let model = counts_per_operation(&bench, &["--fabric", "sim", "--duration", "2ms"]);
+        for count in compared {
+            // An operation may be cut by the beginning or the end of what is measured.
+            let rounded = |counts: &serde_json::Map<_, serde_json::Value>| counts[*count].as_f64().map(f64::round);
+            assert_eq!(rounded(&real), rounded(&model), "{bench:?} {count}: {real:?} {model:?}");
+        }
+    }
+}

@@ -48,7 +48,7 @@ use crate::verb::{MaskedCas, Slice, Verb};
 const WAITING_MAX: usize = 1024;
 /// Bytes that one work request carries at most: long ones keep the words of others waiting.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// After how long without an answer a node is given up, whatever the deadlines of the operations: twice what the device
+/// After how long without an answer a node is given up, whatever the deadlines of the operations: several times what the device
 /// needs to find out by itself.
 const SILENCE_NS_MAX: u64 = 15_000_000_000;
 /// Bytes of a place for a word.

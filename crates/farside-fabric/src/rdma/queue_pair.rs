@@ -19,10 +19,10 @@ use super::exchange::Address;
 use super::ffi::{self, SendRequest};
 use super::mlx5::{Entries, Entry};
 
-/// How long the device waits for an answer before it repeats itself: 4.096 us * 2^18 = 1.07 s. It only matters when the
+/// How long the device waits for an answer before it repeats itself: 4.096 us * 2^16 = 0.27 s. It only matters when the
 /// last packet of several is lost, since a gap is noticed at once; and a node that stands still for a second or two, as
 /// an emulated one does, is not to be taken for dead. That its process is gone is known from the connection.
-const TIMEOUT_CODE: u8 = 18;
+const TIMEOUT_CODE: u8 = 16;
 /// How often it repeats itself. 7 would mean for ever on some devices, and a dead peer would go unnoticed.
 const RETRIES: u8 = 6;
 const _: () = assert!(RETRIES < 7);
