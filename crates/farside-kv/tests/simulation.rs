@@ -217,7 +217,26 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Seeds that found bugs of the recovery: blocks freed twice, lost, or reused while linked; living clients
 /// taken for dead; dead ones never buried.
-const SEEDS_OF_BUGS: [u64; 17] = [5, 10, 12, 18, 21, 23, 25, 29, 31, 36, 42, 59, 73, 95, 100, 2130, 2761];
+const SEEDS_OF_BUGS: [u64; 18] = [
+    5,
+    10,
+    12,
+    18,
+    21,
+    23,
+    25,
+    29,
+    31,
+    36,
+    42,
+    59,
+    73,
+    95,
+    100,
+    2130,
+    2761,
+    329_613_943_391,
+];
 
 #[test]
 fn crashes_lose_nothing() {

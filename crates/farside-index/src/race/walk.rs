@@ -170,8 +170,11 @@ impl<E: Endpoint> Race<E> {
             || self.blocks.pool.pin(),
             &mut |visited| {
                 visit(visited.addr);
-                for (_, pointer) in visited.image.entries(visited.addr) {
-                    visit(pointer.block());
+                // What has been replaced still says what it once linked; what is still linked has moved on.
+                if !visited.is_replaced {
+                    for (_, pointer) in visited.image.entries(visited.addr) {
+                        visit(pointer.block());
+                    }
                 }
             },
         )
