@@ -26,6 +26,8 @@ use crate::pool::Pool;
 
 /// How long a node may take to cut a client off.
 const FENCE_NS: u64 = 1_000_000_000;
+/// How often a client looks whether it may reuse blocks of others' chunks again.
+const HOMING_TICKS: u64 = 4;
 /// How many chunks' free maps are collected per visit, one visit every so many ticks.
 const HOUSEKEEPING_TICKS: u64 = 64;
 /// How many chunks are given back per visit: few, so that the lease is renewed in time.
@@ -131,7 +133,11 @@ impl<E: Endpoint> Pool<E> {
         }
         // Each client waits a little longer than the one before it in the table.
         let patience = u64::from(self.shared.owner.client).min(64) * 2;
-        if watch.ticks - watch.epoch_tick >= patience {
+        // Whoever has joined sends home what it retires until it has seen that nobody searches. As long as others advance the
+        // epoch its turn to look does not come: it looks all the same.
+        let is_homing = self.shared.heap.borrow().is_homing() && !self.shared.recovering.get();
+        let must_look = is_homing && watch.ticks.is_multiple_of(HOMING_TICKS);
+        if must_look || watch.ticks - watch.epoch_tick >= patience {
             watch.epoch_tick = watch.ticks;
             self.look_around(&mut cx, &mut watch, epoch).await?;
         }
