@@ -92,6 +92,7 @@ impl World {
         // Transfers over these bytes have touched by now what is due.
         self.meet(addr.node(), low, high - low, true);
         let node = &mut self.nodes[index];
+        node.journal.note(&node.region, low..high);
         for at in (low..high).step_by(FILLING.len()) {
             let count = (high - at).min(FILLING.len() as u64) as usize;
             node.region.write(at, &FILLING[..count]);

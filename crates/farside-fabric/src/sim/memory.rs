@@ -17,6 +17,7 @@ use core::ops::Range;
 use std::collections::BTreeSet;
 
 use super::forgotten::Forgotten;
+use super::journal::Journal;
 use super::operation::{Transfer, Work};
 use super::queue::Event;
 use super::tear::LongWrite;
@@ -42,6 +43,8 @@ pub(super) struct MemoryNode {
     pub(super) forgotten: Forgotten,
     /// WRITEs longer than a word that are being executed.
     pub(super) long_writes: Vec<LongWrite>,
+    /// What was changed, if anybody wants to know.
+    pub(super) journal: Journal,
 }
 
 impl MemoryNode {
@@ -55,6 +58,7 @@ impl MemoryNode {
             transfers: Vec::new(),
             forgotten: Forgotten::default(),
             long_writes: Vec::new(),
+            journal: Journal::default(),
         }
     }
 }
@@ -163,7 +167,12 @@ impl World {
                 let memory = self.operations[lead].memory.bytes_mut();
                 touch(node, &verb, memory, offset..offset + bytes);
             }
-            Work::Verb(ref verb) => operation.result = node.region.execute(verb, &mut []),
+            Work::Verb(ref verb) => {
+                if is_write(verb) {
+                    node.journal.note(&node.region, offset..offset + bytes);
+                }
+                operation.result = node.region.execute(verb, &mut []);
+            }
             _ => unreachable!("the caller has looked"),
         }
     }
@@ -276,6 +285,7 @@ pub(super) fn touch(node: &mut MemoryNode, verb: &Verb, memory: &mut [u8], part:
             }
         }
         Verb::Write { source, .. } => {
+            node.journal.note(&node.region, part.clone());
             node.region.write(part.start, &memory[source.range()][local]);
             node.forgotten.learn(&part);
         }

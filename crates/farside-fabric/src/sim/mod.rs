@@ -35,6 +35,7 @@ mod explore;
 mod fault;
 mod forgotten;
 mod hash;
+mod journal;
 mod link;
 mod mailbox;
 mod memory;
@@ -206,6 +207,18 @@ impl Sim {
     #[must_use]
     pub fn region(&self, node: NodeId) -> Region {
         self.shared.world().nodes[node.index()].region.clone()
+    }
+
+    /// Notes what verbs change from now on, for [`Sim::undo_changes`]. Bytes that are changed through [`Sim::region`] are not
+    /// noted.
+    pub fn keep_changes(&self, node: NodeId) {
+        self.shared.world().nodes[node.index()].journal.begin();
+    }
+
+    /// Makes a node's memory what it was at [`Sim::keep_changes`]: another simulation may begin with it. This one has ended.
+    pub fn undo_changes(&self, node: NodeId) {
+        let node = &mut self.shared.world().nodes[node.index()];
+        node.journal.undo(&node.region);
     }
 
     /// Adds a compute node with its own clock and port, and a core for each of its clients.
