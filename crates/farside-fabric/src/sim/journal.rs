@@ -46,3 +46,41 @@ impl Journal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::sim::{Sim, SimOptions};
+    use crate::{NodeId, OpContext, RemoteAddr, Slice};
+
+    #[test]
+    fn what_verbs_have_changed_is_undone() {
+        const BYTES: u64 = 4096;
+        let sim = Sim::new(SimOptions::default());
+        let node = sim.add_memory_node(BYTES);
+        let region = sim.region(NodeId::new(0));
+        let first: Vec<u8> = (0..BYTES).map(|at| at as u8).collect();
+        region.write(0, &first);
+        let now = || {
+            let mut bytes = vec![0; BYTES as usize];
+            region.read(0, &mut bytes);
+            bytes
+        };
+        let mut cx = OpContext::new(sim.endpoint(sim.add_compute_node()));
+        let at = |offset| RemoteAddr::new(node, offset);
+        sim.keep_changes(node);
+        sim.block_on(async {
+            cx.reserve(300);
+            cx.buffer_mut()[..300].fill(7);
+            // Several lines, a part of a word, the same words again, and what is left as it was.
+            cx.write(Slice::first(300), at(100)).await?;
+            cx.write(Slice::first(3), at(1001)).await?;
+            cx.write_word(at(104), 1).await?;
+            cx.fetch_add(at(104), 5).await?;
+            cx.compare_swap(at(2048), 1, 2).await
+        })
+        .expect("the node is there");
+        assert_ne!(now(), first);
+        sim.undo_changes(node);
+        assert_eq!(now(), first);
+    }
+}
