@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
-use farside_sync::Scheme;
+use farside_sync::{CreditOptions, Scheme};
 
 use self::embedded::{EmbeddedArgs, WorkerArgs};
 use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
@@ -84,6 +84,9 @@ struct StageArgs {
     /// How long to measure: simulated time on `sim`, else real time [default: 20ms simulated, 1s real]
     #[arg(long, value_parser = parse_duration)]
     duration: Option<u64>,
+    /// How long to run before that [default: half as long]
+    #[arg(long, value_parser = parse_duration)]
+    warm_up: Option<u64>,
     /// Decides everything that chance decides
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -268,6 +271,7 @@ impl StageArgs {
             clients,
             compute_nodes: compute_nodes.unwrap_or(usual.max(1)),
             duration_ns: self.duration.unwrap_or(usual_ns),
+            warm_up_ns: self.warm_up,
             conditions: Conditions::default(),
             seed: self.seed,
         }
@@ -376,6 +380,7 @@ impl StoreArgs {
                 index: self.index,
                 scheme,
                 local_wc: self.local_wc,
+                credits: CreditOptions::default(),
                 items: self.items,
                 workload: self.workload,
                 key_bytes: self.key_size as usize,
@@ -385,6 +390,7 @@ impl StoreArgs {
                 tick_ns: TICK_NS,
                 seed: self.stage.seed,
                 given_out: Arc::new(AtomicU64::new(if self.workload.is_load() { 0 } else { self.items })),
+                moves: Arc::default(),
                 seen: Arc::default(),
             };
             let progress = Progress::new(100, scheme.name());

@@ -30,8 +30,6 @@ pub mod verbs;
 mod worker_process;
 pub mod workload;
 
-use farside_fabric::region::Region;
-use farside_index::IndexKind;
 use farside_lock::LockKind;
 
 pub use error::BenchError;
@@ -40,7 +38,7 @@ pub use report::Report;
 use lock::LockProgram;
 use progress::Progress;
 use report::{Combine, PhaseTimes, ResetTimes, Subject};
-use stage::{FabricKind, Setting};
+use stage::{FabricKind, Prepared, Setting};
 use store::StoreProgram;
 
 /// What can be named in a measurement, by section: names, each with a line about it.
@@ -65,7 +63,7 @@ pub fn catalogue() -> [(&'static str, Vec<(&'static str, String)>); 3] {
 pub fn measure_lock(
     program: &LockProgram,
     setting: &Setting,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
     progress: &Progress,
 ) -> Result<Report, BenchError> {
     program.check()?;
@@ -101,14 +99,10 @@ pub fn measure_lock(
 pub fn measure_store(
     program: &StoreProgram,
     setting: &Setting,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
     progress: &Progress,
 ) -> Result<Report, BenchError> {
     program.check()?;
-    if program.index == IndexKind::Race {
-        // A table is made in blank memory.
-        *memory = None;
-    }
     let outcome = stage::run(program, setting, memory, progress)?;
     let subject = Subject::Store {
         index: program.index.name(),
@@ -119,9 +113,13 @@ pub fn measure_store(
     };
     let mut report = Report::new(subject, program.theta, setting, &outcome);
     report.cache_bytes = Some(program.seen.cache_bytes());
-    report.growth = program.seen.growth();
-    if setting.fabric == FabricKind::Sim && program.combines() {
-        report.combine = report.mix.map(|mix| Combine::of(&program.seen, program.scheme, &mix));
+    report.growth = program.seen.growth(outcome.laid);
+    report.pointer_bytes = Some(program.pointer_bytes());
+    report.credit_bytes = program.scheme.switches().then(|| program.seen.credit_bytes());
+    if program.combines() {
+        // On real fabrics the compute nodes have counted since they joined.
+        let mix = report.mix.filter(|_| setting.fabric == FabricKind::Sim);
+        report.combine = Some(Combine::of(&program.seen, program.scheme, mix.as_ref()));
     }
     Ok(report)
 }

@@ -13,7 +13,7 @@ use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::BenchError;
-use crate::program::{Client, LockStep, Program, Step};
+use crate::program::{Client, Laid, LockStep, Program, Step};
 use crate::workload::{Scatter, Zipf, client_random, zipf::unit};
 
 /// Where the locks start; what clients read under a lock stands behind the last of them.
@@ -133,15 +133,13 @@ impl Program for LockProgram {
         (self.roster().offset() + ROSTER_BYTES).next_multiple_of(4096)
     }
 
-    async fn prepare<E: Endpoint>(&self, _: E, region: &Region) -> Result<(), BenchError> {
-        // An entry of zeros is a free lock; the memory may have been used before.
-        let entries = LOCKS_AT..self.data(0).offset();
-        let (block, roster) = (self.service().offset(), self.roster().offset());
-        let words = [entries, block..block + BLOCK_BYTES, roster..roster + ROSTER_BYTES];
-        for offset in words.into_iter().flat_map(|words| words.step_by(8)) {
-            region.write(offset, &[0; 8]);
-        }
-        Ok(())
+    fn layout(&self) -> String {
+        "free locks".to_owned()
+    }
+
+    async fn prepare<E: Endpoint>(&self, _: E, _: &Region) -> Result<Laid, BenchError> {
+        // An entry of zeros is a free lock.
+        Ok(Laid::default())
     }
 
     fn has_agent(&self) -> bool {

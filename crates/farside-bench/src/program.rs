@@ -9,6 +9,15 @@ use farside_fabric::{CounterSnapshot, Endpoint, OpContext};
 use crate::error::BenchError;
 use crate::workload::Operation;
 
+/// What was seen of the memory while it was made ready.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Laid {
+    /// How often the index has split a subtable.
+    pub splits: u64,
+    /// Entries and slots of the first that was split.
+    pub first_split: Option<(u64, u64)>,
+}
+
 /// A program for many clients on one memory node.
 pub trait Program: Clone + Send + Sync + 'static {
     /// What the clients of a compute node share.
@@ -19,12 +28,16 @@ pub trait Program: Clone + Send + Sync + 'static {
     /// Bytes that the memory node needs.
     fn memory_bytes(&self) -> u64;
 
+    /// Names what [`Program::prepare`] makes of blank memory: programs with the same name make the same, so that one run
+    /// can begin with a copy of another's.
+    fn layout(&self) -> String;
+
     /// Makes blank memory ready, before anybody else comes. `region` is that memory itself, for what
     /// would take too long by verbs.
     ///
     /// # Errors
     /// See [`BenchError`]; likewise below.
-    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<(), BenchError>;
+    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<Laid, BenchError>;
 
     /// Whether somebody has to work beside the memory node.
     fn has_agent(&self) -> bool {
@@ -56,6 +69,9 @@ pub trait Program: Clone + Send + Sync + 'static {
 
     /// Lets a compute node leave.
     async fn leave<E: Endpoint>(&self, node: Self::Node<E>) -> Result<(), BenchError>;
+
+    /// Other keys than before are popular from now on.
+    fn move_hot_set(&self) {}
 
     /// Whether the program ends by itself, rather than with the time it is given.
     fn is_finite(&self) -> bool {

@@ -69,7 +69,7 @@ pub struct Report {
     /// How many operations of each kind ended while it counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Mix>,
-    /// Operations that went with another one, on the simulated fabric.
+    /// Operations that went with another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
     /// How the index grew, from the first key on, if it is one that does.
@@ -80,6 +80,12 @@ pub struct Report {
     /// Bytes of a compute node's cache: what it remembers of the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+    /// Bytes of what a compute node remembers of contention: the most of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credit_bytes: Option<u64>,
+    /// Bytes of far memory for each data pointer: itself, and its lock entry if the scheme has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pointer_bytes: Option<u64>,
     /// Bytes in use at the memory nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -293,8 +299,24 @@ impl Mix {
 pub struct Combine {
     /// The share of writes that returned with another of their compute node.
     pub local_rate: f64,
+    /// How many went together then, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_batch_mean: Option<f64>,
     /// The share of searches that did.
     pub read_rate: f64,
+    /// The share of writes that met others elsewhere: in a queue, or by being retried as often as makes a key hot; in
+    /// a simulation, like what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contended_rate: Option<f64>,
+    /// The share of writes that others made redundant: both of the above (CIDER, section 3.1: the ideal WC rate).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redundant_rate: Option<f64>,
+    /// The share of the contended writes that went the pessimistic way (CIDER, section 5.2.1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found_rate: Option<f64>,
+    /// The share of the pessimistic writes that went together with others, there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together_rate: Option<f64>,
     /// The share of writes for which somebody acted in a queue (CIDER, section 3.1: the WC rate).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_rate: Option<f64>,
@@ -307,18 +329,33 @@ pub struct Combine {
 }
 
 impl Combine {
-    /// From what was counted.
+    /// From what was counted, for writes and searches as in `mix`; without it nothing is known but what went together
+    /// locally.
     #[must_use]
-    pub fn of(seen: &Seen, scheme: Scheme, mix: &Mix) -> Self {
+    pub fn of(seen: &Seen, scheme: Scheme, mix: Option<&Mix>) -> Self {
         let (shared, combined) = (seen.shared(), seen.combined());
-        let writes = mix.update + mix.insert + mix.read_modify_write;
         let rate = |part: u64, all: u64| part as f64 / all.max(1) as f64;
+        let local = shared.writes;
+        let local_rate = rate(local.combined, local.asked);
+        let writes = mix.map(|mix| mix.update + mix.insert + mix.read_modify_write);
+        let queued = writes.filter(|_| scheme.needs_locks());
+        let contended = combined.contended + combined.missed;
+        let switches = scheme.switches();
         Self {
-            local_rate: rate(shared.writes, writes),
-            read_rate: rate(shared.reads, mix.search),
-            global_rate: scheme.combines().then(|| rate(combined.combined, writes)),
+            local_rate,
+            local_batch_mean: (local.batches > 0).then(|| 1.0 + rate(local.combined, local.batches)),
+            read_rate: rate(shared.reads.combined, shared.reads.asked),
+            contended_rate: queued.map(|writes| rate(contended, writes)),
+            redundant_rate: queued.map(|writes| local_rate + rate(contended, writes)),
+            found_rate: queued.filter(|_| switches).map(|_| rate(combined.contended, contended)),
+            together_rate: queued
+                .filter(|_| scheme.combines())
+                .map(|_| rate(combined.members, combined.pessimistic)),
+            global_rate: queued
+                .filter(|_| scheme.combines())
+                .map(|writes| rate(combined.combined, writes)),
             batch_mean: (combined.batches > 0).then(|| rate(combined.members, combined.batches)),
-            pessimistic_rate: scheme.needs_locks().then(|| rate(combined.pessimistic, writes)),
+            pessimistic_rate: queued.map(|writes| rate(combined.pessimistic, writes)),
         }
     }
 }
@@ -430,6 +467,8 @@ impl Report {
                 })
                 .collect(),
             cache_bytes: (!is_lock).then_some(0),
+            credit_bytes: None,
+            pointer_bytes: None,
             memory_bytes: outcome.memory_bytes,
             sim: outcome.simulation.map(|simulation| Simulation {
                 verbs_per_wall_s: simulation.verbs_per_wall_s,
@@ -482,6 +521,9 @@ impl Report {
         if let Some(global) = self.combine.and_then(|combine| combine.global_rate) {
             let batch = self.combine.and_then(|combine| combine.batch_mean).unwrap_or(1.0);
             row += &format!("   globally: {:.1} % of writes, {batch:.1} at a time", global * 100.0);
+        }
+        if let Some(bytes) = self.credit_bytes {
+            row += &format!("   {}B of credits", with_prefix(bytes as f64));
         }
         if let Some(bytes) = self.memory_bytes {
             row += &format!("   {:.2} GiB in use", bytes as f64 / f64::from(1 << 30));

@@ -20,13 +20,13 @@ use farside_index::{Addressing, Index, IndexKind, PointerArray, Race, RaceOption
 use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
-use farside_sync::{LOCK_BYTES, Scheme, SyncOptions};
+use farside_sync::{CreditOptions, LOCK_BYTES, Scheme, SyncOptions};
 
 pub use self::client::StoreClient;
 pub use self::growth::{Growth, Seen};
 use crate::error::BenchError;
 use crate::lock::check_theta;
-use crate::program::Program;
+use crate::program::{Laid, Program};
 use crate::workload::Workload;
 
 /// The smallest key: the number of its slot.
@@ -57,6 +57,8 @@ pub struct StoreProgram {
     pub scheme: Scheme,
     /// Whether the clients of a compute node share their operations on a key.
     pub local_wc: bool,
+    /// What makes a key hot, for schemes that tell hot keys from others.
+    pub credits: CreditOptions,
     /// How many keys there are at the start.
     pub items: u64,
     /// What is done with them.
@@ -75,6 +77,8 @@ pub struct StoreProgram {
     pub seed: u64,
     /// How many keys have been given out so far, those at the start included.
     pub given_out: Arc<AtomicU64>,
+    /// How often the popular keys have become others.
+    pub moves: Arc<AtomicU64>,
     /// What the compute nodes have seen when a run has ended.
     pub seen: Arc<Seen>,
 }
@@ -110,9 +114,16 @@ impl StoreProgram {
         self.local_wc || self.scheme.needs_locks()
     }
 
+    /// Bytes of far memory for each data pointer.
+    #[must_use]
+    pub fn pointer_bytes(&self) -> u64 {
+        8 + if self.scheme.needs_locks() { LOCK_BYTES } else { 0 }
+    }
+
     fn sync(&self) -> SyncOptions {
         SyncOptions {
             local_wc: self.local_wc,
+            credits: self.credits,
             ..self.scheme.into()
         }
     }
@@ -179,7 +190,16 @@ impl Program for StoreProgram {
         whole.next_multiple_of(2 << 20)
     }
 
-    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<(), BenchError> {
+    fn layout(&self) -> String {
+        let sizes = (self.items_at_start(), self.slots(), self.key_bytes, self.value_bytes);
+        let locks = self.scheme.needs_locks();
+        format!(
+            "{:?} with locks {locks} of {sizes:?} every {} ns",
+            self.index, self.tick_ns
+        )
+    }
+
+    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<Laid, BenchError> {
         let mut cx = OpContext::new(endpoint);
         let format = FormatOptions {
             clients_max: self.compute_nodes as u16 + 8,
@@ -192,14 +212,15 @@ impl Program for StoreProgram {
                 let slots = self.slots();
                 let array = PointerArray::create(&mut cx, pool, self.sync(), Addressing::Direct, slots).await?;
                 fill::lay_out(self, &array, region)?;
-                self.leave(Index::PointerArray(array)).await
+                self.leave(Index::PointerArray(array)).await?;
+                Ok(Laid::default())
             }
             IndexKind::Race => {
                 let race = Race::create(&mut cx, pool, self.sync(), RaceOptions::default()).await?;
                 fill::insert(self, &race, &mut cx).await?;
-                let index = Index::Race(race);
-                self.note(&index);
-                self.leave(index).await
+                let (splits, first_split) = race.splits();
+                self.leave(Index::Race(race)).await?;
+                Ok(Laid { splits, first_split })
             }
         }
     }
@@ -235,6 +256,10 @@ impl Program for StoreProgram {
             node.pool().endpoint().sleep(RESTRUCTURING_POLL_NS).await;
         }
         Ok(node.pool().clone().leave().await?)
+    }
+
+    fn move_hot_set(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     fn is_finite(&self) -> bool {

@@ -32,6 +32,7 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
         clients: 256,
         compute_nodes: 8,
         duration_ns: 30_000_000,
+        warm_up_ns: None,
         conditions: Conditions::default(),
         seed: 1,
     };

@@ -157,3 +157,87 @@ fn phases_add_up_to_the_whole() {
         assert!((release / mean - 1.0).abs() < 0.15, "{name}: {release} of {mean} us");
     }
 }
+
+/// A figure of these sweeps and series that work on an index, both in TOML.
+fn store_figure(sweeps: &str, series: &[(&str, &str)]) -> Figure {
+    let mut text = format!("id = 'f'\ntitle = ''\nsource = ''\nsetup = ''\nclaim = []\npanel = []\n{sweeps}\n");
+    for (name, store) in series {
+        text += &format!(
+            "[[series]]\nname = '{name}'\nlabel = ''\nclients = [32]\nclients_per_cn = 4\nprofile = 'cx6'\n\
+             duration = '1ms'\nwarm_up = '1ms'\n\
+             store = {{ items = 1000, workload = 'write-only', theta = 0.99, {store} }}\n"
+        );
+    }
+    Figure::parse(&text).expect("a figure")
+}
+
+#[test]
+fn stores_are_swept_by_what_they_have() {
+    let axis = |key: &str, values: &str| format!("[x]\nkey = '{key}'\nlabel = ''\nvalues = [{values}]\n");
+    let swept = |key, values, store| run(&store_figure(&axis(key, values), &[("a", store)]));
+    let retries = |points: &[Point], x| number(points, "a", x, "per_op.retries");
+
+    let by_theta = swept("theta", "0, 0.99", "sync = 'optimistic'");
+    assert!(retries(&by_theta, 0.99) > 5.0 * retries(&by_theta, 0.0));
+    let by_items = swept("items", "1, 1000", "sync = 'optimistic'");
+    assert!(retries(&by_items, 1.0) > 5.0 * retries(&by_items, 1000.0));
+    let by_nodes = swept("cns", "1, 8", "sync = 'optimistic'");
+    assert_eq!(number(&by_nodes, "a", 8.0, "clients"), 32.0);
+    let by_mix = swept("update_percent", "0, 100", "sync = 'optimistic'");
+    assert_eq!(number(&by_mix, "a", 0.0, "mix.update"), 0.0);
+    assert_eq!(number(&by_mix, "a", 100.0, "mix.search"), 0.0);
+    let by_value = swept("value_bytes", "8, 500", "sync = 'optimistic'");
+    let written = |x| number(&by_value, "a", x, "per_op.bytes_written");
+    assert!(written(500.0) > written(8.0) + 400.0);
+    let by_cost = swept("extended_atomics", "1, 4", "sync = 'farside', hotness = 0");
+    let rate = |x| number(&by_cost, "a", x, "throughput_ops_s");
+    assert!(rate(4.0) < 0.8 * rate(1.0), "masked atomics are dear");
+    // Nobody is ever hot enough; everybody always is.
+    let by_hotness = swept("hotness", "0, 1000000", "sync = 'cider'");
+    let queued = |x| number(&by_hotness, "a", x, "combine.pessimistic_rate");
+    assert!(queued(0.0) > 0.9);
+    assert_eq!(queued(1e6), 0.0);
+    let by_credit = swept("initial_credit", "0, 36", "sync = 'cider'");
+    assert_eq!(number(&by_credit, "a", 0.0, "combine.pessimistic_rate"), 0.0);
+    assert!(number(&by_credit, "a", 36.0, "credit_bytes") > 0.0);
+    let race = swept("theta", "0.5", "sync = 'shiftlock-mutex', index = 'race'");
+    assert_eq!(number(&race, "a", 0.5, "pointer_bytes"), 24.0);
+}
+
+#[test]
+fn a_sweep_says_what_is_so_in_it() {
+    let sweeps = "[[sweep]]\nname = 'one'\nkey = 'clients'\nlabel = ''\nvalues = [4]\nitems = 1\nworkload = 'ycsb-c'\n";
+    let points = run(&store_figure(sweeps, &[("a", "sync = 'optimistic'")]));
+    assert_eq!(number(&points, "a@one", 4.0, "items"), 1.0);
+    assert_eq!(number(&points, "a@one", 4.0, "mix.update"), 0.0);
+}
+
+#[test]
+fn a_series_has_nothing_of_another_kind() {
+    let axis = "[x]\nkey = 'items'\nlabel = ''\nvalues = [1]\n";
+    let reason = figure(axis, &[("a", 4, "name = 'cas'")]).expect_err("locks have no items");
+    assert!(reason.contains("Items"), "{reason}");
+}
+
+/// What a compute node has learned about hot keys is worth nothing when others become hot.
+#[test]
+fn a_hot_set_that_moves_is_noticed_by_who_has_learned() {
+    let times: Vec<String> = (1..=40).map(|slot| format!("{}", f64::from(slot) / 4.0)).collect();
+    let axis = format!("[x]\nkey = 'time'\nlabel = ''\nvalues = [{}]\n", times.join(", "));
+    let moves = "faults = [{ at = '5ms', what = 'hot-set-moves' }]";
+    let store = |sync: &str, more: &str| format!("sync = '{sync}', {more}");
+    let series = [("cider", store("cider", moves)), ("farside", store("farside", moves))];
+    let series: Vec<_> = series.iter().map(|(name, store)| (*name, store.as_str())).collect();
+    let text = store_figure(&axis, &series);
+    let points = run(&text);
+    let rate = |series: &str, range: core::ops::Range<usize>| {
+        let points: Vec<&Point> = points.iter().filter(|point| point.series == series).collect();
+        let rates = points[range.clone()]
+            .iter()
+            .map(|point| point.number("throughput_ops_s").expect("a rate"));
+        rates.sum::<f64>() / range.len() as f64
+    };
+    for series in ["cider", "farside"] {
+        assert!(rate(series, 30..40) > 0.7 * rate(series, 10..20), "{series} is back");
+    }
+}

@@ -17,7 +17,7 @@ use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, Spawn, VerbKind, Verbs};
 use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
-use farside_sync::Scheme;
+use farside_sync::{CreditOptions, Scheme};
 use serde_json::Value;
 
 /// So long that no housekeeping happens while a simulation is measured.
@@ -29,6 +29,7 @@ fn setting(fabric: FabricKind, clients: u64) -> Setting {
         profile: Profile::cx6(),
         clients,
         compute_nodes: clients.div_ceil(4),
+        warm_up_ns: None,
         duration_ns: if fabric == FabricKind::Sim { 400_000 } else { 20_000_000 },
         conditions: Conditions::default(),
         seed: 1,
@@ -45,6 +46,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
         index,
         scheme: Scheme::Optimistic,
         local_wc: false,
+        credits: CreditOptions::default(),
         items,
         workload,
         key_bytes: 8,
@@ -54,6 +56,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
         tick_ns: NEVER_NS,
         seed: setting.seed,
         given_out: Arc::new(AtomicU64::new(if workload.is_load() { 0 } else { items })),
+        moves: Arc::default(),
         seen: Arc::default(),
     }
 }
@@ -170,7 +173,10 @@ fn costs_together(program: &StoreProgram, clients: u64, compute_nodes: u64) -> (
     let global = nodes.iter().map(|(_, index)| index.combined().combined);
     (
         [reads, writes, posted.atomics(), posted.of(VerbKind::Send)],
-        [local.map(|shared| shared.writes + shared.reads).sum(), global.sum()],
+        [
+            local.map(|shared| shared.writes.combined + shared.reads.combined).sum(),
+            global.sum(),
+        ],
     )
 }
 

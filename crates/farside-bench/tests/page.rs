@@ -114,6 +114,7 @@ fn key_of(measure: &Measure) -> &str {
         | Measure::Quotient { key, .. }
         | Measure::Highest { key, .. }
         | Measure::UpTo { key, .. }
+        | Measure::Recovery { key, .. }
         | Measure::Against { key, .. } => key,
     }
 }

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Pool};
 use farside_sync::{
     Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
@@ -246,6 +246,34 @@ impl<E: Endpoint> Blocks<E> {
             Some(block) => self.write_to(cx, item, block, version).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Writes an item to a block that was allocated for it, in a turn. Who has waited for that looks at the slot in the same
+    /// round trip. Otherwise as [`Blocks::write_to`].
+    pub(crate) async fn write_in_turn(
+        &self,
+        cx: &mut OpContext<E>,
+        item: Item<'_>,
+        block: RemoteAddr,
+        version: u8,
+        (slot, turn): (RemoteAddr, &mut Turn<E>),
+    ) -> Result<Pointer, IndexError> {
+        if !turn.has_waited() {
+            return self.write_to(cx, item, block, version).await;
+        }
+        let bytes = item.bytes();
+        cx.reserve(bytes as usize);
+        item.encode(cx.buffer_mut());
+        let mut batch = Batch::new();
+        batch.write(Slice::first(bytes as u32), block);
+        let seen = batch.read_word(slot);
+        if let Err(error) = cx.post(&mut batch).await {
+            // As in `write_to`.
+            self.pool.retire(block, Some(bytes));
+            return Err(error.into());
+        }
+        turn.note(Pointer::from_word(batch.result(seen)));
+        Ok(Pointer::new(block, SizeHint::for_item(bytes), version))
     }
 
     /// Writes an item to a block that was allocated for it. Uses the buffer from its start. On an error the block is

@@ -201,6 +201,12 @@ impl<E: Endpoint> Index<E> {
         self.blocks().sync.combined()
     }
 
+    /// Bytes of what this compute node remembers about contention.
+    #[must_use]
+    pub fn credit_bytes(&self) -> usize {
+        self.blocks().sync.credit_bytes()
+    }
+
     /// SEARCH. The value is left in the context's buffer.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use farside_fabric::{Endpoint, FabricError, NodeId, OpContext, Slice};
-use farside_sync::local::{Asked, Combiner};
+use farside_sync::local::{Asked, Combiner, Counts};
 
 use crate::error::IndexError;
 #[cfg(doc)]
@@ -28,13 +28,13 @@ pub(crate) struct Local {
     reads: Combiner<Option<Rc<Copied>>>,
 }
 
-/// How many operations of a compute node have gone with another one.
+/// Which operations of a compute node have gone with another one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Shared {
     /// Writes.
-    pub writes: u64,
+    pub writes: Counts,
     /// Searches.
-    pub reads: u64,
+    pub reads: Counts,
 }
 
 impl Shared {
@@ -42,8 +42,8 @@ impl Shared {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
-            writes: self.writes + other.writes,
-            reads: self.reads + other.reads,
+            writes: self.writes.plus(other.writes),
+            reads: self.reads.plus(other.reads),
         }
     }
 
@@ -51,8 +51,8 @@ impl Shared {
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
-            writes: self.writes - earlier.writes,
-            reads: self.reads - earlier.reads,
+            writes: self.writes.since(earlier.writes),
+            reads: self.reads.since(earlier.reads),
         }
     }
 }
@@ -60,8 +60,8 @@ impl Shared {
 impl Local {
     pub(crate) fn shared(&self) -> Shared {
         Shared {
-            writes: self.writes.combined(),
-            reads: self.reads.combined(),
+            writes: self.writes.counts(),
+            reads: self.reads.counts(),
         }
     }
 

@@ -54,6 +54,7 @@ impl StoreConfig {
             local_wc: self.local_wc,
             // A client that holds a lock for longer has lost its place in the pool, too.
             lease_ns: self.pool.lease_ns,
+            ..self.scheme.into()
         }
     }
 

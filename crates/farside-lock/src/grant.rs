@@ -73,6 +73,12 @@ impl Grant {
         self.entry
     }
 
+    /// Whether the lock came from another client of its queue, for locks that know: ShiftLocks.
+    #[must_use]
+    pub fn has_waited(&self) -> bool {
+        matches!(&self.held, Held::Shift(hold) if hold.has_waited())
+    }
+
     /// How it is held.
     #[must_use]
     pub fn mode(&self) -> Mode {

@@ -13,36 +13,6 @@ use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
 use crate::LockError;
 
-/// The result of `work`, or `None` if the deadline passes first; then `work` goes on without the caller, and
-/// `later` gets its result.
-///
-/// Without a deadline nothing is allocated. Work that is done at its first poll is done, however late
-/// it is.
-pub(crate) async fn until<E: Endpoint, T: 'static, L: Future<Output = ()>>(
-    endpoint: &E,
-    deadline: Deadline,
-    work: impl Future<Output = T> + 'static,
-    later: impl FnOnce(T) -> L + 'static,
-) -> Option<T> {
-    if deadline == Deadline::NEVER {
-        return Some(work.await);
-    }
-    let mut work = Box::pin(work);
-    let left_ns = deadline.0.saturating_sub(endpoint.now_ns());
-    let done = {
-        let mut alarm = pin!(endpoint.sleep(left_ns));
-        poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Ready(result) => Poll::Ready(Some(result)),
-            Poll::Pending => alarm.as_mut().poll(context).map(|()| None),
-        })
-        .await
-    };
-    if done.is_none() {
-        endpoint.spawn(async move { later(work.await).await });
-    }
-    done
-}
-
 /// What is carried on without its caller: see [`carry`].
 struct Carried<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static>
 {
@@ -93,6 +63,20 @@ pub async fn carry<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 's
         }
     })
     .await
+}
+
+/// As [`carry`], for callers that have not begun anything which would have to be ended if they were dropped without a deadline:
+/// then nothing is allocated.
+pub(crate) async fn until<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 'static>(
+    endpoint: &E,
+    deadline: Deadline,
+    work: W,
+    later: impl FnOnce(W::Output) -> L + 'static,
+) -> Option<W::Output> {
+    if deadline == Deadline::NEVER {
+        return Some(work.await);
+    }
+    carry(endpoint, deadline, work, later).await
 }
 
 /// The result of a release. If the deadline passes first it goes on by itself, to the end.

@@ -1,6 +1,7 @@
 //! What the clients of a compute node have learned about contention (CIDER, section 4.3, algorithm 1).
 //!
 //! On the path: before an update it is asked whether the data pointer has credit; afterwards it is told how the update went.
+//! `cider` lets updates with credit queue up, `farside` lets them swap under the identity at once.
 //!
 //! # Memory
 //! Only data pointers with credit, or whose last update was retried, are remembered, 16 bytes and a place in a tree each.
@@ -10,10 +11,6 @@
 
 use std::collections::BTreeMap;
 
-/// The credit of a data pointer that has become hot (section 5.2.2).
-const INITIAL_CREDIT: u32 = 36;
-/// So many retries, twice in a row, make it hot (section 5.2.2).
-const HOTNESS_THRESHOLD: u32 = 2;
 /// What is added when several went together (algorithm 1, line 14).
 const BATCH_CREDIT: u32 = 2;
 /// What credit is divided by when somebody was alone (section 4.3).
@@ -22,6 +19,24 @@ const AIMD_FACTOR: u32 = 2;
 const CREDIT_MAX: u32 = 1 << 16;
 /// How many data pointers a generation has.
 pub(crate) const GENERATION: usize = 1 << 15;
+
+/// What makes a data pointer hot (CIDER, section 5.2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreditOptions {
+    /// So many retries, twice in a row, make it hot (`HOTNESS_THRESHOLD`). With 0 every data pointer always is.
+    pub hotness: u32,
+    /// The credit that it then gets (`INITIAL_CREDIT`).
+    pub initial: u32,
+}
+
+impl Default for CreditOptions {
+    fn default() -> Self {
+        Self {
+            hotness: 2,
+            initial: 36,
+        }
+    }
+}
 
 /// What is known of a data pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -34,11 +49,20 @@ struct Heat {
 /// What a compute node has learned; data pointers are known by a name.
 #[derive(Default, Debug)]
 pub(crate) struct Contention {
+    options: CreditOptions,
     young: BTreeMap<u64, Heat>,
     old: BTreeMap<u64, Heat>,
 }
 
 impl Contention {
+    /// Nothing is known yet.
+    pub(crate) fn new(options: CreditOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
     fn heat(&self, name: u64) -> Heat {
         let known = self.young.get(&name).or_else(|| self.old.get(&name));
         known.copied().unwrap_or_default()
@@ -58,11 +82,14 @@ impl Contention {
 
     /// Whether a data pointer has credit.
     pub(crate) fn has_credit(&self, name: u64) -> bool {
-        self.heat(name).credit > 0
+        self.options.hotness == 0 || self.heat(name).credit > 0
     }
 
     /// Takes one credit; returns whether there was any (lines 2 and 3).
     pub(crate) fn take_credit(&mut self, name: u64) -> bool {
+        if self.options.hotness == 0 {
+            return true;
+        }
         let heat = self.heat(name);
         let Some(credit) = heat.credit.checked_sub(1) else {
             return false;
@@ -71,10 +98,10 @@ impl Contention {
         true
     }
 
-    /// A pessimistic update has ended (lines 13 to 16).
-    pub(crate) fn note_pessimistic(&mut self, name: u64, went_together: bool) {
+    /// An update with credit has ended, with others beside it or alone (lines 13 to 16).
+    pub(crate) fn note_with_credit(&mut self, name: u64, has_company: bool) {
         let heat = self.heat(name);
-        let credit = if went_together {
+        let credit = if has_company {
             (heat.credit + BATCH_CREDIT).min(CREDIT_MAX)
         } else {
             heat.credit / AIMD_FACTOR
@@ -82,11 +109,19 @@ impl Contention {
         self.set(name, Heat { credit, ..heat });
     }
 
+    /// An update has lost to another one: the data pointer is hot.
+    pub(crate) fn note_lost(&mut self, name: u64) {
+        let heat = self.heat(name);
+        let credit = (heat.credit + self.options.initial).min(CREDIT_MAX);
+        self.set(name, Heat { credit, ..heat });
+    }
+
     /// An optimistic update has ended (lines 20 to 22).
     pub(crate) fn note_optimistic(&mut self, name: u64, retries: u32) {
         let before = self.heat(name);
-        let is_hot = retries >= HOTNESS_THRESHOLD && before.retries >= HOTNESS_THRESHOLD;
-        let more = if is_hot { INITIAL_CREDIT } else { 0 };
+        let CreditOptions { hotness, initial } = self.options;
+        let is_hot = retries >= hotness && before.retries >= hotness;
+        let more = if is_hot { initial } else { 0 };
         let heat = Heat {
             credit: (before.credit + more).min(CREDIT_MAX),
             retries,
@@ -96,8 +131,12 @@ impl Contention {
         }
     }
 
+    /// Bytes of what is remembered: names and their heat, without what the trees add.
+    pub(crate) fn bytes(&self) -> usize {
+        self.known() * size_of::<(u64, Heat)>()
+    }
+
     /// How many data pointers are remembered.
-    #[cfg(test)]
     fn known(&self) -> usize {
         self.young.len() + self.old.len()
     }
@@ -123,11 +162,11 @@ mod tests {
         let mut contention = Contention::default();
         (0..2).for_each(|_| contention.note_optimistic(7, 2));
         assert!(contention.take_credit(7));
-        contention.note_pessimistic(7, true);
+        contention.note_with_credit(7, true);
         assert_eq!(contention.heat(7).credit, 37);
         for left in [18, 8, 3, 1, 0] {
             assert!(contention.take_credit(7));
-            contention.note_pessimistic(7, false);
+            contention.note_with_credit(7, false);
             assert_eq!(contention.heat(7).credit, left);
         }
         assert!(!contention.take_credit(7));
@@ -151,6 +190,7 @@ mod tests {
         for name in names.clone() {
             contention.note_optimistic(name, 1);
             assert!(contention.known() <= 2 * GENERATION);
+            assert!(contention.bytes() <= 1 << 20, "16 bytes each");
         }
         for name in names.rev().take(GENERATION) {
             assert_eq!(contention.heat(name).retries, 1);

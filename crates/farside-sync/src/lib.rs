@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cider;
+pub mod contention;
 pub mod farside;
 pub mod local;
 pub mod optimistic;
@@ -19,6 +20,7 @@ pub mod turn;
 
 use farside_lock::{LockKind, LockOptions};
 
+pub use contention::CreditOptions;
 pub use pointer::{NODE_BYTES_MAX, NODES_MAX, Pointer, SizeHint};
 pub use synchroniser::{Combined, Entered, Intent, Synchroniser, Target};
 pub use turn::Turn;
@@ -54,6 +56,8 @@ pub struct SyncOptions {
     pub scheme: Scheme,
     /// Whether the clients of a compute node combine their writes of a key, and share their reads of it: see [`local`].
     pub local_wc: bool,
+    /// What makes a key hot, where the scheme tells hot keys from others.
+    pub credits: CreditOptions,
     /// After how long the locks of a scheme that has any are taken from a client that does not give them back, in
     /// nanoseconds; with queues it takes three times as long.
     pub lease_ns: u64,
@@ -64,6 +68,7 @@ impl From<Scheme> for SyncOptions {
         Self {
             scheme,
             local_wc: false,
+            credits: CreditOptions::default(),
             lease_ns: LockOptions::default().lease_ns,
         }
     }
@@ -125,7 +130,7 @@ impl Scheme {
     ];
 
     /// Schemes of [`Scheme::ALL`] with another setting, with their names and one line about each.
-    pub const VARIANTS: [(Self, &'static str, &'static str); 4] = [
+    pub const VARIANTS: [(Self, &'static str, &'static str); 5] = [
         (Self::Lock(LockKind::Cas), "cas", "cas-backoff that tries again at once"),
         (
             Self::Lock(LockKind::ShiftLock),
@@ -147,6 +152,14 @@ impl Scheme {
             }),
             "cider-no-ca",
             "cider that queues up for cold keys, too (section 5.4)",
+        ),
+        (
+            Self::Cider(Parts {
+                combines: false,
+                switches: false,
+            }),
+            "cider-queue",
+            "the queue of cider alone: a shiftlock-mutex whose holder hands it over without waiting for its count",
         ),
     ];
 
@@ -180,6 +193,12 @@ impl Scheme {
     #[must_use]
     pub fn needs_locks(self) -> bool {
         matches!(self, Self::Lock(_) | Self::Cider(_))
+    }
+
+    /// Whether it tells hot keys from others.
+    #[must_use]
+    pub fn switches(self) -> bool {
+        matches!(self, Self::Cider(Parts { switches: true, .. }))
     }
 
     /// Whether its updates can be combined.

@@ -69,18 +69,51 @@ struct Group<T> {
     waiting: Vec<Rc<Waiter<T>>>,
 }
 
+/// How often operations of one kind went which way.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Operations that have asked for their turn.
+    pub asked: u64,
+    /// Operations that have returned with another's result.
+    pub combined: u64,
+    /// Operations whose result others have returned with.
+    pub batches: u64,
+}
+
+impl Counts {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, |one, other| one + other)
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.with(earlier, |one, other| one - other)
+    }
+
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            asked: each(self.asked, other.asked),
+            combined: each(self.combined, other.combined),
+            batches: each(self.batches, other.batches),
+        }
+    }
+}
+
 /// The operations of one kind that the clients of a compute node have under way, by key. `T` is their result.
 #[derive(Debug)]
 pub struct Combiner<T> {
     groups: RefCell<BTreeMap<Rc<[u8]>, Group<T>>>,
-    combined: Cell<u64>,
+    counts: Cell<Counts>,
 }
 
 impl<T> Default for Combiner<T> {
     fn default() -> Self {
         Self {
             groups: RefCell::default(),
-            combined: Cell::new(0),
+            counts: Cell::default(),
         }
     }
 }
@@ -112,10 +145,10 @@ struct Place<'c, T: Clone> {
 }
 
 impl<T: Clone> Combiner<T> {
-    /// How many operations have returned with another's result.
+    /// How often operations went which way.
     #[must_use]
-    pub fn combined(&self) -> u64 {
-        self.combined.get()
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
     }
 
     /// Whether no operation is under way.
@@ -126,6 +159,10 @@ impl<T: Clone> Combiner<T> {
 
     /// Asks for the turn of an operation on a key.
     pub async fn ask<E: Endpoint>(&self, cx: &OpContext<E>, key: &[u8]) -> Asked<'_, T> {
+        self.counts.update(|counts| Counts {
+            asked: counts.asked + 1,
+            ..counts
+        });
         let Some(place) = self.line_up(key) else {
             let key = Rc::from(key);
             let first = Group {
@@ -193,8 +230,12 @@ impl<T: Clone> Combiner<T> {
         let group = groups.get_mut(key).expect("it is listed while it is under way");
         let mut left = core::mem::take(&mut group.covered);
         if let Some(result) = result {
+            self.counts.update(|counts| Counts {
+                combined: counts.combined + left.len() as u64,
+                batches: counts.batches + u64::from(!left.is_empty()),
+                ..counts
+            });
             for waiter in left.drain(..) {
-                self.combined.set(self.combined.get() + 1);
                 waiter.tell(Told::Done(result.clone()));
             }
         }

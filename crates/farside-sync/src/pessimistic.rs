@@ -5,8 +5,9 @@
 //! meanwhile but an INSERT, a change that depends on what it replaces, or a move of the entry: those take no lock.
 //!
 //! The swap decides, as in every scheme. What a client read before it had the lock may be old, so it repeats the swap with the
-//! pointer that it then saw, as long as that is its key's: at most once, but for clients without the lock. So a lock that is
-//! taken from a holder that is only slow does no harm, and there are no leases to keep.
+//! pointer that it then saw, as long as that is its key's: at most once, but for clients without the lock. Who has waited
+//! reads the slot again in the round trip in which it writes its item ([`Turn::has_waited`]), and need not. So a lock
+//! that is taken from a holder that is only slow does no harm, and there are no leases to keep.
 //!
 //! # When a holder dies
 //! ShiftLocks are reset by who waits (`LockOptions::recovers_alone`). A CAS lock is taken away by who has waited for it for a
@@ -99,11 +100,13 @@ pub(crate) async fn enter<E: Endpoint>(
     let Some((own, locker, acquired)) = carry(cx.endpoint(), cx.deadline(), work, give_back).await else {
         return Err(FabricError::DeadlineExceeded { node: lock.node() });
     };
+    let has_retried = own.retries() > retries;
     (retries..own.retries()).for_each(|_| cx.count_retry());
     match acquired {
         Ok(grant) => Ok(Entered::Turn(Turn::holding(Held::Lock {
             cx: own,
             locker,
+            has_waited: has_retried || grant.has_waited(),
             grant,
             lockers: lockers.clone(),
             pin: pin.clone(),

@@ -11,10 +11,10 @@ use farside_lock::cider::{Client, Outcome};
 use farside_lock::{LockError, LockOptions, Site};
 use farside_pool::Pin;
 
-use crate::cider::contention::Contention;
+use crate::contention::Contention;
 use crate::pessimistic::Lockers;
 use crate::turn::Turn;
-use crate::{Parts, Pointer, Publish, Scheme, SyncOptions, cider, farside, optimistic, pessimistic};
+use crate::{CreditOptions, Parts, Pointer, Publish, Scheme, SyncOptions, cider, farside, optimistic, pessimistic};
 
 /// A data pointer, and what belongs to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +55,10 @@ pub enum Entered<E: Endpoint> {
 pub struct Combined {
     /// Writes that took a lock, or queued up.
     pub pessimistic: u64,
+    /// Those of them that met others there: who waited, or was waited for.
+    pub contended: u64,
+    /// Writes that went the optimistic way, and were retried as often as makes a key hot.
+    pub missed: u64,
     /// Writes for which another client has acted.
     pub combined: u64,
     /// Writes that acted for others.
@@ -79,6 +83,8 @@ impl Combined {
     fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             pessimistic: each(self.pessimistic, other.pessimistic),
+            contended: each(self.contended, other.contended),
+            missed: each(self.missed, other.missed),
             combined: each(self.combined, other.combined),
             batches: each(self.batches, other.batches),
             members: each(self.members, other.members),
@@ -93,6 +99,7 @@ pub struct Synchroniser<E> {
     site: Site,
     lockers: Lockers<E>,
     contention: RefCell<Contention>,
+    credits: CreditOptions,
     counts: Cell<Combined>,
 }
 
@@ -120,7 +127,8 @@ impl<E: Endpoint> Synchroniser<E> {
             scheme: options.scheme,
             site,
             lockers,
-            contention: RefCell::default(),
+            contention: RefCell::new(Contention::new(options.credits)),
+            credits: options.credits,
             counts: Cell::default(),
         })
     }
@@ -135,6 +143,12 @@ impl<E: Endpoint> Synchroniser<E> {
     #[must_use]
     pub fn combined(&self) -> Combined {
         self.counts.get()
+    }
+
+    /// Bytes of what is remembered about contention.
+    #[must_use]
+    pub fn credit_bytes(&self) -> usize {
+        self.contention.borrow().bytes()
     }
 
     /// Whether an update of this name would better write its item while it still looks for its slot: it will not wait.
@@ -203,7 +217,7 @@ impl<E: Endpoint> Synchroniser<E> {
     ) -> Result<Publish, FabricError> {
         match self.scheme {
             Scheme::Optimistic => optimistic::publish(cx, target.slot, old, new).await,
-            Scheme::Farside => farside::overwrite(cx, target.slot, old, new).await,
+            Scheme::Farside => farside::overwrite(cx, &self.contention, target, old, new).await,
             Scheme::Lock(_) | Scheme::Cider(_) => Box::pin(self.overwrite_in_turn(cx, turn, target, old, new)).await,
         }
     }
@@ -217,11 +231,13 @@ impl<E: Endpoint> Synchroniser<E> {
         new: Pointer,
     ) -> Result<Publish, FabricError> {
         let before = cx.retries();
+        let seen = turn.seen.filter(|seen| seen.has_identity_of(old)).unwrap_or(old);
         // On an error the turn is dropped, and nobody is told that anything was done.
-        let published = optimistic::overwrite_by_turns(cx, target.slot, old, new).await?;
+        let published = optimistic::overwrite_by_turns(cx, target.slot, seen, new).await?;
         if turn.is_noted && self.parts().switches {
             let retries = (cx.retries() - before) as u32;
             self.contention.borrow_mut().note_optimistic(target.name, retries);
+            self.count(|counts| counts.missed += u64::from(retries >= self.credits.hotness));
         }
         let outcome = if published.is_replaced() {
             Outcome::Replaced
@@ -231,6 +247,7 @@ impl<E: Endpoint> Synchroniser<E> {
         let Some(ended) = turn.end(cx, outcome).await else {
             return Ok(published);
         };
+        self.count(|counts| counts.contended += u64::from(ended.has_company || ended.batch > 1));
         if let Scheme::Cider(parts) = self.scheme {
             if ended.batch > 1 {
                 self.count(|counts| {

@@ -10,6 +10,7 @@ use farside_lock::patience::carry;
 use farside_lock::{Grant, Locker};
 use farside_pool::Pin;
 
+use crate::Pointer;
 use crate::pessimistic::Lockers;
 
 /// What a turn holds. The pin keeps the lock entry where it is.
@@ -20,6 +21,7 @@ pub(crate) enum Held<E: Endpoint> {
         cx: OpContext<E>,
         locker: Locker,
         grant: Grant,
+        has_waited: bool,
         lockers: Lockers<E>,
         pin: Pin,
     },
@@ -43,6 +45,7 @@ impl<E: Endpoint> Held<E> {
                 mut cx,
                 locker,
                 grant,
+                has_waited,
                 lockers,
                 pin,
             } => {
@@ -50,7 +53,10 @@ impl<E: Endpoint> Held<E> {
                 let _ = locker.release(&mut cx, grant).await;
                 lockers.put_back(cx, locker);
                 drop(pin);
-                Ended::default()
+                Ended {
+                    batch: 0,
+                    has_company: has_waited,
+                }
             }
             Self::Place { client, place, pin } => {
                 let has_company = place.has_company();
@@ -76,6 +82,8 @@ pub struct Turn<E: Endpoint> {
     held: Option<Box<Held<E>>>,
     /// Whether the retries of this update say something about contention.
     pub(crate) is_noted: bool,
+    /// What the slot held since the turn has come, if anybody has looked.
+    pub(crate) seen: Option<Pointer>,
 }
 
 impl<E: Endpoint> Turn<E> {
@@ -84,6 +92,7 @@ impl<E: Endpoint> Turn<E> {
         Self {
             held: None,
             is_noted: false,
+            seen: None,
         }
     }
 
@@ -92,6 +101,7 @@ impl<E: Endpoint> Turn<E> {
         Self {
             held: None,
             is_noted: true,
+            seen: None,
         }
     }
 
@@ -99,7 +109,23 @@ impl<E: Endpoint> Turn<E> {
         Self {
             held: Some(Box::new(held)),
             is_noted: false,
+            seen: None,
         }
+    }
+
+    /// Whether others have had their turn since this one was asked for: what was seen of the slot before is old.
+    #[must_use]
+    pub fn has_waited(&self) -> bool {
+        match self.held.as_deref() {
+            None => false,
+            Some(Held::Lock { has_waited, .. }) => *has_waited,
+            Some(Held::Place { place, .. }) => place.has_waited(),
+        }
+    }
+
+    /// Notes what the slot holds, now that the turn has come.
+    pub fn note(&mut self, seen: Pointer) {
+        self.seen = Some(seen);
     }
 
     /// Gives back what is held, and waits for that until the deadline; `None` if nothing is held.

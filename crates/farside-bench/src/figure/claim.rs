@@ -92,6 +92,21 @@ pub enum Measure {
         #[serde(default)]
         lowest: bool,
     },
+    /// How long after `after` a series over time takes until it is as good as it will be: the first of
+    /// several points in a row that reach `share` of the mean of the last quarter. With `over`, how many times as long as that series.
+    Recovery {
+        /// Name of the series.
+        series: String,
+        /// Another one, below the line.
+        over: Option<String>,
+        /// A key of the report.
+        key: String,
+        /// When it was disturbed.
+        #[serde(default)]
+        after: f64,
+        /// What is as good.
+        share: f64,
+    },
     /// The value of a series at `x` over the best of others.
     Against {
         /// Name of the series.
@@ -168,6 +183,10 @@ impl Measure {
                 all.map(|series| (series.as_str(), None)).collect()
             }
             Self::Quotient { series, x, over, .. } => vec![(series, Some(*x)), (series, Some(*over))],
+            Self::Recovery { series, over, .. } => core::iter::once(series)
+                .chain(over)
+                .map(|series| (series.as_str(), None))
+                .collect(),
             Self::Against { series, others, x, .. } => {
                 let all = core::iter::once(series).chain(others);
                 all.map(|series| (series.as_str(), Some(*x))).collect()
@@ -235,6 +254,17 @@ impl Measure {
                 let values = sweep(series, key)?;
                 Some(at(&values, *x)? / at(&values, *over)?)
             }
+            Self::Recovery {
+                series,
+                over,
+                key,
+                after,
+                share,
+            } => {
+                let took = |series: &str| recovery(&sweep(series, key)?, *after, *share);
+                let over = over.as_ref().map_or(Some(1.0), |over| took(over))?;
+                Some(took(series)? / over)
+            }
             Self::Against {
                 series,
                 others,
@@ -253,6 +283,19 @@ impl Measure {
             }
         }
     }
+}
+
+/// How many points in a row have to be good until it counts.
+const GOOD_IN_A_ROW: usize = 5;
+
+/// See [`Measure::Recovery`]. No less than the length of one part, which is all that can be told.
+fn recovery(values: &[(f64, f64)], after: f64, share: f64) -> Option<f64> {
+    let last = &values[values.len() * 3 / 4..];
+    let good = share * last.iter().map(|value| value.1).sum::<f64>() / last.len().max(1) as f64;
+    let behind: Vec<_> = values.iter().filter(|value| value.0 > after).collect();
+    let mut windows = behind.windows(GOOD_IN_A_ROW.min(behind.len()));
+    let found = windows.find(|window| !window.is_empty() && window.iter().all(|value| value.1 >= good))?;
+    Some(found[0].0 - after)
 }
 
 impl Accept {
@@ -406,6 +449,24 @@ mod tests {
         assert_eq!((up_to(false), up_to(true)), (Some(2.0), Some(2.0)));
         assert_eq!(measured("value = { series = 'd', x = 64, key = 'rate' }"), None);
         assert_eq!(measured("fall = { series = 'a', key = 'speed' }"), None);
+    }
+
+    #[test]
+    fn a_series_over_time_recovers_when_it_stays_good() {
+        let values = |rates: &[f64]| -> Vec<(f64, f64)> {
+            (1..).zip(rates).map(|(time, &rate)| (f64::from(time), rate)).collect()
+        };
+        let mut rates = vec![10.0; 24];
+        assert_eq!(recovery(&values(&rates), 0.0, 0.9), Some(1.0), "it was never bad");
+        rates[..6].copy_from_slice(&[1.0, 2.0, 3.0, 10.0, 10.0, 3.0]);
+        assert_eq!(
+            recovery(&values(&rates), 0.0, 0.9),
+            Some(7.0),
+            "two good ones are chance"
+        );
+        assert_eq!(recovery(&values(&rates), 10.0, 0.9), Some(1.0));
+        rates.iter_mut().step_by(2).for_each(|rate| *rate = 0.0);
+        assert_eq!(recovery(&values(&rates), 0.0, 0.9), None, "it never stays good");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! id = "cider-1"                  # its name on the command line
 //! title = "..."                   # what it shows
 //! source = "CIDER, Figure 1"      # where it was published
+//! also = ["cider-2"]              # other names, if it stands for several figures
 //! setup = "..."                   # what ours has in common with the original, and what not
 //!
 //! [x]                             # what is swept, if it is not the number of clients
@@ -18,6 +19,7 @@
 //! key = "section_verbs"
 //! label = "READs under the lock"
 //! values = [1, 64]
+//! workload = "write-only"         # what is so in this sweep: see `Sweep`
 //!
 //! [[panel]]                       # what is plotted over it
 //! key = "throughput_ops_s"        # a key of the report; parts are joined with dots
@@ -32,6 +34,7 @@
 //! clients_per_cn = 4
 //! profile = "cx6"
 //! duration = "20ms"
+//! warm_up = "40ms"                # what runs before that; half as long, if it does not say
 //! store = { sync = "optimistic", items = 60000000, workload = "write-intensive", theta = 0.99 }
 //!
 //! [quick]                         # what --quick changes, in every series
@@ -45,6 +48,7 @@
 //! known = "..."                   # why it is missed, if it is and the reason is known
 //! ```
 
+use farside_index::IndexKind;
 use serde::Deserialize;
 
 use super::claim::Claim;
@@ -58,6 +62,9 @@ use crate::workload::Workload;
 pub struct Figure {
     /// Its name on the command line.
     pub id: String,
+    /// Other names, if it stands for several published figures.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// What it shows.
     pub title: String,
     /// Where it was published.
@@ -122,7 +129,7 @@ pub struct Axis {
     pub log: bool,
 }
 
-/// One of several sweeps.
+/// One of several sweeps. What it says of a run holds instead of what the series say.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Sweep {
     /// What comes behind the `@` in the names of its series.
@@ -130,11 +137,39 @@ pub struct Sweep {
     /// Names of the series that are swept; none stands for all.
     #[serde(default)]
     pub series: Vec<String>,
-    /// How long its points are measured, if not as long as the series say.
+    /// How long its points are measured.
     pub duration: Option<String>,
+    /// How long they run before that.
+    pub warm_up: Option<String>,
+    /// What its clients do with keys.
+    pub workload: Option<String>,
+    /// How much more popular some keys are than others.
+    pub theta: Option<f64>,
+    /// How many keys there are.
+    pub items: Option<u64>,
+    /// What happens meanwhile, in order.
+    #[serde(default)]
+    pub faults: Vec<Planned>,
     /// What is swept.
     #[serde(flatten)]
     pub axis: Axis,
+}
+
+impl Sweep {
+    /// A series of it that works on an index.
+    fn of_store(&self, store: StoreSeries) -> StoreSeries {
+        StoreSeries {
+            workload: self.workload.as_ref().unwrap_or(&store.workload).clone(),
+            theta: self.theta.unwrap_or(store.theta),
+            items: self.items.unwrap_or(store.items),
+            faults: if self.faults.is_empty() {
+                store.faults
+            } else {
+                self.faults.clone()
+            },
+            ..store
+        }
+    }
 }
 
 /// A part of a series that can be swept.
@@ -143,6 +178,20 @@ pub struct Sweep {
 pub enum AxisKey {
     /// How many clients there are.
     Clients,
+    /// How many compute nodes there are, with as many clients each as the series say.
+    Cns,
+    /// How many keys there are.
+    Items,
+    /// Bytes of a value.
+    ValueBytes,
+    /// The share of operations that are UPDATEs, in percent; the others are SEARCHes.
+    UpdatePercent,
+    /// The credit of a key that has become hot (CIDER's `INITIAL_CREDIT`).
+    InitialCredit,
+    /// How many retries twice in a row make a key hot (CIDER's `HOTNESS_THRESHOLD`).
+    Hotness,
+    /// How many times as long masked and 16-byte atomics keep an address as plain ones.
+    ExtendedAtomics,
     /// How many locks there are.
     Locks,
     /// Skew.
@@ -163,6 +212,23 @@ pub enum AxisKey {
     Time,
 }
 
+impl AxisKey {
+    /// Whether only a series that works on an index has it.
+    fn is_of_stores(self) -> bool {
+        use AxisKey::{Hotness, InitialCredit, Items, UpdatePercent, ValueBytes};
+        matches!(self, Items | ValueBytes | UpdatePercent | InitialCredit | Hotness)
+    }
+
+    /// Whether only a series that takes locks has it.
+    fn is_of_locks(self) -> bool {
+        use AxisKey::{DeclockCapacity, FailureRate, HandoversMax, Locks, PeerLatency, ReadRatio, SectionVerbs};
+        matches!(
+            self,
+            Locks | ReadRatio | SectionVerbs | HandoversMax | DeclockCapacity | PeerLatency | FailureRate
+        )
+    }
+}
+
 /// One line of the plot.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -181,6 +247,13 @@ pub struct Series {
     pub profile: String,
     /// How long is measured.
     pub duration: String,
+    /// How long runs before that, if it is not half as long.
+    pub warm_up: Option<String>,
+    /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as long as the profile says.
+    pub extended_atomics: Option<f64>,
+    /// Whether there are masked atomics.
+    #[serde(default = "yes")]
+    pub masked_atomics: bool,
     /// What the clients do: one of the two.
     pub lock: Option<LockSeries>,
     /// See `lock`.
@@ -247,6 +320,8 @@ pub enum What {
     MemoryNodeLeaves,
     /// It is back.
     MemoryNodeReturns,
+    /// Other keys than before are popular from now on.
+    HotSetMoves,
 }
 
 impl What {
@@ -257,8 +332,13 @@ impl What {
             Self::ComputeNodeDies => Fault::ComputeNodeDies(0),
             Self::MemoryNodeLeaves => Fault::MemoryNodeLeaves,
             Self::MemoryNodeReturns => Fault::MemoryNodeReturns,
+            Self::HotSetMoves => Fault::HotSetMoves,
         }
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one() -> f64 {
@@ -269,6 +349,9 @@ fn one() -> f64 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSeries {
+    /// Name of the index; the pointer array, if nothing is said.
+    #[serde(default = "pointer_array")]
+    pub index: String,
     /// Name of the scheme.
     pub sync: String,
     /// How many keys there are.
@@ -280,6 +363,26 @@ pub struct StoreSeries {
     /// Whether the clients of a compute node share their operations on a key.
     #[serde(default)]
     pub local_wc: bool,
+    /// Bytes of a value.
+    #[serde(default = "eight")]
+    pub value_bytes: u64,
+    /// The share of operations that are UPDATEs, in percent, if not that of the workload.
+    pub update_percent: Option<u8>,
+    /// See [`CreditOptions`](farside_sync::CreditOptions), whose default is taken where nothing is said.
+    pub initial_credit: Option<u32>,
+    /// Likewise.
+    pub hotness: Option<u32>,
+    /// What happens meanwhile, in order.
+    #[serde(default)]
+    pub faults: Vec<Planned>,
+}
+
+fn pointer_array() -> String {
+    "pointer-array".to_owned()
+}
+
+fn eight() -> u64 {
+    8
 }
 
 /// What `--quick` changes.
@@ -294,6 +397,8 @@ pub struct Quick {
     pub items: Option<u64>,
     /// A shorter time.
     pub duration: Option<String>,
+    /// And before that.
+    pub warm_up: Option<String>,
 }
 
 impl Figure {
@@ -311,17 +416,29 @@ impl Figure {
             }
             for is_quick in [false, true] {
                 parse_duration(figure.duration_of(series, is_quick))?;
+                figure.warm_up_of(series, is_quick).map(parse_duration).transpose()?;
                 if figure.xs_of(series, is_quick).is_empty() {
                     return Err(format!("series {name} sweeps nothing"));
                 }
             }
-            if figure.axis_of(series).is_some() && (series.clients.len() != 1 || series.lock.is_none()) {
-                return Err(format!(
-                    "series {name} takes locks with one number of clients, since something else is swept"
-                ));
+            if let Some(axis) = figure.axis_of(series) {
+                if series.clients.len() != 1 {
+                    return Err(format!(
+                        "series {name} has one number of clients, since something else is swept"
+                    ));
+                }
+                let suits = match &series.lock {
+                    Some(_) => !axis.key.is_of_stores(),
+                    None => !axis.key.is_of_locks(),
+                };
+                if !suits {
+                    return Err(format!("series {name} has nothing of what is swept, {:?}", axis.key));
+                }
             }
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;
+                let no_index = || format!("there is no index `{}`", store.index);
+                IndexKind::by_name(&store.index).ok_or_else(no_index)?;
             }
         }
         let unknown = |name: &&String| figure.series.iter().all(|series| series.name != **name);
@@ -346,6 +463,8 @@ impl Figure {
             self.series.extend(bases.iter().filter(is_in).map(|base| Series {
                 name: name(&base.name, &sweep.name),
                 duration: sweep.duration.as_ref().unwrap_or(&base.duration).clone(),
+                warm_up: sweep.warm_up.as_ref().or(base.warm_up.as_ref()).cloned(),
+                store: base.store.clone().map(|store| sweep.of_store(store)),
                 axis: Some(sweep.axis.clone()),
                 ..base.clone()
             }));
@@ -410,6 +529,13 @@ impl Figure {
             .as_ref()
             .filter(|_| is_quick)
             .unwrap_or(&series.clients)
+    }
+
+    /// How long a series runs before it is measured, if that is said.
+    #[must_use]
+    pub fn warm_up_of<'a>(&'a self, series: &'a Series, is_quick: bool) -> Option<&'a str> {
+        let quick = self.quick.warm_up.as_deref().filter(|_| is_quick);
+        quick.or(series.warm_up.as_deref())
     }
 
     /// How long a series is measured.

@@ -3,11 +3,10 @@
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-use farside_fabric::region::Region;
 use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
 use farside_lock::{LockKind, LockOptions};
-use farside_sync::Scheme;
+use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,7 +16,7 @@ use crate::lock::LockProgram;
 use crate::progress::Progress;
 use crate::quantity::parse_duration;
 use crate::report::Report;
-use crate::stage::{Conditions, FabricKind, Setting};
+use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS};
 use crate::workload::Workload;
 use crate::{measure_lock, measure_store};
@@ -49,7 +48,7 @@ impl Point {
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Result<Vec<Point>, BenchError> {
+pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Result<Vec<Point>, BenchError> {
     let count: usize = figure
         .series
         .iter()
@@ -66,18 +65,11 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Region>) -> Resu
         for x in figure.xs_of(series, is_quick) {
             let label = figure.x_label_of(series);
             progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
-            let (clients, lock) = at(figure, series, x);
-            let mut setting = setting(figure, series, clients, is_quick)?;
-            if let Some(lock) = &lock {
-                setting.conditions = conditions(figure, lock, &setting)?;
-            }
-            let report = match (&lock, &series.store) {
-                (Some(lock), _) => run_lock(figure, lock, &setting, memory)?,
-                (None, Some(store)) => run_store(figure, store, &setting, is_quick, memory)?,
-                (None, None) => unreachable!("refused when the file was read"),
-            };
+            let series = at(figure, series, x, is_quick);
+            let setting = setting(figure, &series, is_quick)?;
+            let report = run_one(figure, &series, &setting, memory)?;
             points.push(Point {
-                series: series.name.clone(),
+                series: series.name,
                 x,
                 report: serde_json::to_value(report).expect("a report is plain data"),
             });
@@ -92,17 +84,14 @@ fn over_time(
     figure: &Figure,
     series: &Series,
     is_quick: bool,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
 ) -> Result<Vec<Point>, BenchError> {
-    let lock = series.lock.as_ref().expect("only series with locks have an axis");
     let ends_ms = figure.xs_of(series, is_quick);
-    let mut setting = setting(figure, series, series.clients[0], is_quick)?;
+    let series = at(figure, series, 0.0, is_quick);
+    let mut setting = setting(figure, &series, is_quick)?;
     setting.duration_ns = (ends_ms.last().copied().unwrap_or(0.0) * 1e6) as u64;
-    setting.conditions = Conditions {
-        slots: ends_ms.len() as u64,
-        ..conditions(figure, lock, &setting)?
-    };
-    let report = run_lock(figure, lock, &setting, memory)?;
+    setting.conditions.slots = ends_ms.len() as u64;
+    let report = run_one(figure, &series, &setting, memory)?;
     let rates = ends_ms.iter().zip(&report.slots_ops_s);
     Ok(rates
         .map(|(&end_ms, rate)| Point {
@@ -113,15 +102,31 @@ fn over_time(
         .collect())
 }
 
+fn run_one(
+    figure: &Figure,
+    series: &Series,
+    setting: &Setting,
+    memory: &mut Option<Prepared>,
+) -> Result<Report, BenchError> {
+    match (&series.lock, &series.store) {
+        (Some(lock), _) => run_lock(figure, lock, setting, memory),
+        (None, Some(store)) => run_store(figure, store, setting, memory),
+        (None, None) => unreachable!("refused when the file was read"),
+    }
+}
+
 /// What is not as it should be.
-fn conditions(figure: &Figure, lock: &LockSeries, setting: &Setting) -> Result<Conditions, BenchError> {
+fn conditions(figure: &Figure, series: &Series, profile: &Profile) -> Result<Conditions, BenchError> {
+    let of_locks = series.lock.iter().flat_map(|lock| &lock.faults);
+    let of_stores = series.store.iter().flat_map(|store| &store.faults);
     let mut faults = Vec::new();
-    for planned in &lock.faults {
+    for planned in of_locks.chain(of_stores) {
         let at_ns = parse_duration(&planned.at).map_err(|reason| wrong(figure, reason))?;
         faults.push((at_ns, planned.what.fault()));
     }
+    let peer_latency = series.lock.as_ref().map_or(1.0, |lock| lock.peer_latency);
     Ok(Conditions {
-        peer_delay_ns: peer_delay_ns(&setting.profile, lock.peer_latency),
+        peer_delay_ns: peer_delay_ns(profile, peer_latency),
         faults,
         slots: 0,
     })
@@ -134,25 +139,43 @@ fn peer_delay_ns(profile: &Profile, factor: f64) -> u64 {
     (read_ns as f64 * (factor - 1.0).max(0.0) / 2.0) as u64
 }
 
-/// How many clients there are at one point of a sweep, and what they do with locks.
-fn at(figure: &Figure, series: &Series, x: f64) -> (u64, Option<LockSeries>) {
-    let mut lock = series.lock.clone();
-    let (Some(axis), Some(changed)) = (figure.axis_of(series), &mut lock) else {
-        return (x as u64, lock);
-    };
-    match axis.key {
-        AxisKey::Clients => return (x as u64, lock),
-        AxisKey::Locks => changed.locks = x as u64,
-        AxisKey::Theta => changed.theta = x,
-        AxisKey::ReadRatio => changed.read_ratio = x,
-        AxisKey::SectionVerbs => changed.section_verbs = x as u64,
-        AxisKey::HandoversMax => changed.handovers_max = Some(x as u64),
-        AxisKey::DeclockCapacity => changed.declock_capacity = Some(x as u64),
-        AxisKey::PeerLatency => changed.peer_latency = x,
-        AxisKey::FailureRate => changed.failure_rate = x,
-        AxisKey::Time => {}
+/// A series at one point of a sweep: with one number of clients.
+fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
+    let key = figure.axis_of(series).map_or(AxisKey::Clients, |axis| axis.key);
+    let mut series = series.clone();
+    if let Some(store) = &mut series.store {
+        let quick = figure.quick.items.filter(|_| is_quick);
+        store.items = quick.map_or(store.items, |items| items.min(store.items));
+        match key {
+            AxisKey::Items => store.items = x as u64,
+            AxisKey::Theta => store.theta = x,
+            AxisKey::ValueBytes => store.value_bytes = x as u64,
+            AxisKey::UpdatePercent => store.update_percent = Some(x as u8),
+            AxisKey::InitialCredit => store.initial_credit = Some(x as u32),
+            AxisKey::Hotness => store.hotness = Some(x as u32),
+            _ => {}
+        }
     }
-    (series.clients[0], lock)
+    if let Some(lock) = &mut series.lock {
+        match key {
+            AxisKey::Locks => lock.locks = x as u64,
+            AxisKey::Theta => lock.theta = x,
+            AxisKey::ReadRatio => lock.read_ratio = x,
+            AxisKey::SectionVerbs => lock.section_verbs = x as u64,
+            AxisKey::HandoversMax => lock.handovers_max = Some(x as u64),
+            AxisKey::DeclockCapacity => lock.declock_capacity = Some(x as u64),
+            AxisKey::PeerLatency => lock.peer_latency = x,
+            AxisKey::FailureRate => lock.failure_rate = x,
+            _ => {}
+        }
+    }
+    match key {
+        AxisKey::Clients => series.clients = vec![x as u64],
+        AxisKey::Cns => series.clients = vec![x as u64 * series.clients_per_cn],
+        AxisKey::ExtendedAtomics => series.extended_atomics = Some(x),
+        _ => {}
+    }
+    series
 }
 
 fn wrong(figure: &Figure, reason: String) -> BenchError {
@@ -162,18 +185,30 @@ fn wrong(figure: &Figure, reason: String) -> BenchError {
     }
 }
 
-fn setting(figure: &Figure, series: &Series, clients: u64, is_quick: bool) -> Result<Setting, BenchError> {
-    let unknown = || wrong(figure, format!("there is no profile `{}`", series.profile));
-    let duration = parse_duration(figure.duration_of(series, is_quick));
+fn setting(figure: &Figure, series: &Series, is_quick: bool) -> Result<Setting, BenchError> {
+    let time = |text| parse_duration(text).map_err(|reason| wrong(figure, reason));
+    let clients = series.clients[0];
+    let profile = profile(figure, series)?;
     Ok(Setting {
         fabric: FabricKind::Sim,
-        profile: Profile::named(&series.profile).ok_or_else(unknown)?,
         clients,
         compute_nodes: series.cns.unwrap_or(clients.div_ceil(series.clients_per_cn)),
-        duration_ns: duration.map_err(|reason| wrong(figure, reason))?,
-        conditions: Conditions::default(),
+        duration_ns: time(figure.duration_of(series, is_quick))?,
+        warm_up_ns: figure.warm_up_of(series, is_quick).map(time).transpose()?,
+        conditions: conditions(figure, series, &profile)?,
         seed: SEED,
+        profile,
     })
+}
+
+fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
+    let unknown = || wrong(figure, format!("there is no profile `{}`", series.profile));
+    let mut profile = Profile::named(&series.profile).ok_or_else(unknown)?;
+    if let Some(factor) = series.extended_atomics {
+        profile.extended_extra_ns = (profile.address_ns as f64 * (factor - 1.0).max(0.0)) as u64;
+    }
+    profile.has_masked_atomics &= series.masked_atomics;
+    Ok(profile)
 }
 
 fn options(lock: &LockSeries) -> Result<LockOptions, String> {
@@ -191,7 +226,7 @@ fn run_lock(
     figure: &Figure,
     lock: &LockSeries,
     setting: &Setting,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
     let unknown = || wrong(figure, format!("there is no lock `{}`", lock.name));
     let program = LockProgram {
@@ -213,25 +248,34 @@ fn run_store(
     figure: &Figure,
     store: &StoreSeries,
     setting: &Setting,
-    is_quick: bool,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
     let unknown = || wrong(figure, format!("there is no scheme `{}`", store.sync));
-    let items = figure.quick.items.filter(|_| is_quick).unwrap_or(store.items);
+    let no_index = || wrong(figure, format!("there is no index `{}`", store.index));
+    let usual = CreditOptions::default();
+    let workload = match store.update_percent {
+        Some(percent) => Ok(Workload::updates(percent)),
+        None => Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason)),
+    };
     let program = StoreProgram {
-        index: IndexKind::PointerArray,
+        index: IndexKind::by_name(&store.index).ok_or_else(no_index)?,
         scheme: Scheme::by_name(&store.sync).ok_or_else(unknown)?,
         local_wc: store.local_wc,
-        items,
-        workload: Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason))?,
+        credits: CreditOptions {
+            initial: store.initial_credit.unwrap_or(usual.initial),
+            hotness: store.hotness.unwrap_or(usual.hotness),
+        },
+        items: store.items,
+        workload: workload?,
         key_bytes: 8,
-        value_bytes: 8,
+        value_bytes: store.value_bytes as usize,
         theta: store.theta,
         // The same memory for every point of the sweep, so that it can be used again.
         compute_nodes: COMPUTE_NODES_MAX,
         tick_ns: TICK_NS,
         seed: setting.seed,
-        given_out: Arc::new(AtomicU64::new(items)),
+        given_out: Arc::new(AtomicU64::new(store.items)),
+        moves: Arc::default(),
         seen: Arc::default(),
     };
     measure_store(&program, setting, memory, &Progress::hidden())

@@ -145,6 +145,7 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         clients: crowd.clients,
         compute_nodes: threads,
         duration_ns: crowd.duration_ns,
+        warm_up_ns: None,
         conditions: Conditions::default(),
         seed: crowd.seed,
     };

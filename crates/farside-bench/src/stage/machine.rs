@@ -30,7 +30,7 @@ use crate::recorder::{Recorder, Window};
 /// Likewise.
 pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progress) -> Result<Outcome, BenchError> {
     let segment = Segment::anonymous(program.memory_bytes())?;
-    on_this_thread(async {
+    let laid = on_this_thread(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
         program.prepare(endpoint, segment.region()).await
     })??;
@@ -52,7 +52,7 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
         start_ns: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
     };
-    let warm_up_ns = setting.warm_up_ns(program.is_finite());
+    let warm_up_ns = setting.before_ns(program.is_finite());
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..setting.compute_nodes)
             .map(|index| {
@@ -92,6 +92,7 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
             verbs: effort.posted.verbs.total(),
             atomics: effort.posted.verbs.atomics(),
         }],
+        laid,
         memory_bytes: program.memory_used(segment.region()),
         simulation: None,
     })

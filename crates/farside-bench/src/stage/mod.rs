@@ -8,7 +8,7 @@ use farside_fabric::sim::Profile;
 
 use crate::driver::Effort;
 use crate::error::BenchError;
-use crate::program::Program;
+use crate::program::{Laid, Program};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
 
@@ -50,8 +50,10 @@ pub struct Setting {
     pub clients: u64,
     /// Over how many compute nodes they are spread, or threads on a real fabric.
     pub compute_nodes: u64,
-    /// How long is measured, in nanoseconds. Half as long again runs before that.
+    /// How long is measured, in nanoseconds.
     pub duration_ns: u64,
+    /// How long runs before that; half as long as is measured, if it is not said.
+    pub warm_up_ns: Option<u64>,
     /// What else is so in a simulation.
     pub conditions: Conditions,
     /// Decides workload and simulation.
@@ -78,12 +80,18 @@ pub enum Fault {
     MemoryNodeLeaves,
     /// The memory node is back, with its memory as it was.
     MemoryNodeReturns,
+    /// Other keys than before are popular from now on.
+    HotSetMoves,
 }
 
 impl Setting {
-    /// What runs before anything counts: queues have to fill up.
-    fn warm_up_ns(&self, is_finite: bool) -> u64 {
-        if is_finite { 0 } else { self.duration_ns / 2 }
+    /// What runs before anything counts, in nanoseconds: queues have to fill up.
+    fn before_ns(&self, is_finite: bool) -> u64 {
+        match self.warm_up_ns {
+            _ if is_finite => 0,
+            Some(warm_up_ns) => warm_up_ns,
+            None => self.duration_ns / 2,
+        }
     }
 
     /// Over which compute node client `client` runs: as evenly as can be, neighbours together.
@@ -118,6 +126,8 @@ pub struct Outcome {
     pub effort: Effort,
     /// What each memory node executed while it counted: verbs and atomics.
     pub nodes: Vec<NodeLoad>,
+    /// What was seen while the memory was made ready.
+    pub laid: Laid,
     /// Bytes in use at the memory node, if the program knows.
     pub memory_bytes: Option<u64>,
     /// What only a simulation has.
@@ -142,15 +152,23 @@ pub struct Simulation {
     pub trace_hash: u64,
 }
 
-/// Runs a program. `memory` may hold the memory of an earlier simulated run, whose pages the system
-/// need not find again; it is made blank, and is left there for the next.
+/// Memory as a program has made it ready, for simulated runs to begin with.
+#[derive(Debug)]
+pub struct Prepared {
+    layout: String,
+    region: Region,
+    laid: Laid,
+}
+
+/// Runs a program. `memory` may hold what an earlier simulated run has begun with, which need not be made ready again if this
+/// one begins with the same; it is left there for the next, as it was.
 ///
 /// # Errors
 /// The first error of a client, or what keeps the run from starting.
 pub fn run<P: Program>(
     program: &P,
     setting: &Setting,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
     progress: &Progress,
 ) -> Result<Outcome, BenchError> {
     setting.check()?;

@@ -12,7 +12,7 @@ use farside_fabric::region::Region;
 use farside_fabric::sim::{Endpoint, NodeStatistics, Sim, SimOptions};
 use farside_fabric::{Messages, NodeId, OpContext, Spawn};
 
-use super::{Fault, NodeLoad, Outcome, Setting, Simulation};
+use super::{Fault, NodeLoad, Outcome, Prepared, Setting, Simulation};
 use crate::driver::{Effort, Meter, drive};
 use crate::error::BenchError;
 use crate::program::Program;
@@ -31,16 +31,18 @@ const SLICE_NS: u64 = 1_000_000;
 pub(super) fn run<P: Program>(
     program: &P,
     setting: &Setting,
-    memory: &mut Option<Region>,
+    memory: &mut Option<Prepared>,
     progress: &Progress,
 ) -> Result<Outcome, BenchError> {
-    let region = blank_memory(memory, program.memory_bytes())?;
+    let prepared = prepare(program, setting.seed, memory.take())?;
+    let (region, laid) = (prepared.region.clone(), prepared.laid);
     let sim = Sim::new(SimOptions {
         seed: setting.seed,
         profile: setting.profile.clone(),
         ..SimOptions::default()
     });
     let node = sim.add_memory_node_with(region.clone());
+    sim.keep_changes(node);
     let compute_nodes: Vec<_> = (0..setting.compute_nodes).map(|_| sim.add_compute_node()).collect();
     let conditions = &setting.conditions;
     if conditions.peer_delay_ns > 0 {
@@ -55,8 +57,6 @@ pub(super) fn run<P: Program>(
         .map(|client| sim.endpoint(compute_node_of(client)))
         .collect();
 
-    let founder = sim.endpoint(sim.add_compute_node());
-    sim.block_on(program.prepare(founder, &region))?;
     if program.has_agent() {
         let (agent, task) = (sim.endpoint(sim.add_compute_node()), program.clone());
         agent.clone().spawn(async move {
@@ -69,7 +69,7 @@ pub(super) fn run<P: Program>(
         joined.push(sim.block_on(program.join(sim.endpoint(compute_node)))?);
     }
 
-    let start_ns = sim.now_ns() + setting.warm_up_ns(program.is_finite());
+    let start_ns = sim.now_ns() + setting.before_ns(program.is_finite());
     let end_ns = if program.is_finite() {
         u64::MAX
     } else {
@@ -110,6 +110,7 @@ pub(super) fn run<P: Program>(
         }
         Fault::MemoryNodeLeaves => compute_nodes.iter().for_each(|&from| sim.partition(from, node)),
         Fault::MemoryNodeReturns => compute_nodes.iter().for_each(|&from| sim.heal(from, node)),
+        Fault::HotSetMoves => program.move_hot_set(),
     };
     let mut faults = conditions.faults.iter().peekable();
     for slice in 1.. {
@@ -138,6 +139,9 @@ pub(super) fn run<P: Program>(
         program.note(node);
     }
     let recorder = crew.recorder.borrow().clone();
+    let memory_bytes = program.memory_used(&region);
+    sim.undo_changes(node);
+    *memory = Some(prepared);
     let wall_s = (after.wall_ns - before.wall_ns).max(1) as f64 / 1e9;
     Ok(Outcome {
         effort: after.effort.since(&before.effort),
@@ -145,7 +149,8 @@ pub(super) fn run<P: Program>(
             verbs: after.node.verbs.total() - before.node.verbs.total(),
             atomics: after.node.verbs.atomics() - before.node.verbs.atomics(),
         }],
-        memory_bytes: program.memory_used(&region),
+        laid,
+        memory_bytes,
         simulation: Some(Simulation {
             verbs_per_wall_s: (after.verbs - before.verbs) as f64 / wall_s,
             trace_hash: sim.trace_hash(),
@@ -181,24 +186,22 @@ impl Reading {
     }
 }
 
-/// How much of an earlier run's memory is made blank: the tables at its start. What a program keeps
-/// behind them it writes itself before it reads it.
-const TABLES_BYTES: u64 = 64 << 20;
-
-fn blank_memory(memory: &mut Option<Region>, bytes: u64) -> Result<Region, BenchError> {
-    match memory.take().filter(|region| region.bytes() == bytes) {
-        Some(region) => {
-            let zeros = [0; 4096];
-            for offset in (0..bytes.min(TABLES_BYTES)).step_by(zeros.len()) {
-                region.write(offset, &zeros[..zeros.len().min((bytes - offset) as usize)]);
-            }
-            *memory = Some(region.clone());
-            Ok(region)
-        }
-        None => {
-            let region = Region::anonymous(bytes).map_err(BenchError::system("get memory"))?;
-            *memory = Some(region.clone());
-            Ok(region)
-        }
+/// What a run of this program begins with: `kept`, if that is it. It is made ready in a simulation of its own, so that it is
+/// the same however often it is used.
+fn prepare<P: Program>(program: &P, seed: u64, kept: Option<Prepared>) -> Result<Prepared, BenchError> {
+    let bytes = program.memory_bytes();
+    let layout = format!("{} in {bytes} bytes, seed {seed}", program.layout());
+    // What is of no use is given back first.
+    if let Some(kept) = kept.filter(|kept| kept.layout == layout) {
+        return Ok(kept);
     }
+    let region = Region::anonymous(bytes).map_err(BenchError::system("get memory"))?;
+    let sim = Sim::new(SimOptions {
+        seed,
+        ..SimOptions::default()
+    });
+    let _ = sim.add_memory_node_with(region.clone());
+    let founder = sim.endpoint(sim.add_compute_node());
+    let laid = sim.block_on(program.prepare(founder, &region))?;
+    Ok(Prepared { layout, region, laid })
 }

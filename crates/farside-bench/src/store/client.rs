@@ -25,6 +25,7 @@ pub struct StoreClient<E> {
     value: Vec<u8>,
     workload: Workload,
     given_out: Arc<AtomicU64>,
+    moves: Arc<AtomicU64>,
     keys_max: u64,
 }
 
@@ -40,6 +41,7 @@ impl<E: Endpoint> StoreClient<E> {
             value: vec![number as u8; program.value_bytes],
             workload: program.workload,
             given_out: Arc::clone(&program.given_out),
+            moves: Arc::clone(&program.moves),
             keys_max: program.slots(),
         }
     }
@@ -47,7 +49,11 @@ impl<E: Endpoint> StoreClient<E> {
     fn choose_key(&mut self) {
         let rank = self.zipf.rank(&mut self.random);
         let number = match self.workload.popularity {
-            Popularity::Fixed => self.scatter.key(rank),
+            Popularity::Fixed => {
+                // With each move the keys change their places by a third of all.
+                let (items, moves) = (self.zipf.items(), self.moves.load(Ordering::Relaxed));
+                (self.scatter.key(rank) + moves % 3 * (items / 3)) % items
+            }
             // The newest key is the most popular. Its INSERT may still be under way.
             Popularity::Latest => self.given_out.load(Ordering::Relaxed).saturating_sub(rank + 1),
         };

@@ -38,25 +38,6 @@ pub(super) fn lay_out<E: Endpoint>(
     if count > 0 {
         loader.finish();
     }
-    // The memory may have been used before.
-    for number in 0..array.slots() {
-        for at in array
-            .lock_addr(number)
-            .into_iter()
-            .flat_map(|lock| [lock, lock.plus(8)])
-        {
-            let word = region.word(at.offset());
-            // Not to touch what is blank.
-            if word.load(Ordering::Relaxed) != 0 {
-                word.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-    for number in count..array.slots() {
-        region
-            .word(array.slot_addr(number).offset())
-            .store(0, Ordering::Relaxed);
-    }
     Ok(())
 }
 

@@ -6,6 +6,8 @@ use farside_index::{Index, Shared};
 use farside_sync::Combined;
 use serde::Serialize;
 
+use crate::program::Laid;
+
 /// What the compute nodes have seen, gathered as they leave.
 #[derive(Default, Debug)]
 pub struct Seen {
@@ -15,6 +17,7 @@ pub struct Seen {
 #[derive(Clone, Copy, Default, Debug)]
 struct Sum {
     cache_bytes: u64,
+    credit_bytes: u64,
     splits: u64,
     first_split: Option<(u64, u64)>,
     grows: bool,
@@ -61,11 +64,11 @@ impl Seen {
         sum.shared[1] = sum.shared[1].plus(index.shared());
         sum.combined[1] = sum.combined[1].plus(index.combined());
         sum.cache_bytes = sum.cache_bytes.max(index.cache_bytes() as u64);
+        sum.credit_bytes = sum.credit_bytes.max(index.credit_bytes() as u64);
         if let Index::Race(race) = index {
             let (splits, first) = race.splits();
             sum.grows = true;
             sum.splits += splits;
-            // Whoever fills the table says so first, and has split it first.
             sum.first_split = sum.first_split.or(first);
         }
     }
@@ -76,13 +79,20 @@ impl Seen {
         self.sum.lock().unwrap_or_else(PoisonError::into_inner).cache_bytes
     }
 
-    /// How the table grew; `None` if the index cannot.
+    /// The most that a compute node remembers of contention, in bytes.
     #[must_use]
-    pub fn growth(&self) -> Option<Growth> {
+    pub fn credit_bytes(&self) -> u64 {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner).credit_bytes
+    }
+
+    /// How the table grew, from what had been seen before the clients came; `None` if the index cannot.
+    #[must_use]
+    pub fn growth(&self, laid: Laid) -> Option<Growth> {
         let sum = *self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = laid.first_split.or(sum.first_split);
         sum.grows.then_some(Growth {
-            splits: sum.splits,
-            first_split_load: sum.first_split.map(|(entries, slots)| entries as f64 / slots as f64),
+            splits: laid.splits + sum.splits,
+            first_split_load: first.map(|(entries, slots)| entries as f64 / slots as f64),
         })
     }
 }

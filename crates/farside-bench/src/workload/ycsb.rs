@@ -134,6 +134,16 @@ impl Workload {
         })
     }
 
+    /// So many UPDATEs of a hundred operations; the others are SEARCHes.
+    ///
+    /// # Panics
+    /// With more than 100.
+    #[must_use]
+    pub const fn updates(percent: u8) -> Self {
+        assert!(percent <= 100, "a share is no more than all");
+        fixed("updates", 100 - percent, percent, 0)
+    }
+
     /// The shares of its operations, in words.
     #[must_use]
     pub fn about(&self) -> String {

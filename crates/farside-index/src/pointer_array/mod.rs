@@ -448,10 +448,14 @@ impl<E: Endpoint> PointerArray<E> {
         let replaced = loop {
             let entered = self.blocks.enter(cx, target, old, Intent::Update, &pin).await;
             let lost = match entered.inspect_err(|_| self.blocks.pool.give_back(block, bytes))? {
-                Entered::Turn(turn) => {
+                Entered::Turn(mut turn) => {
                     let new = match written {
                         Some(new) => new,
-                        None => *written.insert(self.blocks.write_to(cx, item, block, old.version()).await?),
+                        None => {
+                            let turn = (target.slot, &mut turn);
+                            let new = self.blocks.write_in_turn(cx, item, block, old.version(), turn);
+                            *written.insert(new.await?)
+                        }
                     };
                     let new = new.with_version(old.version());
                     match self.blocks.overwrite(cx, turn, target, old, new).await? {
@@ -498,9 +502,10 @@ impl<E: Endpoint> PointerArray<E> {
         };
         let entered = self.blocks.enter(cx, target, slot.pointer, Intent::Update, pin).await;
         let step = match entered.inspect_err(|_| self.blocks.pool.give_back(block, bytes))? {
-            Entered::Turn(turn) => {
+            Entered::Turn(mut turn) => {
                 let version = slot.pointer.version();
-                let new = self.blocks.write_to(cx, item, block, version).await?;
+                let in_turn = (target.slot, &mut turn);
+                let new = self.blocks.write_in_turn(cx, item, block, version, in_turn).await?;
                 let replaces = (old_bytes, Some(turn));
                 if self.blocks.replace(cx, target, slot.pointer, new, replaces).await? {
                     return Ok(Step::Done(Change::Updated));

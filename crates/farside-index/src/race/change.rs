@@ -159,7 +159,7 @@ impl<E: Endpoint> Race<E> {
                 let Some(block) = self.blocks.pool.allocate(bytes) else {
                     return Ok(Step::Short { bytes, purpose });
                 };
-                let turn = match &found {
+                let mut turn = match &found {
                     Some(found) if regardless && !found.pointer.is_frozen() => {
                         let target = self.target(&place, found.slot);
                         let entered = self.blocks.enter(cx, target, found.pointer, Intent::Update, pin).await;
@@ -177,7 +177,13 @@ impl<E: Endpoint> Race<E> {
                     }
                     _ => None,
                 };
-                let new = self.blocks.write_to(cx, item, block, 0).await?;
+                let new = match (&found, &mut turn) {
+                    (Some(found), Some(turn)) => {
+                        let slot = self.target(&place, found.slot).slot;
+                        self.blocks.write_in_turn(cx, item, block, 0, (slot, turn)).await?
+                    }
+                    _ => self.blocks.write_to(cx, item, block, 0).await?,
+                };
                 self.link(cx, &place, key, found, (old_bytes, turn), new, bytes, is_closing)
                     .await
             }

@@ -137,6 +137,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether somebody was in front.
+    #[must_use]
+    pub fn has_waited(&self) -> bool {
+        self.is_behind
+    }
+
     /// Whether others wanted the lock at the same time, as far as this client knows.
     #[must_use]
     pub fn has_company(&self) -> bool {

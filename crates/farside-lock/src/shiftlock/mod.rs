@@ -76,6 +76,11 @@ pub(crate) enum Hold {
 }
 
 impl Hold {
+    /// Whether somebody was in front of it.
+    pub(crate) fn has_waited(&self) -> bool {
+        matches!(self, Self::Writer(hold) if hold.is_behind)
+    }
+
     /// When its holder has to stop.
     pub(crate) fn end_ns(&self) -> u64 {
         match self {

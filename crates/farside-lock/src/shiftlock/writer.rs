@@ -39,6 +39,8 @@ pub(crate) struct WriterHold {
     /// How many writers handed over in a row before it (`consWrt`).
     streak: u64,
     successor: Option<Successor>,
+    /// Whether somebody was in front.
+    pub(super) is_behind: bool,
     /// When it has to stop.
     pub(super) end_ns: u64,
 }
@@ -75,6 +77,7 @@ impl<E: Endpoint> Attempt<E> {
             epoch: before.counts.epoch(),
             streak: 0,
             successor: None,
+            is_behind: false,
             end_ns: 0,
             seat,
         };
@@ -96,6 +99,7 @@ impl<E: Endpoint> Attempt<E> {
     ) -> Result<Waited, LockError> {
         let readers = before.counts.readers();
         if let Some(predecessor) = before.tail.place() {
+            hold.is_behind = true;
             let start_ns = self.stopwatch.start(&self.endpoint);
             self.introduce(predecessor, hold).await?;
             self.spent(Mode::Exclusive, Phase::Introduce, start_ns);

@@ -23,8 +23,6 @@
 //! `cider-no-wc` does not combine: who has credit waits for its turn, and writes. Batches being always of one, credit is then
 //! measured by whether somebody else was in the queue. `cider-no-ca` does not switch: all updates queue up (section 5.4).
 
-pub(crate) mod contention;
-
 use farside_fabric::{Endpoint, FabricError, OpContext};
 use farside_lock::LockError;
 use farside_lock::cider::{Client, Entered as Queued, Outcome, Request, Version};
@@ -72,7 +70,10 @@ pub(crate) async fn enter<E: Endpoint>(
                 })));
             }
             Ok(Queued::Combined(Outcome::Replaced)) => {
-                sync.count(|counts| counts.combined += 1);
+                sync.count(|counts| {
+                    counts.combined += 1;
+                    counts.contended += 1;
+                });
                 note(sync, target, true);
                 return Ok(Entered::Combined);
             }
@@ -130,7 +131,7 @@ async fn queue_up<E: Endpoint>(
 pub(crate) fn note<E: Endpoint>(sync: &Synchroniser<E>, target: Target, went_together: bool) {
     if sync.parts().switches {
         let mut contention = sync.contention().borrow_mut();
-        contention.note_pessimistic(target.name, went_together);
+        contention.note_with_credit(target.name, went_together);
     }
 }
 

@@ -51,7 +51,7 @@ fn run(operations: &[(u64, &'static [u8], bool)]) -> (Vec<String>, u64) {
     }
     sim.run_until_idle();
     assert!(log.combiner.is_idle());
-    (log.lines.take(), log.combiner.combined())
+    (log.lines.take(), log.combiner.counts().combined)
 }
 
 #[test]
