@@ -72,6 +72,12 @@ pub enum IndexError {
         /// Where.
         at: RemoteAddr,
     },
+    /// A node of a tree is not what its parent says, or torn although nobody writes it.
+    #[error("the tree node at {at} is damaged, or is not the one that its key belongs to: run `farside fsck`")]
+    NodeDamaged {
+        /// Where.
+        at: RemoteAddr,
+    },
     /// Data pointers do not reach all of a node's memory.
     #[error("{node} has {bytes} bytes, data pointers reach {NODE_BYTES_MAX} of a node: divide it into several nodes")]
     NodeTooLarge {
@@ -117,7 +123,8 @@ impl From<IndexError> for PoolError {
             IndexError::Pool(error) => error,
             IndexError::Damaged { slot: at, .. }
             | IndexError::DirectoryDamaged { at, .. }
-            | IndexError::SubtableDamaged { at } => Self::Damaged {
+            | IndexError::SubtableDamaged { at }
+            | IndexError::NodeDamaged { at } => Self::Damaged {
                 node: at.node(),
                 reason: error.to_string(),
             },

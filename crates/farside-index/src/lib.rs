@@ -16,6 +16,8 @@ mod local;
 pub mod operation;
 pub mod pointer_array;
 pub mod race;
+pub mod sherman;
+pub mod tree;
 
 pub use error::IndexError;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
@@ -24,3 +26,4 @@ pub use local::Shared;
 pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Race, RaceOptions};
+pub use tree::{Shape, Tree, TreeOptions};

@@ -70,6 +70,19 @@ impl Leaf {
         Self { span, neighbourhood }
     }
 
+    /// A leaf in which a key may be anywhere: one neighbourhood, of any size.
+    ///
+    /// # Panics
+    /// If there are no entries.
+    #[must_use]
+    pub(crate) const fn anywhere(span: usize) -> Self {
+        assert!(span > 0, "a leaf has entries");
+        Self {
+            span,
+            neighbourhood: span,
+        }
+    }
+
     /// How many entries there are.
     #[must_use]
     pub const fn span(self) -> usize {

@@ -1,0 +1,332 @@
+//! INSERT, UPDATE and DELETE.
+//!
+//! On the path: under the lock of the leaf. Three round trips if the parent is remembered: lock, READ, WRITE with unlock.
+
+use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice, Verb};
+use farside_pool::Pin;
+
+use super::Tree;
+use super::layout::{HIGH_AT, LockWord, Shape};
+use super::lock::{Held, Kind};
+use crate::chime::hopscotch::Room;
+use crate::error::IndexError;
+use crate::operation::Change;
+
+/// What is done with a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    /// It gets a value, whether it is there or not.
+    Put(u64),
+    /// It gets a value if it is there.
+    Update(u64),
+    /// It gets a value if it is not there.
+    Insert(u64),
+    /// It goes.
+    Delete,
+}
+
+impl Wish {
+    fn may_insert(self) -> Option<u64> {
+        match self {
+            Self::Put(value) | Self::Insert(value) => Some(value),
+            Self::Update(_) | Self::Delete => None,
+        }
+    }
+}
+
+enum Step {
+    Done(Change),
+    /// The leaf is another one by now.
+    Again,
+    /// No room.
+    Full(RemoteAddr),
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// Stores a value under a key, whether the key is there or not.
+    pub async fn put(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<Change, IndexError> {
+        self.change(cx, key, Wish::Put(value)).await
+    }
+
+    /// INSERT: stores a value under a key that is not there; returns whether it was stored.
+    pub async fn insert(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key, Wish::Insert(value)).await? == Change::Inserted)
+    }
+
+    /// UPDATE: replaces the value of a key that is there; returns whether it was.
+    pub async fn update(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key, Wish::Update(value)).await? == Change::Updated)
+    }
+
+    /// DELETE: removes a key; returns whether it was there.
+    pub async fn delete(&self, cx: &mut OpContext<E>, key: u64) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key, Wish::Delete).await? == Change::Deleted)
+    }
+
+    async fn change(&self, cx: &mut OpContext<E>, key: u64, wish: Wish) -> Result<Change, IndexError> {
+        // Ends: each failure means that another client has made progress, or that the leaf was split.
+        loop {
+            let pin = self.pin();
+            let step = self.attempt(cx, key, wish, &pin).await?;
+            drop(pin);
+            match step {
+                Step::Done(change) => return Ok(change),
+                Step::Again => cx.count_retry(),
+                Step::Full(leaf) => Box::pin(self.make_room(cx, leaf, key)).await?,
+            }
+        }
+    }
+
+    async fn attempt(&self, cx: &mut OpContext<E>, key: u64, wish: Wish, pin: &Pin) -> Result<Step, IndexError> {
+        let shape = self.shape();
+        let home = shape.home(key);
+        let place = self.locate(cx, key, pin).await?;
+        let mut leaf = place.leaf;
+        cx.reserve(shape.leaf_bytes() as usize);
+        // Ends: each round goes to the right, or is the last.
+        loop {
+            let held = self.lock(cx, leaf, Kind::Leaf, pin).await?;
+            let range = match wish.may_insert() {
+                Some(_) => shape.hop_range(home, held.free),
+                None => shape.circle().neighbourhood(),
+            };
+            self.read_locked_range(cx, leaf, home, range).await?;
+            let judged = shape.examine(cx.buffer(), home);
+            let sibling = judged.map_err(|_| IndexError::NodeDamaged { at: leaf })?;
+            if sibling.is_gone() {
+                self.unlock(cx, held).await?;
+                self.go_elsewhere(cx, place, key).await?;
+                return Ok(Step::Again);
+            }
+            let found = shape.find(cx.buffer(), key);
+            if sibling.next() != place.next && place.is_remembered {
+                self.forget_parent(cx, key).await?;
+            }
+            // A split may have moved the key on (a half split, or a parent that was remembered).
+            if found.is_none() && sibling.next() != place.next {
+                let high = cx.read_word(leaf.plus(HIGH_AT)).await?;
+                if key > high {
+                    self.unlock(cx, held).await?;
+                    if !place.is_remembered {
+                        self.complete_later(sibling.next(), 0, high + 1, pin);
+                    }
+                    leaf = sibling.next();
+                    continue;
+                }
+            }
+            return match (found, wish) {
+                (Some(entry), Wish::Put(value) | Wish::Update(value)) => {
+                    self.overwrite(cx, held, entry, (key, value)).await
+                }
+                (Some(entry), Wish::Delete) => self.remove(cx, held, entry, key, place.next).await,
+                (None, Wish::Put(value) | Wish::Insert(value)) => self.add(cx, held, (home, range), (key, value)).await,
+                (Some(_), Wish::Insert(_)) | (None, Wish::Update(_) | Wish::Delete) => {
+                    self.unlock(cx, held).await?;
+                    Ok(Step::Done(Change::Kept))
+                }
+            };
+        }
+    }
+
+    /// READs entries of a leaf whose lock is held.
+    async fn read_locked_range(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        first: usize,
+        count: usize,
+    ) -> Result<(), IndexError> {
+        let segments = self.shape().segments(first, count);
+        let mut batch = Batch::new();
+        for &segment in &segments {
+            batch.read(leaf.plus(segment.at.into()), segment);
+        }
+        cx.post(&mut batch).await?;
+        for segment in segments {
+            // Only the holder of the lock writes them.
+            cx.rely_on_within(segment, segment);
+        }
+        Ok(())
+    }
+
+    /// One WRITE of the entry, and the unlock.
+    async fn overwrite(
+        &self,
+        cx: &mut OpContext<E>,
+        held: Held<E>,
+        entry: usize,
+        (key, value): (u64, u64),
+    ) -> Result<Step, IndexError> {
+        let shape = self.shape();
+        shape.put(cx.buffer_mut(), entry, key, value);
+        let at = shape.entry_at(entry);
+        let mut batch = Batch::new();
+        batch.write(Slice::new(at as u32, 24), held.node.plus(at));
+        batch.write_word(held.at(), held.free.0);
+        cx.post(&mut batch).await?;
+        held.end();
+        Ok(Step::Done(Change::Updated))
+    }
+
+    /// The entry becomes vacant, then its home knows.
+    async fn remove(
+        &self,
+        cx: &mut OpContext<E>,
+        held: Held<E>,
+        entry: usize,
+        key: u64,
+        next: RemoteAddr,
+    ) -> Result<Step, IndexError> {
+        let (shape, leaf) = (self.shape(), held.node);
+        shape.flip(cx.buffer_mut(), entry, key);
+        let vacated = shape.vacated(cx.buffer(), entry);
+        shape.set_meta(cx.buffer_mut(), entry, vacated);
+        let free = LockWord(held.free.0 | 1 << shape.vacancy_bit(entry));
+        let mut batch = Batch::new();
+        batch.write_word(leaf.plus(shape.entry_at(entry)), vacated.0);
+        let home = shape.home(key);
+        if shape.is_hashed() && home != entry {
+            batch.write_word(leaf.plus(shape.entry_at(home)), shape.meta(cx.buffer(), home).0);
+        }
+        batch.write_word(held.at(), free.0);
+        cx.post(&mut batch).await?;
+        held.end();
+        if !next.is_null() || self.height() > 0 {
+            self.consider_merge(leaf, key, free);
+        }
+        Ok(Step::Done(Change::Deleted))
+    }
+
+    /// Puts a key where there is room, others hop out of the way.
+    async fn add(
+        &self,
+        cx: &mut OpContext<E>,
+        held: Held<E>,
+        (home, mut range): (usize, usize),
+        (key, value): (u64, u64),
+    ) -> Result<Step, IndexError> {
+        let (shape, leaf) = (self.shape(), held.node);
+        let is_vacant = |image: &[u8], range: usize| {
+            let mut entries = (0..range).map(|steps| shape.circle().after(home, steps));
+            entries.any(|entry| shape.taken(image, entry).is_none())
+        };
+        // The lock word says of some entries together that one of them may be vacant.
+        if !is_vacant(cx.buffer(), range) && held.free.0 != 0 && range < shape.span() {
+            range = shape.span();
+            self.read_locked_range(cx, leaf, home, range).await?;
+        }
+        let image = cx.buffer();
+        let room = if is_vacant(image, range) {
+            shape.circle().make_room(home, |entry| shape.home_at(image, entry)).ok()
+        } else {
+            None
+        };
+        let Some(room) = room else {
+            self.unlock(cx, held).await?;
+            return Ok(Step::Full(leaf));
+        };
+        let mut verbs = plan(shape, cx.buffer_mut(), &room, (key, value), leaf);
+        let free = shape.vacancy_after(cx.buffer(), held.free, (home, range), &room);
+        verbs.push(Verb::WriteWord {
+            target: held.at(),
+            value: free.0,
+        });
+        for verbs in verbs.chunks(BATCH_VERBS_MAX) {
+            let mut batch = Batch::new();
+            for &verb in verbs {
+                batch.push(verb);
+            }
+            cx.post(&mut batch).await?;
+        }
+        held.end();
+        Ok(Step::Done(Change::Inserted))
+    }
+}
+
+impl Shape {
+    /// How many entries from the home on an INSERT reads: the neighbourhood, and as far as the lock word says that there
+    /// may be a vacant entry.
+    fn hop_range(self, home: usize, free: LockWord) -> usize {
+        let least = self.circle().neighbourhood();
+        let may_be_vacant = |steps: &usize| free.0 >> self.vacancy_bit(self.circle().after(home, *steps)) & 1 == 1;
+        let Some(first) = (0..self.span()).find(may_be_vacant) else {
+            return least;
+        };
+        let bit = self.vacancy_bit(self.circle().after(home, first));
+        let is_same = |steps: &usize| self.vacancy_bit(self.circle().after(home, *steps)) == bit;
+        let end = (first..self.span())
+            .take_while(is_same)
+            .last()
+            .expect("the first is the same")
+            + 1;
+        end.max(least)
+    }
+
+    /// What the lock word says once an entry was taken: the bit goes if every entry of it is known to be taken.
+    fn vacancy_after(self, image: &[u8], free: LockWord, (home, range): (usize, usize), room: &Room) -> LockWord {
+        let taken = room.hops.first().map_or(room.at, |hop| hop.to);
+        let bit = self.vacancy_bit(taken);
+        let is_taken = |entry: usize| self.circle().steps(home, entry) < range && self.taken(image, entry).is_some();
+        let mut of_bit = (0..self.span()).filter(|&entry| self.vacancy_bit(entry) == bit);
+        if of_bit.all(is_taken) {
+            LockWord(free.0 & !(1 << bit))
+        } else {
+            free
+        }
+    }
+}
+
+/// Changes the image of a leaf so that it holds a new key; returns the WRITEs in their order: each key that hops is written
+/// to its new place, then taken from the old one; the new key; the bitmaps.
+fn plan(shape: Shape, image: &mut [u8], room: &Room, (key, value): (u64, u64), leaf: RemoteAddr) -> Vec<Verb> {
+    let mut homes = Vec::new();
+    for hop in &room.hops {
+        let moved = (shape.key(image, hop.from), shape.value(image, hop.from));
+        shape.flip(image, hop.from, moved.0);
+        shape.put(image, hop.to, moved.0, moved.1);
+        shape.flip(image, hop.to, moved.0);
+        homes.push(shape.home(moved.0));
+    }
+    shape.put(image, room.at, key, value);
+    shape.flip(image, room.at, key);
+    homes.push(shape.home(key));
+
+    let mut verbs = Vec::new();
+    let mut write = |entry: usize, image: &[u8]| {
+        let at = shape.entry_at(entry);
+        verbs.push(Verb::Write {
+            source: Slice::new(at as u32 + 8, 16),
+            target: leaf.plus(at + 8),
+        });
+        verbs.push(Verb::WriteWord {
+            target: leaf.plus(at),
+            value: shape.meta(image, entry).0,
+        });
+    };
+    for hop in &room.hops {
+        write(hop.to, image);
+    }
+    write(room.at, image);
+    // Between the two WRITEs of a pair an entry that is left becomes vacant: before key and value of the next one come.
+    let mut ordered = Vec::with_capacity(verbs.len() + room.hops.len() + homes.len());
+    for (index, pair) in verbs.chunks(2).enumerate() {
+        ordered.extend_from_slice(pair);
+        if let Some(hop) = room.hops.get(index) {
+            ordered.push(Verb::WriteWord {
+                target: leaf.plus(shape.entry_at(hop.from)),
+                value: shape.vacated(image, hop.from).0,
+            });
+        }
+    }
+    homes.sort_unstable();
+    homes.dedup();
+    homes.retain(|&home| home != room.at && room.hops.iter().all(|hop| hop.to != home));
+    if shape.is_hashed() {
+        ordered.extend(homes.into_iter().map(|home| Verb::WriteWord {
+            target: leaf.plus(shape.entry_at(home)),
+            value: shape.meta(image, home).0,
+        }));
+    }
+    ordered
+}

@@ -1,0 +1,165 @@
+//! From the root to the leaf of a key.
+//!
+//! On the path: first step of every operation. Starts at the lowest node that this client remembers and that covers the key,
+//! and READs the others on the way, which are remembered then.
+
+use std::rc::Rc;
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_pool::Pin;
+
+use super::inner::{Child, IMAGE, Inner};
+use super::layout::{IMAGE_AT, ROOT_AT};
+use super::lock::Kind;
+use super::task::Name;
+use super::{LEVEL_MAX, Root, Tree};
+use crate::error::IndexError;
+
+/// After how many torn READs of a node one looks whether whoever writes it is still there.
+pub(super) const TORN_READS: u32 = 16;
+
+/// The leaf that a parent names for a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) leaf: RemoteAddr,
+    /// What its sibling has to be.
+    pub(super) next: RemoteAddr,
+    /// Whether the parent was remembered, and not read just now.
+    pub(super) is_remembered: bool,
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// The leaf of a key.
+    pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: u64, pin: &Pin) -> Result<Place, IndexError> {
+        if let Some(parent) = self.remembered(1, key) {
+            let Child { addr, next } = parent.child(parent.index_of(key));
+            return Ok(Place {
+                leaf: addr,
+                next,
+                is_remembered: true,
+            });
+        }
+        let root = self.shared.root.get();
+        if root.level == 0 {
+            return Ok(Place {
+                leaf: root.addr,
+                next: RemoteAddr::NULL,
+                is_remembered: !self.shared.is_root_fresh.replace(false),
+            });
+        }
+        // Rare: a future of its own keeps that of every operation small.
+        let (_, parent) = Box::pin(self.descend(cx, key, 1, pin)).await?;
+        let Child { addr, next } = parent.child(parent.index_of(key));
+        Ok(Place {
+            leaf: addr,
+            next,
+            is_remembered: false,
+        })
+    }
+
+    /// What to do when a remembered parent has misled: forgets it. A leaf that is the root has none: then the root is read, and
+    /// what is found next is not what was remembered, even if it is the same.
+    pub(super) async fn forget_parent(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+        if self.shared.root.get().level == 0 {
+            self.read_root(cx).await?;
+            self.shared.is_root_fresh.set(true);
+        }
+        self.shared.cache.borrow_mut().forget(1, key);
+        Ok(())
+    }
+
+    fn remembered(&self, level: u8, key: u64) -> Option<Rc<Inner>> {
+        let level_max = self.shared.root.get().level;
+        self.shared
+            .cache
+            .borrow()
+            .lowest(level, level_max, key)
+            .filter(|node| node.level == level)
+    }
+
+    /// Reads the root word.
+    pub(super) async fn read_root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
+        let root = Root::from_word(cx.read_word(self.shared.area.plus(ROOT_AT)).await?);
+        self.shared.root.set(root);
+        Ok(root)
+    }
+
+    /// Reads the node of a level that covers a key. The root must be that high.
+    pub(super) async fn descend(
+        &self,
+        cx: &mut OpContext<E>,
+        key: u64,
+        level: u8,
+        pin: &Pin,
+    ) -> Result<(RemoteAddr, Rc<Inner>), IndexError> {
+        let mut root = self.shared.root.get();
+        if root.level < level {
+            root = self.read_root(cx).await?;
+        }
+        let above = self.shared.cache.borrow().lowest(level + 1, LEVEL_MAX, key);
+        let (mut addr, mut above) = match above {
+            Some(node) => (node.child(node.index_of(key)).addr, node.level),
+            None => (root.addr, root.level + 1),
+        };
+        // Ends: each step goes down, or to the right.
+        loop {
+            let node = Rc::new(self.read_inner(cx, addr, pin).await?);
+            if node.level >= above || node.level < level || key < node.fences.low {
+                return Err(IndexError::NodeDamaged { at: addr });
+            }
+            if key > node.fences.high {
+                // Split since, or half split: whoever led here does not know.
+                self.shared.cache.borrow_mut().forget(node.level + 1, key);
+                self.complete_later(node.sibling, node.level, node.fences.high + 1, pin);
+                (addr, above) = (node.sibling, node.level + 1);
+                continue;
+            }
+            self.shared.cache.borrow_mut().remember(Rc::clone(&node));
+            if node.level == level {
+                return Ok((addr, node));
+            }
+            (addr, above) = (node.child(node.index_of(key)).addr, node.level);
+        }
+    }
+
+    /// READs an internal node until it is whole.
+    pub(super) async fn read_inner(
+        &self,
+        cx: &mut OpContext<E>,
+        node: RemoteAddr,
+        pin: &Pin,
+    ) -> Result<Inner, IndexError> {
+        let mut torn = 0;
+        // Ends: whoever writes the node comes to an end, or is gone, and then it is settled. A node that stays torn while
+        // nobody holds its lock is damaged.
+        loop {
+            let image = cx.read(node.plus(IMAGE_AT), IMAGE).await?;
+            if let Some(decoded) = Inner::decode(image) {
+                cx.validated();
+                return Ok(decoded);
+            }
+            cx.validated();
+            cx.count_retry();
+            torn += 1;
+            if torn % TORN_READS == 0 {
+                self.help(cx, node, Kind::Inner, pin).await?;
+                if torn / TORN_READS >= TORN_READS && !self.is_locked(cx, node).await? {
+                    return Err(IndexError::NodeDamaged { at: node });
+                }
+                self.shared.backoff.wait(cx.endpoint(), torn / TORN_READS).await;
+            }
+        }
+    }
+
+    /// Puts a node into its parent if nobody has after a while.
+    pub(super) fn complete_later(&self, node: RemoteAddr, level: u8, key: u64, pin: &Pin) {
+        /// As long as whoever has split may need for it.
+        const PATIENCE_NS: u64 = 200_000;
+        let pin = pin.clone();
+        self.start(Name::Complete(node), |tree| async move {
+            let mut cx = OpContext::new(tree.pool().endpoint().clone());
+            cx.endpoint().sleep(PATIENCE_NS).await;
+            tree.link(&mut cx, level + 1, key, node, pin).await
+        });
+    }
+}

@@ -1,0 +1,374 @@
+//! Where things are in the memory of a tree, and what its words mean.
+//!
+//! ```text
+//! root area (a root of node 0)
+//!   word 0     root: address of the root node, and its level
+//!   word 1     format: kind of leaf, span, neighbourhood; 0 until the tree is made
+//!   word 2     version: how often a node was taken out of the tree; watched by every client
+//!   word 3     format that the tree is being made with
+//!
+//! leaf (a block)
+//!   word 0     lock; while it is free, which entries are vacant
+//!   word 1     intent: what a node write is about to do, 0 between node writes
+//!   word 2     the intent's split key
+//!   word 3, 4  fences: the smallest and the largest key that may be here
+//!   word 5     check of fences, sibling and version
+//!   48..       groups of entries, each behind a replica of the sibling word
+//!
+//! sibling word: address of the next leaf, node version, whether the leaf was taken out of the tree
+//! entry        | meta | key | value |
+//!
+//! internal node (a block)
+//!   word 0     lock
+//!   word 1     intent: 1 while the second image is good and the first may not be
+//!   16..       image
+//!   then       the second image
+//!
+//! image        | check | level, count, whether it was taken out | low | high | sibling | next child | (key, child)* |
+//! ```
+//!
+//! An entry is three aligned words. The published leaf (CHIME, figure 10) packs it into 19 bytes and puts versions into each
+//! cache line; memory that tears between words needs either a version in each word or a check over them, and words that
+//! are changed one by one have to be words.
+
+use farside_fabric::RemoteAddr;
+use farside_lock::bit_fields;
+use farside_pool::layout::Owner;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::chime::hopscotch;
+
+/// The root area of a tree, on node 0.
+pub(crate) const ROOT: u8 = 2;
+
+/// Offsets within the root area.
+pub(super) const ROOT_AT: u64 = 0;
+pub(super) const FORMAT_AT: u64 = 8;
+pub(super) const VERSION_AT: u64 = 16;
+pub(super) const SHAPE_AT: u64 = 24;
+/// Bytes of the root area that are used.
+pub(super) const ROOT_BYTES: u64 = 64;
+
+/// Offsets within every node.
+pub(super) const LOCK_AT: u64 = 0;
+pub(super) const INTENT_AT: u64 = 8;
+
+/// Offsets within a leaf.
+pub(super) const SPLIT_KEY_AT: u64 = 16;
+pub(super) const LOW_AT: u64 = 24;
+pub(super) const HIGH_AT: u64 = 32;
+pub(super) const FENCE_CHECK_AT: u64 = 40;
+pub(super) const GROUPS_AT: u64 = 48;
+const ENTRY_BYTES: u64 = 24;
+
+/// How many keys an internal node holds (CHIME, section 5.1).
+pub const INNER_SPAN: usize = 64;
+/// The most entries that a leaf may have.
+pub const LEAF_SPAN_MAX: usize = 512;
+
+bit_fields! {
+    /// The lock of a node. While it is free, its other bits say which entries of a leaf are vacant.
+    pub(super) struct LockWord {
+        /// Tells the acquisitions of one client apart.
+        ticket, with_ticket: 0..31;
+        /// Which life of its entry the client is in.
+        life, with_life: 31..47;
+        /// The client's entry in the table.
+        client, with_client: 47..63;
+        /// Whether somebody holds it.
+        is_held, with_is_held: 63..64;
+    }
+}
+
+/// How many bits say which entries are vacant.
+const VACANCY_BITS: usize = 63;
+
+impl LockWord {
+    /// The bit that says that it is held: all that an acquisition compares.
+    pub(super) const HELD: u64 = 1 << 63;
+
+    pub(super) fn held_by(owner: Owner, ticket: u64) -> Self {
+        Self(0)
+            .with_is_held(1)
+            .with_client(owner.client.into())
+            .with_life(owner.life.into())
+            .with_ticket(ticket & ((1 << 31) - 1))
+    }
+
+    /// Who holds it; `None` while it is free.
+    pub(super) fn owner(self) -> Option<Owner> {
+        (self.is_held() == 1).then(|| Owner {
+            client: self.client() as u16,
+            life: self.life() as u16,
+        })
+    }
+}
+
+bit_fields! {
+    /// What is known of an entry beside key and value.
+    pub(super) struct Meta {
+        /// Tells whether key and value were written together.
+        check, with_check: 0..32;
+        /// Which entries from this one on have a key whose home it is.
+        bitmap, with_bitmap: 32..48;
+        /// Which keys those are: a digest.
+        digest, with_digest: 48..59;
+        /// The version of the leaf (CHIME, section 4.1.1: NV).
+        version, with_version: 59..63;
+        /// Whether there is a key.
+        is_taken, with_is_taken: 63..64;
+    }
+}
+
+/// How many versions a leaf goes through before the first one comes again.
+pub(super) const VERSIONS: u64 = 16;
+
+/// A leaf's sibling as each replica has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sibling(pub(super) u64);
+
+impl Sibling {
+    const GONE: u64 = 1;
+    const ADDR: u64 = (1 << 60) - 1 - 31;
+
+    pub(super) fn new(next: RemoteAddr, version: u64, is_gone: bool) -> Self {
+        Self(next.to_bits() | version << 60 | u64::from(is_gone))
+    }
+
+    /// The next leaf; of one that is gone, the leaf that has taken its keys.
+    pub(super) fn next(self) -> RemoteAddr {
+        address(self.0 & Self::ADDR)
+    }
+
+    pub(super) fn version(self) -> u64 {
+        self.0 >> 60
+    }
+
+    /// Whether the leaf was taken out of the tree.
+    pub(super) fn is_gone(self) -> bool {
+        self.0 & Self::GONE != 0
+    }
+}
+
+/// An address out of sixty bits.
+pub(super) fn address(bits: u64) -> RemoteAddr {
+    RemoteAddr::from_bits(bits & ((1 << 60) - 1)).expect("sixty bits are an address")
+}
+
+/// What a node write of a leaf is about to do. Whoever takes the lock over from a client that died in the middle does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Intent {
+    /// Nothing.
+    None,
+    /// The keys from the split key on are in this new leaf.
+    Split { right: RemoteAddr, version: u64 },
+    /// The keys of this leaf, the sibling, come here, or are here.
+    Absorb { right: RemoteAddr },
+    /// The keys of this leaf go to that one, whose intent says so.
+    AbsorbedBy { left: RemoteAddr },
+}
+
+impl Intent {
+    pub(super) fn to_word(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Split { right, version } => right.to_bits() | version << 60 | 1,
+            Self::Absorb { right } => right.to_bits() | 2,
+            Self::AbsorbedBy { left } => left.to_bits() | 3,
+        }
+    }
+
+    /// `None` for a word that says nothing known.
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        let (other, version) = (address(word & Sibling::ADDR), word >> 60);
+        match word & 31 {
+            0 => (word == 0).then_some(Self::None),
+            1 => Some(Self::Split { right: other, version }),
+            2 => Some(Self::Absorb { right: other }),
+            3 => Some(Self::AbsorbedBy { left: other }),
+            _ => None,
+        }
+    }
+}
+
+/// The kind of leaf, and its size: where in a leaf its parts are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    circle: hopscotch::Leaf,
+    is_hashed: bool,
+}
+
+impl Shape {
+    /// CHIME's: a hopscotch hash table with neighbourhoods of so many entries, which divide the leaf; a replica of the
+    /// metadata for each.
+    ///
+    /// # Panics
+    /// If that is no leaf: see [`hopscotch::Leaf::new`] and [`LEAF_SPAN_MAX`].
+    #[must_use]
+    pub const fn hopscotch(span: usize, neighbourhood: usize) -> Self {
+        assert!(
+            span <= LEAF_SPAN_MAX && span.is_multiple_of(neighbourhood),
+            "neighbourhoods divide a leaf"
+        );
+        Self {
+            circle: hopscotch::Leaf::new(span, neighbourhood),
+            is_hashed: true,
+        }
+    }
+
+    /// Sherman's: a key may be anywhere.
+    ///
+    /// # Panics
+    /// If there are no entries, or more than [`LEAF_SPAN_MAX`].
+    #[must_use]
+    pub const fn unsorted(span: usize) -> Self {
+        assert!(span <= LEAF_SPAN_MAX, "a leaf has some hundred entries");
+        Self {
+            circle: hopscotch::Leaf::anywhere(span),
+            is_hashed: false,
+        }
+    }
+
+    /// How the shape is written into the format word.
+    pub(super) fn to_word(self) -> u64 {
+        let kind = if self.is_hashed { 2 } else { 1 };
+        kind | (self.span() as u64) << 8 | (self.circle.neighbourhood() as u64) << 32
+    }
+
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        let (span, neighbourhood) = ((word >> 8) as usize & 0xff_ffff, (word >> 32) as usize);
+        let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
+        match word & 0xff {
+            1 if fits => Some(Self::unsorted(span)),
+            2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
+                Some(Self::hopscotch(span, neighbourhood))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where keys may be.
+    #[must_use]
+    pub const fn circle(self) -> hopscotch::Leaf {
+        self.circle
+    }
+
+    /// How many entries a leaf has.
+    #[must_use]
+    pub const fn span(self) -> usize {
+        self.circle.span()
+    }
+
+    /// Whether a key has a home, whose bitmap says where the keys of that home are.
+    pub(super) const fn is_hashed(self) -> bool {
+        self.is_hashed
+    }
+
+    /// The home of a key: all keys of a leaf that does not hash have the same.
+    #[inline]
+    pub(super) fn home(self, key: u64) -> usize {
+        if self.is_hashed {
+            (xxh3_64(&key.to_le_bytes()) % self.span() as u64) as usize
+        } else {
+            0
+        }
+    }
+
+    const fn group_bytes(self) -> u64 {
+        8 + self.circle.neighbourhood() as u64 * ENTRY_BYTES
+    }
+
+    /// How many replicas of the sibling word there are.
+    pub(super) const fn replicas(self) -> usize {
+        self.span() / self.circle.neighbourhood()
+    }
+
+    /// Where a replica of the sibling word is.
+    pub(super) const fn replica_at(self, group: usize) -> u64 {
+        GROUPS_AT + group as u64 * self.group_bytes()
+    }
+
+    /// Where an entry is.
+    pub(super) const fn entry_at(self, entry: usize) -> u64 {
+        let size = self.circle.neighbourhood();
+        self.replica_at(entry / size) + 8 + (entry % size) as u64 * ENTRY_BYTES
+    }
+
+    /// Bytes of a leaf.
+    #[must_use]
+    pub const fn leaf_bytes(self) -> u64 {
+        self.replica_at(self.replicas())
+    }
+
+    /// The bit of the lock word that says whether an entry is vacant.
+    pub(super) fn vacancy_bit(self, entry: usize) -> usize {
+        // As evenly as possible (CHIME, section 4.2.1).
+        entry * VACANCY_BITS.min(self.span()) / self.span()
+    }
+}
+
+/// Bytes of an internal node's image.
+pub(super) const IMAGE_BYTES: u64 = 48 + INNER_SPAN as u64 * 16;
+/// Where the images of an internal node are.
+pub(super) const IMAGE_AT: u64 = 16;
+pub(super) const SECOND_IMAGE_AT: u64 = IMAGE_AT + IMAGE_BYTES;
+/// Bytes of an internal node.
+pub const INNER_BYTES: u64 = SECOND_IMAGE_AT + IMAGE_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farside_fabric::NodeId;
+    use proptest::prelude::*;
+
+    const CHIME: Shape = Shape::hopscotch(64, 8);
+
+    #[test]
+    fn every_neighbourhood_has_a_replica_beside_it() {
+        for home in 0..=CHIME.span() - 8 {
+            let from = if home.is_multiple_of(8) {
+                CHIME.replica_at(home / 8)
+            } else {
+                CHIME.entry_at(home)
+            };
+            let end = CHIME.entry_at(home + 7) + ENTRY_BYTES;
+            assert_eq!(end - from, 8 * ENTRY_BYTES + 8, "of home {home}");
+        }
+        assert_eq!(CHIME.leaf_bytes(), 48 + 8 * 200);
+        assert_eq!(Shape::unsorted(64).leaf_bytes(), 48 + 8 + 64 * 24);
+    }
+
+    proptest! {
+        #[test]
+        fn shapes_survive_encoding(groups in 1_usize..32, neighbourhood in 1_usize..=16) {
+            let shape = Shape::hopscotch(groups * neighbourhood, neighbourhood);
+            prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+            let shape = Shape::unsorted(groups * neighbourhood);
+            prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+        }
+
+        #[test]
+        fn intents_survive_encoding(offset in 1_u64..1 << 40, version in 0..VERSIONS) {
+            let other = RemoteAddr::new(NodeId::new(3), offset * 32);
+            let intents = [
+                Intent::None,
+                Intent::Split { right: other, version },
+                Intent::Absorb { right: other },
+                Intent::AbsorbedBy { left: other },
+            ];
+            for intent in intents {
+                prop_assert_eq!(Intent::from_word(intent.to_word()), Some(intent));
+            }
+            let sibling = Sibling::new(other, version, true);
+            prop_assert_eq!((sibling.next(), sibling.version(), sibling.is_gone()), (other, version, true));
+        }
+
+        #[test]
+        fn words_of_holders_are_held(client: u16, life: u16, ticket in 0_u64..1 << 31) {
+            let owner = Owner { client, life };
+            let word = LockWord::held_by(owner, ticket);
+            prop_assert_eq!(word.owner(), Some(owner));
+            prop_assert_ne!(word.0 & LockWord::HELD, 0);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A leaf as bytes: what is read of one stands in a buffer at its own offsets, and is judged and changed here.
+//!
+//! On the path: every operation, between a READ and a WRITE of a leaf. Pure: no verb is posted here.
+//!
+//! # What a reader may rely on
+//! Words do not tear, and nothing else is taken for granted (CHIME, section 4.1, has versions in each cache line):
+//! - *An entry* is whole if its check fits its key and value.
+//! - *The keys of a home* are those that were found, if bitmap and digest of the home say so: these are in one word with each
+//!   other, so both describe the keys of one instant, and all of them were found. (CHIME has the bitmap alone, which is good
+//!   as long as a READ meets at most one INSERT.)
+//! - *Keys and sibling* belong together if the versions of all entries and of the replica of the sibling word are the same: a
+//!   node write changes them all.
+//!
+//! # Order of writes, under the lock
+//! - Key and value of an entry change while it is vacant; its meta word makes it taken. So whoever dies leaves no entry
+//!   that is half there, with one exception: an UPDATE writes value and meta of a taken entry, and leaves the old value or
+//!   the new one, each a word, beside a check that may not fit.
+//! - A key that hops is there twice before it is gone from its old place.
+//! - Bitmaps come last; they follow from the entries.
+
+use arrayvec::ArrayVec;
+use farside_fabric::{RemoteAddr, Slice};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::layout::{
+    FENCE_CHECK_AT, GROUPS_AT, HIGH_AT, Intent, LOCK_AT, LOW_AT, LockWord, Meta, Shape, Sibling, VERSIONS,
+};
+
+/// What was read does not belong together: a write was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Torn;
+
+/// The range of keys that may be in a leaf, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fences {
+    pub(super) low: u64,
+    pub(super) high: u64,
+}
+
+impl Fences {
+    pub(super) const ALL: Self = Self { low: 0, high: u64::MAX };
+
+    pub(super) fn contains(self, key: u64) -> bool {
+        (self.low..=self.high).contains(&key)
+    }
+}
+
+/// A word of an image.
+#[inline]
+pub(super) fn word(image: &[u8], at: u64) -> u64 {
+    let bytes: &[u8; 8] = image[at as usize..].first_chunk().expect("an image holds its words");
+    u64::from_le_bytes(*bytes)
+}
+
+#[inline]
+pub(super) fn set_word(image: &mut [u8], at: u64, value: u64) {
+    image[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn hash_of(words: [u64; 3]) -> u64 {
+    let mut bytes = [0; 24];
+    for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+    xxh3_64(&bytes)
+}
+
+fn entry_check(key: u64, value: u64) -> u64 {
+    hash_of([key, value, 1]) & ((1 << 32) - 1)
+}
+
+/// What a key contributes to the digest of its home.
+fn digest_of(entry: usize, key: u64) -> u64 {
+    hash_of([key, entry as u64, 2]) & ((1 << 11) - 1)
+}
+
+fn fence_check(fences: Fences, sibling: Sibling) -> u64 {
+    hash_of([fences.low, fences.high, sibling.0])
+}
+
+/// The header of a leaf, from the fences on.
+pub(super) const FENCE_SLICE: Slice = Slice::new(LOW_AT as u32, (GROUPS_AT - LOW_AT) as u32);
+
+impl Shape {
+    pub(super) fn meta(self, image: &[u8], entry: usize) -> Meta {
+        Meta(word(image, self.entry_at(entry)))
+    }
+
+    pub(super) fn set_meta(self, image: &mut [u8], entry: usize, meta: Meta) {
+        set_word(image, self.entry_at(entry), meta.0);
+    }
+
+    pub(super) fn key(self, image: &[u8], entry: usize) -> u64 {
+        word(image, self.entry_at(entry) + 8)
+    }
+
+    pub(super) fn value(self, image: &[u8], entry: usize) -> u64 {
+        word(image, self.entry_at(entry) + 16)
+    }
+
+    /// The key of a taken entry.
+    pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<u64> {
+        (self.meta(image, entry).is_taken() == 1).then(|| self.key(image, entry))
+    }
+
+    /// The home of the key of a taken entry.
+    pub(super) fn home_at(self, image: &[u8], entry: usize) -> Option<usize> {
+        self.taken(image, entry).map(|key| self.home(key))
+    }
+
+    /// Whether key and value of an entry were written together, if it is taken.
+    pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
+        let meta = self.meta(image, entry);
+        meta.is_taken() == 0 || meta.check() == entry_check(self.key(image, entry), self.value(image, entry))
+    }
+
+    /// Bitmap and digest of a home, told from the entries.
+    fn members(self, image: &[u8], home: usize) -> (u64, u64) {
+        if !self.is_hashed() {
+            return (0, 0);
+        }
+        let circle = self.circle();
+        let bitmap = circle.bitmap(home, |entry| self.home_at(image, entry));
+        let own = circle.neighbours(home).enumerate();
+        let own = own.filter(|(steps, _)| bitmap >> steps & 1 == 1);
+        let digest = own.fold(0, |digest, (_, entry)| {
+            digest ^ digest_of(entry, self.key(image, entry))
+        });
+        (bitmap.into(), digest)
+    }
+
+    fn set_members(self, image: &mut [u8], home: usize) {
+        let (bitmap, digest) = self.members(image, home);
+        let meta = self.meta(image, home).with_bitmap(bitmap).with_digest(digest);
+        self.set_meta(image, home, meta);
+    }
+
+    /// The parts of a leaf to read for `count` entries from `first` on, with a replica of the sibling word if they are a
+    /// neighbourhood. Two where the circle closes.
+    pub(super) fn segments(self, first: usize, count: usize) -> ArrayVec<Slice, 2> {
+        let size = self.circle().neighbourhood();
+        let segment = |from: usize, to: usize| {
+            let start = if from.is_multiple_of(size) {
+                self.replica_at(from / size)
+            } else {
+                self.entry_at(from)
+            };
+            Slice::new(start as u32, (self.entry_at(to - 1) + 24 - start) as u32)
+        };
+        let (end, mut segments) = (first + count, ArrayVec::new());
+        segments.push(segment(first, end.min(self.span())));
+        if end > self.span() {
+            segments.push(segment(0, end - self.span()));
+        }
+        segments
+    }
+
+    /// The sibling word of a neighbourhood that was read.
+    fn replica_of(self, image: &[u8], home: usize) -> Sibling {
+        let size = self.circle().neighbourhood();
+        Sibling(word(image, self.replica_at(home.div_ceil(size) % self.replicas())))
+    }
+
+    /// Judges a neighbourhood that was read.
+    pub(super) fn examine(self, image: &[u8], home: usize) -> Result<Sibling, Torn> {
+        let sibling = self.replica_of(image, home);
+        let is_right =
+            |entry: usize| self.meta(image, entry).version() == sibling.version() && self.is_whole(image, entry);
+        let meta = self.meta(image, home);
+        let is_whole = self.circle().neighbours(home).all(is_right);
+        if is_whole && (meta.bitmap(), meta.digest()) == self.members(image, home) {
+            Ok(sibling)
+        } else {
+            Err(Torn)
+        }
+    }
+
+    /// Judges a leaf that was read as a whole.
+    pub(super) fn examine_all(self, image: &[u8]) -> Result<(Fences, Sibling), Torn> {
+        let homes = if self.is_hashed() { self.span() } else { 1 };
+        for home in 0..homes {
+            self.examine(image, home)?;
+        }
+        let first = self.examine(image, 0)?;
+        if (1..self.replicas()).any(|group| word(image, self.replica_at(group)) != first.0) {
+            return Err(Torn);
+        }
+        Ok((self.fences(image, first)?, first))
+    }
+
+    /// The fences that were read, if they belong to a sibling word that was.
+    pub(super) fn fences(self, image: &[u8], sibling: Sibling) -> Result<Fences, Torn> {
+        let fences = Fences {
+            low: word(image, LOW_AT),
+            high: word(image, HIGH_AT),
+        };
+        if word(image, FENCE_CHECK_AT) == fence_check(fences, sibling) {
+            Ok(fences)
+        } else {
+            Err(Torn)
+        }
+    }
+
+    /// Where a key is among the entries of its neighbourhood.
+    pub(super) fn find(self, image: &[u8], key: u64) -> Option<usize> {
+        let mut neighbours = self.circle().neighbours(self.home(key));
+        neighbours.find(|&entry| self.taken(image, entry) == Some(key))
+    }
+
+    /// Writes key and value of an entry, and what its meta word says of them.
+    pub(super) fn put(self, image: &mut [u8], entry: usize, key: u64, value: u64) {
+        let at = self.entry_at(entry);
+        set_word(image, at + 8, key);
+        set_word(image, at + 16, value);
+        let meta = self
+            .meta(image, entry)
+            .with_is_taken(1)
+            .with_check(entry_check(key, value));
+        self.set_meta(image, entry, meta);
+    }
+
+    /// The meta word of an entry without its key.
+    pub(super) fn vacated(self, image: &[u8], entry: usize) -> Meta {
+        self.meta(image, entry).with_is_taken(0).with_check(0)
+    }
+
+    /// Notes in its home's bitmap that a key has come to an entry, or has left it.
+    pub(super) fn flip(self, image: &mut [u8], entry: usize, key: u64) {
+        if !self.is_hashed() {
+            return;
+        }
+        let home = self.home(key);
+        let meta = self.meta(image, home);
+        let bitmap = meta.bitmap() ^ 1 << self.circle().steps(home, entry);
+        let digest = meta.digest() ^ digest_of(entry, key);
+        self.set_meta(image, home, meta.with_bitmap(bitmap).with_digest(digest));
+    }
+
+    /// A leaf without keys.
+    pub(super) fn clear(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
+        image[..self.leaf_bytes() as usize].fill(0);
+        self.seal(image, fences, sibling);
+    }
+
+    /// Makes everything else in a leaf fit its fences and taken entries.
+    pub(super) fn seal(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
+        for entry in 0..self.span() {
+            let is_taken = self.meta(image, entry).is_taken();
+            let meta = Meta(0).with_is_taken(is_taken).with_version(sibling.version());
+            let check = if is_taken == 1 {
+                entry_check(self.key(image, entry), self.value(image, entry))
+            } else {
+                0
+            };
+            self.set_meta(image, entry, meta.with_check(check));
+        }
+        if self.is_hashed() {
+            for home in 0..self.span() {
+                self.set_members(image, home);
+            }
+        }
+        for group in 0..self.replicas() {
+            set_word(image, self.replica_at(group), sibling.0);
+        }
+        set_word(image, LOW_AT, fences.low);
+        set_word(image, HIGH_AT, fences.high);
+        set_word(image, FENCE_CHECK_AT, fence_check(fences, sibling));
+        let vacancy = self.vacancy(image);
+        set_word(image, LOCK_AT, vacancy.0);
+    }
+
+    /// What the lock word of a free leaf says.
+    pub(super) fn vacancy(self, image: &[u8]) -> LockWord {
+        let vacant = (0..self.span()).filter(|&entry| self.taken(image, entry).is_none());
+        LockWord(vacant.fold(0, |bits, entry| bits | 1 << self.vacancy_bit(entry)))
+    }
+
+    /// The entries of a leaf that are taken.
+    pub(super) fn entries(self, image: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+        (0..self.span()).filter_map(move |entry| Some((entry, self.taken(image, entry)?)))
+    }
+
+    /// Repairs what a client has left that died under the lock: an UPDATE of which the check does not fit, a key that was
+    /// hopping and is there twice, keys that are not of this leaf yet or any more.
+    pub(super) fn mend(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
+        for entry in 0..self.span() {
+            let Some(key) = self.taken(image, entry) else { continue };
+            let is_twice = self.find(image, key) != Some(entry);
+            if is_twice || !fences.contains(key) {
+                let vacated = self.vacated(image, entry);
+                self.set_meta(image, entry, vacated);
+            }
+        }
+        self.seal(image, fences, sibling);
+    }
+}
+
+/// The version after another one.
+pub(super) fn next_version(version: u64) -> u64 {
+    (version + 1) % VERSIONS
+}
+
+/// The intent of a leaf that was read as a whole; `None` if it makes no sense.
+pub(super) fn intent(image: &[u8]) -> Option<Intent> {
+    Intent::from_word(word(image, super::layout::INTENT_AT))
+}
+
+/// A sibling word for a leaf that stays.
+pub(super) fn sibling(next: RemoteAddr, version: u64) -> Sibling {
+    Sibling::new(next, version, false)
+}
+
+#[cfg(test)]
+mod tests;

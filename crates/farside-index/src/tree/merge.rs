@@ -1,0 +1,314 @@
+//! Merging a leaf into its left neighbour; the steps stand in [`super`].
+//!
+//! On the path: nowhere. A task does it when DELETEs have left a leaf almost empty.
+//!
+//! The leaf that stays has an intent from the beginning to the end, the one that goes from before the first is written; both
+//! are locked. What commits the merge is the first replica of the sibling word of the leaf that goes. Whoever takes over from
+//! a client that died takes the leaf that stays first: if the other one has not begun to go, its keys are dropped here, and
+//! both are as they were; otherwise it is made to go altogether. A lock of a leaf that may go is not taken over without
+//! the one that stays being settled: the second intent says which that is.
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::Pin;
+use std::rc::Rc;
+
+use super::Tree;
+use super::inner::Inner;
+use super::layout::{INTENT_AT, Intent, LOCK_AT, LOW_AT, LockWord, Shape, Sibling, VERSION_AT};
+use super::leaf::{self, Fences, next_version, set_word, word};
+use super::lock::{Held, Kind};
+use super::task::{Name, Task};
+use crate::error::IndexError;
+
+impl<E: Endpoint> Tree<E> {
+    /// Starts a merge if a DELETE has left so few keys: once on the way down, and when the leaf is empty.
+    pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: u64, free: LockWord) {
+        let span = self.shape().span();
+        let bits = self.shape().vacancy_bit(span - 1) + 1;
+        let taken = bits - free.0.count_ones() as usize;
+        if taken == 0 || taken == bits / 8 || taken == bits / 4 {
+            self.start(Name::Merge(leaf), |tree| async move {
+                let mut cx = OpContext::new(tree.pool().endpoint().clone());
+                tree.merge(&mut cx, key).await
+            });
+        }
+    }
+
+    /// Sees to it that the parent forgets the leaf of a key that is gone: whoever merged it has died before it could.
+    pub(super) fn clean_later(&self, key: u64) -> Rc<Task> {
+        self.start(Name::Clean(key), |tree| async move {
+            let mut cx = OpContext::new(tree.pool().endpoint().clone());
+            tree.clean(&mut cx, key).await
+        })
+    }
+
+    /// Locks the parent of a leaf; `None` if the root is one.
+    async fn lock_parent(
+        &self,
+        cx: &mut OpContext<E>,
+        key: u64,
+        pin: &Pin,
+    ) -> Result<Option<(Held<E>, Inner)>, IndexError> {
+        // Ends: each failure means that another client has split the parent.
+        loop {
+            if self.read_root(cx).await?.level == 0 {
+                return Ok(None);
+            }
+            let (addr, _) = self.descend(cx, key, 1, pin).await?;
+            let held = self.lock(cx, addr, Kind::Inner, pin).await?;
+            let node = self.read_locked_inner(cx, addr).await?;
+            if node.fences.contains(key) {
+                return Ok(Some((held, node)));
+            }
+            self.unlock(cx, held).await?;
+        }
+    }
+
+    async fn clean(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+        let pin = self.pin();
+        let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
+            return Ok(());
+        };
+        let index = node.index_of(key);
+        let sibling = self.sibling_of(cx, node.children[index].1).await?;
+        if index == 0 || !sibling.is_gone() {
+            return self.unlock(cx, parent).await;
+        }
+        // Whoever stays is settled before: its intent may still name the one that goes.
+        let left = self.lock(cx, sibling.next(), Kind::Leaf, &pin).await?;
+        self.unlock(cx, left).await?;
+        self.take_out(cx, parent, node, index).await
+    }
+
+    /// Merges the leaf of a key with one of its neighbours, if both fit into one.
+    async fn merge(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+        let pin = self.pin();
+        let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
+            return Ok(());
+        };
+        let index = node.index_of(key);
+        for right in [index + 1, index] {
+            if right == 0 || right >= node.children.len() {
+                continue;
+            }
+            let [(_, left), (_, gone)] = [node.children[right - 1], node.children[right]];
+            // A leaf that is gone names the one that stayed, which therefore has to stay until the parent forgets the first.
+            if let Some(&(key, next)) = node.children.get(right + 1)
+                && self.sibling_of(cx, next).await?.is_gone()
+            {
+                self.clean_later(key);
+                continue;
+            }
+            if self.absorb(cx, left, gone, &pin).await? {
+                let merges = &self.shared.statistics.merges;
+                merges.set(merges.get() + 1);
+                return self.take_out(cx, parent, node, right).await;
+            }
+        }
+        self.unlock(cx, parent).await
+    }
+
+    /// Takes a leaf that is gone out of its parent, tells everybody, and retires it.
+    async fn take_out(
+        &self,
+        cx: &mut OpContext<E>,
+        parent: Held<E>,
+        mut node: Inner,
+        index: usize,
+    ) -> Result<(), IndexError> {
+        let (_, leaf) = node.children.remove(index);
+        if let Err(error) = self.write_inner(cx, parent, &node, None).await {
+            self.pool().doubt();
+            return Err(error);
+        }
+        self.shared.cache.borrow_mut().remember(node.into());
+        // Before it is retired: whoever remembers it forgets it in time.
+        if let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await {
+            self.pool().doubt();
+            return Err(error.into());
+        }
+        self.pool().retire(leaf, Some(self.shape().leaf_bytes()));
+        Ok(())
+    }
+
+    /// Moves all keys of a leaf into its left neighbour, if they fit; the parent is locked.
+    async fn absorb(
+        &self,
+        cx: &mut OpContext<E>,
+        left: RemoteAddr,
+        right: RemoteAddr,
+        pin: &Pin,
+    ) -> Result<bool, IndexError> {
+        let shape = self.shape();
+        let bytes = shape.leaf_bytes() as u32;
+        let stays = self.lock(cx, left, Kind::Leaf, pin).await?;
+        let goes = self.lock(cx, right, Kind::Leaf, pin).await?;
+        cx.reserve(2 * bytes as usize);
+        let mut batch = Batch::new();
+        batch.read(left, Slice::first(bytes));
+        batch.read(right, Slice::new(bytes, bytes));
+        cx.post(&mut batch).await?;
+        // Only the holders of the locks write them.
+        cx.validated();
+        let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
+        let damaged = |at| move |_| IndexError::NodeDamaged { at };
+        let (fences, sibling) = shape.examine_all(lower).map_err(damaged(left))?;
+        let (right_fences, right_sibling) = shape.examine_all(&upper[..bytes as usize]).map_err(damaged(right))?;
+        let are_neighbours = !sibling.is_gone() && !right_sibling.is_gone() && sibling.next() == right;
+        if !are_neighbours || !shape.take_in(lower, upper) {
+            // The other way round, so that nobody waits for the second with the first in hand.
+            self.unlock(cx, goes).await?;
+            self.unlock(cx, stays).await?;
+            return Ok(false);
+        }
+        let (low, high) = (fences.low, right_fences.high);
+        let version = next_version(sibling.version());
+        shape.seal(
+            lower,
+            Fences { low, high },
+            leaf::sibling(right_sibling.next(), version),
+        );
+        let free = shape.vacancy(lower);
+        mark_gone(shape, upper, left, right_sibling);
+
+        let is_one_node = left.node() == right.node();
+        let mut batch = Batch::new();
+        batch.write_word(left.plus(INTENT_AT), Intent::Absorb { right }.to_word());
+        self.post_unless(cx, is_one_node, &mut batch).await?;
+        batch.write_word(right.plus(INTENT_AT), Intent::AbsorbedBy { left }.to_word());
+        self.post_unless(cx, is_one_node, &mut batch).await?;
+        let body = Slice::new(LOW_AT as u32, bytes - LOW_AT as u32);
+        batch.write(body, left.plus(LOW_AT));
+        self.post_unless(cx, is_one_node, &mut batch).await?;
+        self.write_gone(&mut batch, cx.buffer(), bytes, right);
+        self.post_unless(cx, is_one_node, &mut batch).await?;
+        batch.write_word(left.plus(INTENT_AT), 0);
+        batch.write_word(left.plus(LOCK_AT), free.0);
+        cx.post(&mut batch).await?;
+        goes.end();
+        stays.end();
+        Ok(true)
+    }
+
+    /// Waits for what was collected, where nothing is ordered otherwise.
+    async fn post_unless(&self, cx: &mut OpContext<E>, is_ordered: bool, batch: &mut Batch) -> Result<(), IndexError> {
+        if !is_ordered {
+            cx.post(batch).await?;
+            batch.clear();
+        }
+        Ok(())
+    }
+
+    /// WRITEs of a leaf that goes, whose image stands at `at` in the buffer: first the word that commits the merge. Its lock
+    /// is given back for ever.
+    fn write_gone(&self, batch: &mut Batch, buffer: &[u8], at: u32, leaf: RemoteAddr) {
+        let (shape, bytes) = (self.shape(), self.shape().leaf_bytes() as u32);
+        let first = shape.replica_at(0);
+        batch.write_word(leaf.plus(first), word(buffer, u64::from(at) + first));
+        batch.write(Slice::new(at + LOW_AT as u32, bytes - LOW_AT as u32), leaf.plus(LOW_AT));
+        batch.write_word(leaf.plus(INTENT_AT), 0);
+        batch.write_word(leaf.plus(LOCK_AT), 0);
+    }
+
+    /// Ends a merge that somebody has begun, or undoes it. The leaf that stays is in the buffer, and locked.
+    pub(super) async fn settle_merge(
+        &self,
+        cx: &mut OpContext<E>,
+        held: &mut Held<E>,
+        right: RemoteAddr,
+    ) -> Result<(), IndexError> {
+        let (shape, left) = (self.shape(), held.node);
+        let bytes = shape.leaf_bytes() as u32;
+        cx.reserve(2 * bytes as usize);
+        cx.read(right, Slice::new(bytes, bytes)).await?;
+        // What is used of it is written by nobody, or by those who hold both locks, which are one client's: this one's.
+        cx.validated();
+        let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
+        let lock = LockWord(word(upper, LOCK_AT));
+        let is_ours = leaf::intent(upper) == Some(Intent::AbsorbedBy { left }) && lock.owner().is_some();
+        let right_sibling = Sibling(word(upper, shape.replica_at(0)));
+        let now = Sibling(word(lower, shape.replica_at(0)));
+        let mut batch = Batch::new();
+        let is_one_node = left.node() == right.node();
+        if right_sibling.is_gone() {
+            // The leaf that stays was written before.
+            let fences = Fences {
+                low: word(lower, LOW_AT),
+                high: word(lower, super::layout::HIGH_AT),
+            };
+            shape.mend(lower, fences, now);
+            if is_ours {
+                set_gone(shape, upper, right_sibling);
+                self.write_gone(&mut batch, cx.buffer(), bytes, right);
+                self.post_unless(cx, is_one_node, &mut batch).await?;
+            }
+        } else {
+            let fences = Fences {
+                low: word(lower, LOW_AT),
+                high: word(upper, LOW_AT) - 1,
+            };
+            shape.drop_torn(lower);
+            // Neither the version of before nor the one that was being written: a reader may have seen some of both.
+            let version = next_version(next_version(now.version()));
+            shape.mend(lower, fences, leaf::sibling(right, version));
+            if is_ours {
+                // Nothing of it was changed.
+                batch.write_word(right.plus(INTENT_AT), 0);
+            }
+        }
+        held.free = shape.vacancy(&cx.buffer()[..bytes as usize]);
+        let free = shape.vacancy(&cx.buffer()[bytes as usize..]);
+        let body = Slice::new(LOW_AT as u32, bytes - LOW_AT as u32);
+        batch.write(body, left.plus(LOW_AT));
+        self.post_unless(cx, is_one_node, &mut batch).await?;
+        if is_ours && !right_sibling.is_gone() {
+            batch.write_word(right.plus(LOCK_AT), free.0);
+            self.post_unless(cx, is_one_node, &mut batch).await?;
+        }
+        batch.write_word(left.plus(INTENT_AT), 0);
+        Ok(cx.post(&mut batch).await?)
+    }
+}
+
+impl Shape {
+    /// Puts the keys of another leaf into vacant entries of this one; returns whether there is room, with half of the entries
+    /// left, so that the leaf is not split again soon. Nobody hops: who dies in the middle has moved nothing.
+    fn take_in(self, lower: &mut [u8], upper: &[u8]) -> bool {
+        if self.entries(lower).count() + self.entries(upper).count() > self.span() / 2 {
+            return false;
+        }
+        for (entry, key) in self.entries(upper) {
+            let mut neighbours = self.circle().neighbours(self.home(key));
+            let Some(vacant) = neighbours.find(|&entry| self.taken(lower, entry).is_none()) else {
+                return false;
+            };
+            let value = self.value(upper, entry);
+            self.put(lower, vacant, key, value);
+        }
+        true
+    }
+
+    /// Vacates entries whose key and value were not written together, where that can only be a copy.
+    fn drop_torn(self, image: &mut [u8]) {
+        for entry in 0..self.span() {
+            if !self.is_whole(image, entry) {
+                let vacated = self.vacated(image, entry);
+                self.set_meta(image, entry, vacated);
+            }
+        }
+    }
+}
+
+/// Makes the image of a leaf that of one that is gone, and says who has its keys.
+fn mark_gone(shape: Shape, image: &mut [u8], left: RemoteAddr, before: Sibling) {
+    set_gone(shape, image, Sibling::new(left, next_version(before.version()), true));
+}
+
+fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
+    let fences = Fences {
+        low: word(image, LOW_AT),
+        high: word(image, super::layout::HIGH_AT),
+    };
+    shape.seal(image, fences, gone);
+    set_word(image, INTENT_AT, 0);
+}

@@ -1,0 +1,316 @@
+//! A B-link tree in far memory, the foundation of the range indexes.
+//!
+//! On the path: an operation goes from the root, or from an internal node that this client remembers, down to a leaf; reads
+//! take no lock, changes lock the leaf. What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
+//! entries in no order ([`crate::sherman`]). Everything else is the same for both. Keys and values are integers of eight
+//! bytes; each of them may be a key, and each a value.
+//!
+//! SEARCH: 1. READ where the key may be; its leaf is known. INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is
+//! vacant; 2. READ where the key may be, and as far as the next vacant entry; 3. WRITE what changes, and unlock.
+//!
+//! # Which leaf
+//! A parent says which leaf has a key, and what that leaf's sibling is. If the leaf says the same, nothing has changed since:
+//! fences never move unless the sibling changes, as a split puts a new leaf between the two and a merge takes the second one
+//! out (CHIME, section 4.2.3). Otherwise a parent that was remembered is forgotten and read again; if that one does not know
+//! either (a *half split*, its entry is still to come), the leaf's fences say which way to go: they are in its header, once.
+//!
+//! # A split
+//!  1. Under the lock of the leaf, WRITE the new one, which holds the keys from the split key on.
+//!  2. Write the split key, then the intent. From here on the split will be done, whoever dies.
+//!  3. WRITE the leaf: the keys that are left, the next version everywhere, the new sibling.
+//!  4. No intent; unlock.
+//!  5. Put the new leaf into the parent (`link`), which may be split in turn, or grow a root above it.
+//!
+//! While the leaf is written some readers see it as it was, and others go on to the new one. Both find the same: who changes
+//! a key of the new leaf has come there by its parent or by the old leaf's lock, both of which come after step 4. A reader
+//! who sees some of both notices by the versions.
+//!
+//! # A merge
+//! Under the locks of parent, leaf and right neighbour, in this order, which nobody takes in another:
+//!  1. Copy the neighbour's keys into vacant entries. Nobody looks for them here yet.
+//!  2. Write the neighbour's intent, then the leaf's. From here on the merge will be done.
+//!  3. WRITE the leaf: later fence, next version, the neighbour's sibling. WRITE the neighbour: gone, and where its keys are.
+//!     Nobody changes any of them meanwhile, as both leaves are locked.
+//!  4. Take the neighbour out of the parent, announce that a node has gone, retire it.
+//!
+//! # Who dies where
+//! Locks name their holders (`lock`). Whoever waits for one that is gone takes its place and settles the node (`settle`):
+//! it does what the intent says, or repairs what an INSERT, UPDATE or DELETE has left. A new leaf that no intent names is
+//! found by the search for lost blocks; a leaf that no parent names yet is reached by its left neighbour, and put into the
+//! parent by whoever comes that way and finds it still missing.
+//!
+//! # Nodes that go
+//! A remembered parent may lead to a leaf that was taken out. Before such a leaf is retired the tree's version goes up; the pool
+//! reads it every tick before it says that this client has come further ([`Pool::watch`]), and an operation that finds it
+//! changed forgets all nodes. Whoever started earlier has pinned, and finds the leaf gone.
+//!
+//! # Not here yet
+//! Internal nodes are not merged, so two leaves become one only under the same parent.
+
+mod cache;
+mod change;
+mod descend;
+mod inner;
+mod layout;
+mod leaf;
+mod link;
+mod lock;
+mod merge;
+mod scan;
+mod search;
+mod settle;
+mod split;
+mod task;
+pub(crate) mod walk;
+
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_lock::backoff::Backoff;
+use farside_pool::{Pin, Pool, Purpose, make_root, root};
+
+use self::cache::NodeCache;
+use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
+pub use self::layout::{INNER_BYTES, INNER_SPAN, LEAF_SPAN_MAX, Shape};
+use self::leaf::Fences;
+use crate::error::IndexError;
+
+/// How a tree is made and used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TreeOptions {
+    /// What leaves look like; a tree that is there keeps its own.
+    pub shape: Shape,
+    /// How many bytes of internal nodes a client remembers.
+    pub cache_bytes: usize,
+}
+
+/// A tree as one client sees it. Clones share what the client remembers.
+#[derive(Debug)]
+pub struct Tree<E> {
+    shared: Rc<Shared<E>>,
+}
+
+impl<E> Clone for Tree<E> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<E> {
+    pool: Pool<E>,
+    /// The root area.
+    area: RemoteAddr,
+    shape: Shape,
+    root: Cell<Root>,
+    /// Whether the root was read since it was last used for an operation.
+    is_root_fresh: Cell<bool>,
+    cache: RefCell<NodeCache>,
+    tickets: Cell<u64>,
+    backoff: Backoff,
+    tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
+    statistics: Statistics,
+}
+
+/// How often this client has changed the structure.
+#[derive(Default, Debug)]
+struct Statistics {
+    splits: Cell<u64>,
+    merges: Cell<u64>,
+    settled: Cell<u64>,
+}
+
+/// How often a client has changed the structure of a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Structure {
+    /// Leaves that it has split.
+    pub splits: u64,
+    /// Leaves that it has merged into their neighbours.
+    pub merges: u64,
+    /// Nodes that it has settled after their holders had died or given up.
+    pub settled: u64,
+}
+
+/// The root node: where it is, and how far above the leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Root {
+    addr: RemoteAddr,
+    level: u8,
+}
+
+/// The most levels that a tree can have.
+const LEVEL_MAX: u8 = 15;
+
+impl Root {
+    fn to_word(self) -> u64 {
+        self.addr.to_bits() | u64::from(self.level) << 60
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self {
+            addr: layout::address(word),
+            level: (word >> 60) as u8,
+        }
+    }
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// Makes the tree of a pool, or opens the one that is there.
+    ///
+    /// # Errors
+    /// If there is not enough memory, or the fabric fails.
+    pub async fn create(cx: &mut OpContext<E>, pool: Pool<E>, options: TreeOptions) -> Result<Self, IndexError> {
+        let area = make_root(cx, &pool.geometry()[0], ROOT, ROOT_BYTES).await?.addr;
+        if cx.read_word(area.plus(FORMAT_AT)).await? == 0 {
+            cx.compare_swap(area.plus(SHAPE_AT), 0, options.shape.to_word()).await?;
+            let shape = cx.read_word(area.plus(SHAPE_AT)).await?;
+            let known = Shape::from_word(shape).ok_or(IndexError::NodeDamaged { at: area })?;
+            // Whoever dies here leaves a leaf that nobody links, or a root without a format, and the next one goes on.
+            if cx.read_word(area.plus(ROOT_AT)).await? == 0 {
+                make_first(cx, &pool, area, known).await?;
+            }
+            cx.write_word(area.plus(FORMAT_AT), shape).await?;
+        }
+        Self::open(cx, pool, options.cache_bytes).await
+    }
+
+    /// Opens the tree of a pool.
+    ///
+    /// # Errors
+    /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
+    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, cache_bytes: usize) -> Result<Self, IndexError> {
+        let (area, shape) = open_area(cx).await?.ok_or(IndexError::Missing { index: "tree" })?;
+        let version = cx.read_word(area.plus(VERSION_AT)).await?;
+        pool.watch(area.plus(VERSION_AT), version);
+        let root = Root::from_word(cx.read_word(area.plus(ROOT_AT)).await?);
+        Ok(Self {
+            shared: Rc::new(Shared {
+                pool,
+                area,
+                shape,
+                root: Cell::new(root),
+                is_root_fresh: Cell::default(),
+                cache: RefCell::new(NodeCache::new(cache_bytes)),
+                tickets: Cell::default(),
+                backoff: Backoff::default(),
+                tasks: RefCell::default(),
+                statistics: Statistics::default(),
+            }),
+        })
+    }
+
+    /// The pool from which the tree allocates.
+    #[must_use]
+    pub fn pool(&self) -> &Pool<E> {
+        &self.shared.pool
+    }
+
+    /// What its leaves look like.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shared.shape
+    }
+
+    /// Bytes of internal nodes that this client remembers.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.shared.cache.borrow().bytes()
+    }
+
+    /// How many levels of internal nodes there were when this client last looked.
+    #[must_use]
+    pub fn height(&self) -> u8 {
+        self.shared.root.get().level
+    }
+
+    /// What this client has done to the structure.
+    #[must_use]
+    pub fn structure(&self) -> Structure {
+        let statistics = &self.shared.statistics;
+        Structure {
+            splits: statistics.splits.get(),
+            merges: statistics.merges.get(),
+            settled: statistics.settled.get(),
+        }
+    }
+
+    /// Forgets every node that this client remembers: for measurements of a cold cache.
+    pub fn forget_all(&self) {
+        self.shared.cache.borrow_mut().clear();
+    }
+
+    /// Begins an operation: what it finds from here on stays what it is, and what this client remembers leads nowhere else.
+    fn pin(&self) -> Pin {
+        let pin = self.shared.pool.pin();
+        self.shared.cache.borrow_mut().catch_up(self.shared.pool.watched());
+        pin
+    }
+
+    /// A word for a lock that nobody else uses.
+    fn ticket(&self) -> LockWord {
+        let ticket = self.shared.tickets.get() + 1;
+        self.shared.tickets.set(ticket);
+        LockWord::held_by(self.shared.pool.owner(), ticket)
+    }
+}
+
+/// The root area and the shape of the leaves of the tree on the nodes of `cx`; `None` if there is none, or it is not complete.
+async fn open_area<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<(RemoteAddr, Shape)>, IndexError> {
+    let Some(area) = root(cx, NodeId::new(0), ROOT).await? else {
+        return Ok(None);
+    };
+    let at = area.addr.plus(FORMAT_AT);
+    let word = cx.read_word(at).await?;
+    if word == 0 {
+        return Ok(None);
+    }
+    let shape = Shape::from_word(word).ok_or(IndexError::NodeDamaged { at })?;
+    Ok(Some((area.addr, shape)))
+}
+
+/// Makes the first leaf, unless another client has.
+async fn make_first<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    pool: &Pool<E>,
+    area: RemoteAddr,
+    shape: Shape,
+) -> Result<(), IndexError> {
+    let bytes = shape.leaf_bytes();
+    let (block, _pin) = take_block(pool, bytes).await?;
+    cx.reserve(bytes as usize);
+    shape.clear(cx.buffer_mut(), Fences::ALL, leaf::sibling(RemoteAddr::NULL, 0));
+    let root = Root { addr: block, level: 0 };
+    let written = cx.write(Slice::first(bytes as u32), block).await;
+    let linked = match written {
+        Ok(()) => cx.compare_swap(area.plus(ROOT_AT), 0, root.to_word()).await,
+        Err(error) => Err(error),
+    };
+    match linked {
+        Ok(0) => Ok(()),
+        Ok(_) => {
+            pool.give_back(block, bytes);
+            Ok(())
+        }
+        Err(error) => {
+            pool.doubt();
+            Err(error.into())
+        }
+    }
+}
+
+/// A block, and the pin under which it has to be linked or given back.
+async fn take_block<E: Endpoint>(pool: &Pool<E>, bytes: u64) -> Result<(RemoteAddr, Pin), IndexError> {
+    // Ends: there is memory, or the pool says that there is none.
+    loop {
+        let pin = pool.pin();
+        if let Some(block) = pool.allocate(bytes) {
+            return Ok((block, pin));
+        }
+        drop(pin);
+        pool.restock(bytes, 1, Purpose::Insert).await?;
+    }
+}

@@ -1,0 +1,138 @@
+//! Reading keys in order.
+//!
+//! On the path: READs the leaves that the parent names, several in one round trip, and goes along: each leaf that is whole says
+//! up to which key it reaches, and which leaf comes next.
+//!
+//! # Never missed, never twice
+//! A scan has come to a key, and takes from a leaf only what is not smaller; then it has come to the key behind the leaf's
+//! upper fence. A leaf whose range does not hold that key is not used, nor one that is gone. So each key is taken from a
+//! leaf that it belonged to when the leaf was read, and which was whole then: whatever splits and merges meanwhile, a key
+//! that is there throughout is seen once.
+//!
+//! CHIME leaves entries out of a READ where it can tell that they hold no wanted key, which takes keys that are dense.
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::Pin;
+
+use super::Tree;
+use super::leaf::Fences;
+use crate::error::IndexError;
+
+/// How many leaves are read together.
+const LEAVES_MAX: usize = 8;
+
+impl<E: Endpoint> Tree<E> {
+    /// Visits up to `count` keys from `from` on, in ascending order, with their values. Returns the key to go on with, `None`
+    /// at the end.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn scan(
+        &self,
+        cx: &mut OpContext<E>,
+        from: u64,
+        count: usize,
+        visit: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<u64>, IndexError> {
+        let pin = self.pin();
+        let (mut next, mut left) = (from, count);
+        // The leaf that its left neighbour has named, if the parent cannot be asked.
+        let mut known: Option<RemoteAddr> = None;
+        let mut torn = 0;
+        // Ends: each round comes to a later key, goes to the right, or reads again what was being written.
+        while left > 0 {
+            let leaves = match known.take() {
+                Some(leaf) => vec![leaf],
+                None => self.leaves_from(cx, next, left, &pin).await?,
+            };
+            self.read_leaves(cx, &leaves).await?;
+            for (index, &leaf) in leaves.iter().enumerate() {
+                let bytes = self.shape().leaf_bytes() as usize;
+                let area = index * bytes..(index + 1) * bytes;
+                let judged = self.shape().examine_all(&cx.buffer()[area.clone()]);
+                // By checks and versions; or it is not used.
+                cx.validated();
+                let Ok((fences, sibling)) = judged else {
+                    torn += 1;
+                    known = Some(leaf);
+                    self.read_torn(cx, leaf, torn, &pin).await?;
+                    break;
+                };
+                if sibling.is_gone() || next < fences.low {
+                    self.forget_parent(cx, next).await?;
+                    let task = self.clean_later(next);
+                    self.wait_for(cx, &task).await?;
+                    break;
+                }
+                if next > fences.high {
+                    self.forget_parent(cx, next).await?;
+                    known = Some(sibling.next());
+                    break;
+                }
+                let image = &cx.buffer()[area];
+                if let Some(stopped) = self.take(image, (next, &mut left), fences, visit) {
+                    return Ok(stopped);
+                }
+                next = fences.high + 1;
+                if leaves.get(index + 1).is_none_or(|&leaf| leaf != sibling.next()) {
+                    known = (index + 1 < leaves.len()).then_some(sibling.next());
+                    break;
+                }
+            }
+        }
+        Ok(Some(next))
+    }
+
+    /// Takes the keys of a leaf; returns how the scan ends if it does.
+    fn take(
+        &self,
+        image: &[u8],
+        (next, left): (u64, &mut usize),
+        fences: Fences,
+        visit: &mut dyn FnMut(u64, u64),
+    ) -> Option<Option<u64>> {
+        let shape = self.shape();
+        let entries = shape.entries(image).filter(|&(_, key)| key >= next);
+        let mut entries: Vec<(u64, usize)> = entries.map(|(entry, key)| (key, entry)).collect();
+        entries.sort_unstable();
+        for (key, entry) in entries {
+            visit(key, shape.value(image, entry));
+            *left -= 1;
+            if *left == 0 {
+                return Some(key.checked_add(1));
+            }
+        }
+        (fences.high == u64::MAX).then_some(None)
+    }
+
+    /// The leaf of a key, and those behind it that a scan of so many keys will probably come to.
+    async fn leaves_from(
+        &self,
+        cx: &mut OpContext<E>,
+        key: u64,
+        count: usize,
+        pin: &Pin,
+    ) -> Result<Vec<RemoteAddr>, IndexError> {
+        let place = self.locate(cx, key, pin).await?;
+        let mut leaves = vec![place.leaf];
+        let parent = self.shared.cache.borrow().lowest(1, 1, key);
+        if let Some(parent) = parent {
+            // Leaves are half full at least, but for deleted keys.
+            let wanted = (count.div_ceil(self.shape().span() / 2)).clamp(1, LEAVES_MAX);
+            let others = parent.children[parent.index_of(key) + 1..].iter();
+            leaves.extend(others.take(wanted - 1).map(|&(_, leaf)| leaf));
+        }
+        Ok(leaves)
+    }
+
+    /// READs whole leaves, one behind the other in the buffer.
+    async fn read_leaves(&self, cx: &mut OpContext<E>, leaves: &[RemoteAddr]) -> Result<(), IndexError> {
+        let bytes = self.shape().leaf_bytes() as u32;
+        cx.reserve(bytes as usize * leaves.len());
+        let mut batch = Batch::new();
+        for (index, &leaf) in (0..).zip(leaves) {
+            batch.read(leaf, Slice::new(index * bytes, bytes));
+        }
+        Ok(cx.post(&mut batch).await?)
+    }
+}

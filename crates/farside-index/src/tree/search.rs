@@ -1,0 +1,143 @@
+//! SEARCH.
+//!
+//! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock.
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use farside_pool::Pin;
+
+use super::Tree;
+use super::descend::{Place, TORN_READS};
+use super::layout::{LOW_AT, Sibling};
+use super::leaf::{FENCE_SLICE, Fences, Torn};
+use super::lock::Kind;
+use crate::error::IndexError;
+
+/// What a leaf says of a key.
+enum Seen {
+    Found(u64),
+    Absent,
+    /// Its parent has to be asked again.
+    Elsewhere,
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// SEARCH: the value of a key.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; likewise for all operations below.
+    pub async fn search(&self, cx: &mut OpContext<E>, key: u64) -> Result<Option<u64>, IndexError> {
+        let pin = self.pin();
+        // Ends: whoever was in the way has made progress.
+        loop {
+            let place = self.locate(cx, key, &pin).await?;
+            match self.look(cx, place, key, &pin).await? {
+                Seen::Found(value) => return Ok(Some(value)),
+                Seen::Absent => return Ok(None),
+                Seen::Elsewhere => cx.count_retry(),
+            }
+        }
+    }
+
+    async fn look(&self, cx: &mut OpContext<E>, place: Place, key: u64, pin: &Pin) -> Result<Seen, IndexError> {
+        let shape = self.shape();
+        let (mut leaf, mut is_fenced) = (place.leaf, false);
+        // Ends: each round goes to the right, or is the last.
+        loop {
+            let (sibling, fences) = self.read_neighbourhood(cx, leaf, key, is_fenced, pin).await?;
+            if sibling.is_gone() {
+                self.go_elsewhere(cx, place, key).await?;
+                return Ok(Seen::Elsewhere);
+            }
+            let is_current = sibling.next() == place.next;
+            if !is_current && place.is_remembered {
+                self.forget_parent(cx, key).await?;
+            }
+            if let Some(entry) = shape.find(cx.buffer(), key) {
+                return Ok(Seen::Found(shape.value(cx.buffer(), entry)));
+            }
+            match fences {
+                _ if is_current => return Ok(Seen::Absent),
+                _ if place.is_remembered => return Ok(Seen::Elsewhere),
+                // Not even a parent that was read just now knows: the fences do.
+                None => is_fenced = true,
+                Some(fences) if fences.contains(key) => return Ok(Seen::Absent),
+                Some(fences) if key < fences.low => return Ok(Seen::Elsewhere),
+                Some(fences) => {
+                    self.complete_later(sibling.next(), 0, fences.high + 1, pin);
+                    leaf = sibling.next();
+                }
+            }
+        }
+    }
+
+    /// The leaf was taken out of the tree: forgets the parent, or sees to it that it forgets the leaf.
+    pub(super) async fn go_elsewhere(&self, cx: &mut OpContext<E>, place: Place, key: u64) -> Result<(), IndexError> {
+        self.forget_parent(cx, key).await?;
+        if !place.is_remembered {
+            let task = self.clean_later(key);
+            self.wait_for(cx, &task).await?;
+        }
+        Ok(())
+    }
+
+    /// READs the neighbourhood of a key, with the fences of the leaf if they are wanted, until what was read is whole.
+    async fn read_neighbourhood(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        key: u64,
+        with_fences: bool,
+        pin: &Pin,
+    ) -> Result<(Sibling, Option<Fences>), IndexError> {
+        let shape = self.shape();
+        let home = shape.home(key);
+        cx.reserve(shape.leaf_bytes() as usize);
+        let mut torn = 0;
+        // Ends as `read_inner` does.
+        loop {
+            let mut batch = Batch::new();
+            if with_fences {
+                batch.read(leaf.plus(LOW_AT), FENCE_SLICE);
+            }
+            for segment in shape.segments(home, shape.circle().neighbourhood()) {
+                batch.read(leaf.plus(segment.at.into()), segment);
+            }
+            cx.post(&mut batch).await?;
+            let image = cx.buffer();
+            let judged = shape.examine(image, home).and_then(|sibling| {
+                let fences = if with_fences {
+                    Some(shape.fences(image, sibling)?)
+                } else {
+                    None
+                };
+                Ok((sibling, fences))
+            });
+            // By checks and versions; or it is not used.
+            cx.validated();
+            match judged {
+                Ok(read) => return Ok(read),
+                Err(Torn) => torn += 1,
+            }
+            self.read_torn(cx, leaf, torn, pin).await?;
+        }
+    }
+
+    /// What a READ of a leaf does that has come out torn so many times.
+    pub(super) async fn read_torn(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        torn: u32,
+        pin: &Pin,
+    ) -> Result<(), IndexError> {
+        cx.count_retry();
+        if torn.is_multiple_of(TORN_READS) {
+            self.help(cx, leaf, Kind::Leaf, pin).await?;
+            if torn / TORN_READS >= TORN_READS && !self.is_locked(cx, leaf).await? {
+                return Err(IndexError::NodeDamaged { at: leaf });
+            }
+            self.shared.backoff.wait(cx.endpoint(), torn / TORN_READS).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Settling a node: ending what a client has begun under its lock and cannot end any more.
+//!
+//! On the path: nowhere, until a holder dies, fails or gives up. Then whoever has taken the lock over, or a task of the one who
+//! gave up, reads the node and does what its intent says; without one it repairs what single changes may have left.
+//! To be done twice, or half and then again, does no harm: all follows from entries and intent.
+
+use core::num::NonZero;
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::Pin;
+
+use super::Tree;
+use super::inner::{IMAGE, Inner};
+use super::layout::{
+    HIGH_AT, IMAGE_AT, INTENT_AT, Intent, LOCK_AT, LOW_AT, LockWord, SECOND_IMAGE_AT, SPLIT_KEY_AT, Sibling,
+};
+use super::leaf::{self, Fences, word};
+use super::lock::{Held, Kind};
+use super::task::Name;
+use crate::error::IndexError;
+
+/// How long to wait before a step is tried again whose node did not answer.
+const RETRY_NS: u64 = 1_000_000;
+
+impl<E: Endpoint> Tree<E> {
+    /// Settles a node whose lock this client may still have, and gives it back.
+    pub(super) fn settle_own(&self, node: RemoteAddr, kind: Kind, mine: LockWord, pin: Pin) {
+        self.start(Name::Settle(mine.0), |tree| async move {
+            let mut cx = OpContext::new(tree.pool().endpoint().clone());
+            // Ends: the node answers, or this client is declared dead and others settle the node.
+            loop {
+                match tree.settle_once(&mut cx, node, kind, mine, &pin).await {
+                    Err(error) if !tree.pool().has_ended() => {
+                        tracing::debug!("cannot settle the node at {node} now: {error}");
+                        cx.endpoint().sleep(RETRY_NS).await;
+                    }
+                    ended => return ended,
+                }
+            }
+        });
+    }
+
+    async fn settle_once(
+        &self,
+        cx: &mut OpContext<E>,
+        node: RemoteAddr,
+        kind: Kind,
+        mine: LockWord,
+        pin: &Pin,
+    ) -> Result<(), IndexError> {
+        // Whatever was posted before has taken effect by now. Ends: whoever settles the leaf that a merge is to leave settles
+        // this one, too.
+        loop {
+            if cx.read_word(node.plus(LOCK_AT)).await? != mine.0 {
+                return Ok(());
+            }
+            if !self.settle_left(cx, node, kind, mine, pin).await? {
+                break;
+            }
+        }
+        let mut held = Held::again(self, node, kind, mine);
+        let settled = match self.settle(cx, &mut held).await {
+            Ok(()) => cx.write_word(held.at(), held.free.0).await.map_err(IndexError::from),
+            Err(error) => Err(error),
+        };
+        held.end();
+        settled
+    }
+
+    /// If a leaf whose lock has this word is to be absorbed by its left neighbour, settles that one; returns whether it did.
+    pub(super) async fn settle_left(
+        &self,
+        cx: &mut OpContext<E>,
+        node: RemoteAddr,
+        kind: Kind,
+        seen: LockWord,
+        pin: &Pin,
+    ) -> Result<bool, IndexError> {
+        if kind == Kind::Inner {
+            return Ok(false);
+        }
+        let mut batch = Batch::new();
+        let intent = batch.read_word(node.plus(INTENT_AT));
+        // After the intent: as long as the lock is held the other one is there.
+        let lock = batch.read_word(node.plus(LOCK_AT));
+        cx.post(&mut batch).await?;
+        match Intent::from_word(batch.result(intent)) {
+            Some(Intent::AbsorbedBy { left }) if batch.result(lock) == seen.0 => {
+                let held = Box::pin(self.lock(cx, left, Kind::Leaf, pin)).await?;
+                self.unlock(cx, held).await?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether somebody holds the lock of a node.
+    pub(super) async fn is_locked(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<bool, IndexError> {
+        Ok(LockWord(cx.read_word(node.plus(LOCK_AT)).await?).owner().is_some())
+    }
+
+    /// Brings a node that this client has locked into order, and finds out what its lock word has to say.
+    pub(super) async fn settle(&self, cx: &mut OpContext<E>, held: &mut Held<E>) -> Result<(), IndexError> {
+        let settled = &self.shared.statistics.settled;
+        settled.set(settled.get() + 1);
+        match held.kind {
+            Kind::Inner => self.settle_inner(cx, held.node).await,
+            Kind::Leaf => Box::pin(self.settle_leaf(cx, held)).await,
+        }
+    }
+
+    async fn settle_inner(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+        if cx.read_word(node.plus(INTENT_AT)).await? == 0 {
+            return Ok(());
+        }
+        let second = cx.read(node.plus(SECOND_IMAGE_AT), IMAGE).await?;
+        if Inner::decode(second).is_none() {
+            cx.validated();
+            return Err(IndexError::NodeDamaged { at: node });
+        }
+        cx.validated();
+        let mut batch = Batch::new();
+        batch.write(IMAGE, node.plus(IMAGE_AT));
+        batch.write_word(node.plus(INTENT_AT), 0);
+        Ok(cx.post(&mut batch).await?)
+    }
+
+    /// READs a whole leaf whose lock is held.
+    pub(super) async fn read_locked_leaf(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+        let bytes = self.shape().leaf_bytes() as u32;
+        cx.reserve(bytes as usize);
+        cx.read(node, Slice::first(bytes)).await?;
+        // Only the holder of the lock writes the rest; the lock word is not used.
+        cx.rely_on(Slice::new(8, bytes - 8));
+        Ok(())
+    }
+
+    /// WRITEs a leaf from the fences on, and then that nothing more is intended; the lock stays.
+    pub(super) fn write_node(&self, batch: &mut Batch, node: RemoteAddr) {
+        let bytes = (self.shape().leaf_bytes() - LOW_AT) as u32;
+        batch.write(Slice::new(LOW_AT as u32, bytes), node.plus(LOW_AT));
+        batch.write_word(node.plus(INTENT_AT), 0);
+    }
+
+    async fn settle_leaf(&self, cx: &mut OpContext<E>, held: &mut Held<E>) -> Result<(), IndexError> {
+        let (shape, node) = (self.shape(), held.node);
+        self.read_locked_leaf(cx, node).await?;
+        let damaged = IndexError::NodeDamaged { at: node };
+        let intent = leaf::intent(cx.buffer()).ok_or_else(|| damaged.clone())?;
+        let image = cx.buffer();
+        let fences = Fences {
+            low: word(image, LOW_AT),
+            high: word(image, HIGH_AT),
+        };
+        let now = Sibling(word(image, shape.replica_at(0)));
+        let (fences, sibling) = match intent {
+            Intent::None => (fences, now),
+            Intent::Split { right, version } => {
+                let split_key = NonZero::new(word(image, SPLIT_KEY_AT)).ok_or(damaged)?;
+                let high = split_key.get() - 1;
+                (Fences { high, ..fences }, leaf::sibling(right, version))
+            }
+            Intent::Absorb { right } => return self.settle_merge(cx, held, right).await,
+            // Whoever wants its lock settles the other one first, and then the intent is no more.
+            Intent::AbsorbedBy { .. } => return Err(damaged),
+        };
+        if sibling.is_gone() {
+            held.free = LockWord(0);
+            return Ok(());
+        }
+        shape.mend(cx.buffer_mut(), fences, sibling);
+        held.free = shape.vacancy(cx.buffer());
+        let mut batch = Batch::new();
+        self.write_node(&mut batch, node);
+        Ok(cx.post(&mut batch).await?)
+    }
+}

@@ -1,0 +1,172 @@
+//! Splitting a leaf in two; the steps stand in [`super`].
+//!
+//! On the path: nowhere, until a key finds no room. Then a task of the client that noticed does it, and the INSERT starts again.
+
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_pool::{Pin, Purpose};
+
+use super::layout::{INNER_BYTES, INTENT_AT, Intent, SPLIT_KEY_AT, Shape};
+use super::leaf::{self, Fences, next_version, set_word};
+use super::lock::{Held, Kind};
+use super::task::Name;
+use super::{Tree, take_block};
+use crate::error::IndexError;
+
+impl<E: Endpoint> Tree<E> {
+    /// Splits the leaf of a key that found no room in it, and waits for that. The caller is not pinned.
+    pub(super) async fn make_room(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: u64) -> Result<(), IndexError> {
+        let task = self.start(Name::Split(leaf), |tree| async move {
+            let mut cx = OpContext::new(tree.pool().endpoint().clone());
+            tree.split(&mut cx, key).await
+        });
+        self.wait_for(cx, &task).await
+    }
+
+    /// Splits the leaf of a key, unless there is room for the key by then.
+    async fn split(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+        let bytes = self.shape().leaf_bytes();
+        // So that there is a block for a parent that has to be split.
+        self.pool().restock(INNER_BYTES, 2, Purpose::Insert).await?;
+        let (block, pin) = take_block(self.pool(), bytes).await?;
+        // Whatever was remembered before that pin.
+        drop(self.pin());
+        match self.split_into(cx, key, block, &pin).await {
+            Ok(Some(split_key)) => {
+                let splits = &self.shared.statistics.splits;
+                splits.set(splits.get() + 1);
+                self.link(cx, 1, split_key, block, pin).await
+            }
+            Ok(None) => {
+                self.pool().give_back(block, bytes);
+                Ok(())
+            }
+            Err(error) => {
+                // Nobody knows whether it is linked.
+                self.pool().doubt();
+                Err(error)
+            }
+        }
+    }
+
+    /// Locks the leaf that holds a key and READs it; its fences and sibling are in the buffer.
+    pub(super) async fn lock_leaf_of(
+        &self,
+        cx: &mut OpContext<E>,
+        key: u64,
+        pin: &Pin,
+    ) -> Result<Option<(Held<E>, Fences, super::layout::Sibling)>, IndexError> {
+        let mut at = self.locate(cx, key, pin).await?.leaf;
+        // Ends: each step goes to the right.
+        loop {
+            let held = self.lock(cx, at, Kind::Leaf, pin).await?;
+            self.read_locked_leaf(cx, at).await?;
+            let judged = self.shape().examine_all(cx.buffer());
+            let (fences, sibling) = judged.map_err(|_| IndexError::NodeDamaged { at })?;
+            if !sibling.is_gone() && fences.contains(key) {
+                return Ok(Some((held, fences, sibling)));
+            }
+            self.unlock(cx, held).await?;
+            self.forget_parent(cx, key).await?;
+            if sibling.is_gone() || key < fences.low {
+                return Ok(None);
+            }
+            at = sibling.next();
+        }
+    }
+
+    /// Moves the upper keys of a leaf to a block; returns the first of them, or `None` if there is room by now.
+    async fn split_into(
+        &self,
+        cx: &mut OpContext<E>,
+        key: u64,
+        block: RemoteAddr,
+        pin: &Pin,
+    ) -> Result<Option<u64>, IndexError> {
+        let shape = self.shape();
+        let Some((held, fences, sibling)) = self.lock_leaf_of(cx, key, pin).await? else {
+            return Ok(None);
+        };
+        let image = cx.buffer();
+        let has_room = shape.find(image, key).is_some()
+            || shape
+                .circle()
+                .make_room(shape.home(key), |entry| shape.home_at(image, entry))
+                .is_ok();
+        if has_room {
+            self.unlock(cx, held).await?;
+            return Ok(None);
+        }
+        let split_key = split_key(shape, image, key);
+        let version = next_version(sibling.version());
+        let bytes = shape.leaf_bytes() as u32;
+        let (left, right) = (Slice::first(bytes), Slice::new(bytes, bytes));
+        cx.reserve(2 * bytes as usize);
+        cx.buffer_mut().copy_within(left.range(), right.at as usize);
+        let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
+        let (low, high) = (fences.low, fences.high);
+        shape.keep(lower, |key| key < split_key);
+        shape.seal(
+            lower,
+            Fences {
+                low,
+                high: split_key - 1,
+            },
+            leaf::sibling(block, version),
+        );
+        shape.keep(upper, |key| key >= split_key);
+        shape.seal(
+            upper,
+            Fences { low: split_key, high },
+            leaf::sibling(sibling.next(), version),
+        );
+        set_word(upper, INTENT_AT, 0);
+        let free = shape.vacancy(lower);
+
+        let mut batch = Batch::new();
+        batch.write(right, block);
+        // Nothing is ordered across nodes.
+        if block.node() != held.node.node() {
+            cx.post(&mut batch).await?;
+            batch.clear();
+        }
+        let intent = Intent::Split { right: block, version };
+        batch.write_word(held.node.plus(SPLIT_KEY_AT), split_key);
+        batch.write_word(held.node.plus(INTENT_AT), intent.to_word());
+        self.write_node(&mut batch, held.node);
+        batch.write_word(held.at(), free.0);
+        cx.post(&mut batch).await?;
+        held.end();
+        Ok(Some(split_key))
+    }
+}
+
+impl Shape {
+    /// Vacates the entries of all other keys.
+    pub(super) fn keep(self, image: &mut [u8], stays: impl Fn(u64) -> bool) {
+        for entry in 0..self.span() {
+            if self.taken(image, entry).is_some_and(|key| !stays(key)) {
+                let vacated = self.vacated(image, entry);
+                self.set_meta(image, entry, vacated);
+            }
+        }
+    }
+}
+
+/// The first key of the right half: as near to the middle as leaves room for the new key on its side. If nothing does, the
+/// new key will find no room once more, in a leaf with fewer keys. (CHIME takes the median of the keys that could not hop.)
+fn split_key(shape: Shape, image: &[u8], new: u64) -> u64 {
+    let mut keys: Vec<u64> = shape.entries(image).map(|(_, key)| key).collect();
+    keys.push(new);
+    keys.sort_unstable();
+    let middle = keys.len() / 2;
+    let mut candidates: Vec<u64> = keys[1..].to_vec();
+    candidates.sort_by_key(|&key| keys.partition_point(|&other| other < key).abs_diff(middle));
+    let has_room = |&first: &u64| {
+        let home_at = |entry| {
+            let key = shape.taken(image, entry)?;
+            ((key >= first) == (new >= first)).then(|| shape.home(key))
+        };
+        shape.circle().make_room(shape.home(new), home_at).is_ok()
+    };
+    candidates.iter().copied().find(has_room).unwrap_or(keys[middle])
+}
