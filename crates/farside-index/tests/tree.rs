@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use farside_fabric::OpContext;
 use farside_fabric::sim::SimOptions;
+use farside_index::Shape;
 use farside_index::operation::Change;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -111,6 +112,7 @@ fn plan(seed: u64) -> Plan {
         clients: 2 + seed as usize / 4 % 4,
         operations: 70,
         keys: if seed.is_multiple_of(3) { 12 } else { 60 },
+        is_filled: false,
         deletes: if seed.is_multiple_of(2) { 6 } else { seed / 3 % 8 },
         tear_bytes: if seed.is_multiple_of(5) { 64 } else { 8 },
         cache_bytes: if seed.is_multiple_of(7) { 0 } else { 1 << 20 },
@@ -131,18 +133,51 @@ fn many_clients_see_one_tree() {
     assert!(all.splits > 500 && all.merges > 50, "{all:?}");
 }
 
+/// Leaves of two to four keys: a few hundred make a tree of three levels, whose internal nodes split.
+fn tall_plan(seed: u64) -> Plan {
+    // The next key that is stored may split the root.
+    let (shape, keys) = [(Shape::unsorted(2), 80), (Shape::hopscotch(4, 2), 140)][seed as usize % 2];
+    Plan {
+        shape,
+        keys: keys + seed / 2 % 24,
+        is_filled: true,
+        operations: 60,
+        ..plan(seed)
+    }
+}
+
+#[test]
+fn internal_nodes_split_under_many_clients() {
+    let mut inner = Vec::new();
+    for seed in seeds(60) {
+        println!("FARSIDE_SEED={seed}");
+        inner.push(run(tall_plan(seed)).inner);
+    }
+    println!("{inner:?}");
+    assert!(inner.contains(&1) && inner.iter().any(|&count| count > 2), "{inner:?}");
+}
+
 /// A client dies after each of its verbs, or in the middle of it, while another one works.
 #[test]
 fn a_death_at_any_verb_loses_nothing() {
     const STEP: u64 = 2;
     let mut all = Outcome::default();
-    for seed in seeds(8) {
-        let whole = Plan {
-            clients: 2,
-            operations: 50,
-            keys: 24,
-            deletes: if seed.is_multiple_of(2) { 3 } else { 8 },
-            ..plan(seed)
+    for seed in seeds(12) {
+        let deletes = if seed.is_multiple_of(2) { 3 } else { 8 };
+        let whole = match seed % 4 {
+            0 => Plan {
+                clients: 2,
+                operations: 40,
+                deletes: 1,
+                ..tall_plan(seed / 4)
+            },
+            _ => Plan {
+                clients: 2,
+                operations: 50,
+                keys: 24,
+                deletes,
+                ..plan(seed)
+            },
         };
         let verbs = run(whole).verbs;
         // Other verbs with every seed; half of them are WRITEs cut in the middle.

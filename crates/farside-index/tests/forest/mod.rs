@@ -56,6 +56,10 @@ impl Forest {
 }
 
 pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<Endpoint> {
+    open_tree_with(endpoint, TreeOptions { shape, cache_bytes }, POOL).await
+}
+
+pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree<Endpoint> {
     let mut cx = OpContext::new(endpoint.clone());
     let format = FormatOptions {
         clients_max: 64,
@@ -63,7 +67,6 @@ pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: us
         patience_ns: 5 * LEASE_NS,
     };
     let geometry = open_or_format(&mut cx, format).await.expect("a pool");
-    let pool = Pool::join(&mut cx, geometry, POOL).await.expect("a client");
-    let options = TreeOptions { shape, cache_bytes };
+    let pool = Pool::join(&mut cx, geometry, pool).await.expect("a client");
     Tree::create(&mut cx, pool, options).await.expect("a tree")
 }

@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) operations: usize,
     pub(crate) keys: u64,
+    /// Whether every key is there before the clients begin.
+    pub(crate) is_filled: bool,
     /// How often of eight times a change deletes.
     pub(crate) deletes: u64,
     pub(crate) tear_bytes: u64,
@@ -35,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) splits: u64,
     pub(crate) merges: u64,
     pub(crate) settled: u64,
+    /// Internal nodes at the end.
+    pub(crate) inner: u64,
     /// Verbs of the first client after it had joined.
     pub(crate) verbs: u64,
 }
@@ -102,6 +106,29 @@ async fn work(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<St
         let mut history = state.history.borrow_mut();
         let event = &mut history.events.get_mut(&key).expect("noted")[index];
         (event.end, event.answer) = (endpoint.now_ns(), Some(answer));
+    }
+}
+
+/// Stores every key.
+async fn fill(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<State>) {
+    let mut cx = OpContext::new(endpoint.clone());
+    for number in 0..plan.keys {
+        let (key, value) = (
+            key_of(number * 7 % plan.keys),
+            state.values.replace(state.values.get() + 1),
+        );
+        let (start, call) = (endpoint.now_ns(), Call::Put(value));
+        let answer = Some(ask(&mut cx, &tree, key, call).await.expect("a put"));
+        let end = endpoint.now_ns();
+        state.history.borrow_mut().push(
+            key,
+            Event {
+                call,
+                start,
+                end,
+                answer,
+            },
+        );
     }
 }
 
@@ -173,15 +200,16 @@ pub(crate) fn run(plan: Plan) -> Outcome {
     });
     let endpoints: Vec<Endpoint> = (0..plan.clients).map(|_| forest.endpoint()).collect();
     let mut outcome = Outcome::default();
-    let mut joined = 0;
     for (index, endpoint) in endpoints.iter().enumerate() {
         let tree = sim.block_on(open_tree(endpoint, plan.shape, plan.cache_bytes));
         state.trees.borrow_mut()[index] = Some(tree.clone());
-        if index == 0 {
-            joined = sim.verbs_posted(endpoint.id());
-        }
         endpoint.spawn(recover(endpoint.clone(), tree));
     }
+    if plan.is_filled {
+        let tree = state.trees.borrow()[plan.clients - 1].clone().expect("it has one");
+        sim.block_on(fill(endpoints[plan.clients - 1].clone(), tree, plan, Rc::clone(&state)));
+    }
+    let joined = sim.verbs_posted(endpoints[0].id());
     if let Some((verb, lines)) = plan.crash {
         let verb = sim.verbs_posted(endpoints[0].id()) + verb;
         sim.crash_client_at(endpoints[0].id(), CrashPoint { verb, lines });
@@ -230,6 +258,7 @@ pub(crate) fn run(plan: Plan) -> Outcome {
         cx.validated();
         census
     });
+    outcome.inner = census.inner;
     assert_eq!(census.faults, [""; 0]);
     assert_eq!(census.unsettled, 0, "{census:?}");
     if !has_died {

@@ -1,0 +1,125 @@
+//! What each operation of a tree costs, in round trips and verbs: equalities, on the simulated fabric (CHIME, table 1).
+
+use core::pin::Pin;
+
+use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
+use farside_index::{Shape, Tree, TreeOptions, chime, sherman};
+use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
+
+/// READs, WRITEs, atomics, round trips.
+type Cost = [u64; 4];
+
+fn cost(counted: &CounterSnapshot) -> Cost {
+    let verbs = &counted.verbs;
+    [
+        verbs.of(VerbKind::Read),
+        verbs.of(VerbKind::Write),
+        verbs.atomics(),
+        counted.doorbells,
+    ]
+}
+
+/// Boxed: the operations of a tree are large futures.
+fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Box<impl Future<Output = Cost>>> {
+    Box::pin(async move {
+        let before = endpoint.counters().snapshot();
+        operation.await;
+        cost(&endpoint.counters().snapshot().since(&before))
+    })
+}
+
+/// A tree of so many keys, multiples of 16, and a client whose housekeeping sleeps.
+fn with_tree(shape: Shape, keys: u64, test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>)) {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(64 << 20);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async {
+        let mut cx = OpContext::new(endpoint.clone());
+        let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
+        let times = PoolOptions {
+            tick_ns: 1 << 40,
+            lease_ns: 1 << 50,
+        };
+        let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
+        let options = TreeOptions {
+            shape,
+            cache_bytes: usize::MAX,
+        };
+        let tree = Tree::create(&mut cx, pool, options).await.expect("a tree");
+        for number in 0..keys {
+            // In no order, each once.
+            let key = number * 7919 % keys * 16;
+            tree.put(&mut cx, key, number).await.expect("a put");
+        }
+        test(endpoint, tree, cx).await;
+    });
+}
+
+/// The round trips of each operation when `h` internal nodes have to be read.
+async fn round_trips(endpoint: &Endpoint, tree: &Tree<Endpoint>, cx: &mut OpContext<Endpoint>, h: u64) {
+    let (there, absent) = (16 * 100, 16 * 100 + 1);
+    let forget = || {
+        if h > 0 {
+            tree.forget_all();
+        }
+    };
+    // Once, so that the path is remembered; a cold cache forgets it again.
+    tree.search(cx, there).await.expect("a search");
+    forget();
+    assert_eq!(cost_of(endpoint, tree.search(cx, there)).await[3], h + 1, "search");
+    forget();
+    assert_eq!(
+        cost_of(endpoint, tree.search(cx, absent)).await[3],
+        h + 1,
+        "search for nothing"
+    );
+    forget();
+    assert_eq!(cost_of(endpoint, tree.update(cx, there, 5)).await[3], h + 3, "update");
+    forget();
+    let inserted = cost_of(endpoint, tree.insert(cx, absent, 5)).await;
+    assert_eq!((inserted[2], inserted[3]), (1, h + 3), "insert");
+    forget();
+    assert_eq!(cost_of(endpoint, tree.delete(cx, absent)).await[3], h + 3, "delete");
+    forget();
+    let mut seen = 0;
+    let scanned = cost_of(endpoint, tree.scan(cx, there, 100, &mut |_, _| seen += 1)).await;
+    assert_eq!((scanned[3], seen), (h + 1, 100), "scan");
+}
+
+#[test]
+fn round_trips_are_those_of_the_paper() {
+    for shape in [chime::LEAF, sherman::LEAF] {
+        with_tree(shape, 20_000, async |endpoint, tree, mut cx| {
+            let h = u64::from(tree.height());
+            assert_eq!(h, 2);
+            round_trips(&endpoint, &tree, &mut cx, 0).await;
+            round_trips(&endpoint, &tree, &mut cx, h).await;
+        });
+    }
+}
+
+#[test]
+fn a_neighbourhood_is_one_read_and_two_where_the_circle_closes() {
+    with_tree(chime::LEAF, 2_000, async |endpoint, tree, mut cx| {
+        let mut reads = [0; 3];
+        for number in 0..500 {
+            let key = number * 16;
+            tree.search(&mut cx, key).await.expect("a search");
+            let cost = cost_of(&endpoint, tree.search(&mut cx, key)).await;
+            assert_eq!(cost[1..], [0, 0, 1]);
+            reads[cost[0] as usize] += 1;
+            assert_eq!(cost_of(&endpoint, tree.update(&mut cx, key, 1)).await[1..], [2, 1, 3]);
+        }
+        // 7 of 64 homes are so near the end.
+        assert!(reads[1] > 400 && reads[2] > 20, "{reads:?}");
+    });
+}
+
+#[test]
+fn bytes_of_leaves_and_of_reads() {
+    // A neighbourhood: eight entries of 24 bytes and a replica. The published one takes about 165 (section 3.2.2).
+    assert_eq!(chime::LEAF.leaf_bytes(), 48 + 8 * (8 + 8 * 24));
+    assert_eq!(sherman::LEAF.leaf_bytes(), 48 + 8 + 64 * 24);
+    assert_eq!(farside_index::tree::INNER_BYTES, 16 + 2 * (48 + 64 * 16));
+}
