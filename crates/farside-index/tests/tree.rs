@@ -113,6 +113,7 @@ fn plan(seed: u64) -> Plan {
         operations: 70,
         keys: if seed.is_multiple_of(3) { 12 } else { 60 },
         is_filled: false,
+        pause_ns: 3_000,
         deletes: if seed.is_multiple_of(2) { 6 } else { seed / 3 % 8 },
         tear_bytes: if seed.is_multiple_of(5) { 64 } else { 8 },
         cache_bytes: if seed.is_multiple_of(7) { 0 } else { 1 << 20 },
@@ -131,6 +132,24 @@ fn many_clients_see_one_tree() {
     }
     println!("{all:?}");
     assert!(all.splits > 500 && all.merges > 50, "{all:?}");
+}
+
+/// Many clients on the keys of one or two leaves: READs meet WRITEs.
+#[test]
+fn readers_among_writers_see_what_was_there() {
+    for seed in seeds(150) {
+        println!("FARSIDE_SEED={seed}");
+        run(Plan {
+            shape: [Shape::hopscotch(8, 4), Shape::hopscotch(12, 6), Shape::unsorted(6)][seed as usize % 3],
+            clients: 8,
+            operations: 50,
+            keys: 8 + seed % 8,
+            deletes: 4,
+            pause_ns: 1 + seed % 5 * 100,
+            tear_bytes: 8,
+            ..plan(seed)
+        });
+    }
 }
 
 /// Leaves of two to four keys: a few hundred make a tree of three levels, whose internal nodes split.

@@ -330,3 +330,6 @@ fn plan(shape: Shape, image: &mut [u8], room: &Room, (key, value): (u64, u64), l
     }
     ordered
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) is_filled: bool,
     /// How often of eight times a change deletes.
     pub(crate) deletes: u64,
+    /// How long clients think at most.
+    pub(crate) pause_ns: u64,
     pub(crate) tear_bytes: u64,
     pub(crate) cache_bytes: usize,
     /// The first client dies at this verb after it has joined, or in the middle of it.
@@ -68,7 +70,7 @@ async fn ask(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, key: u64, call
 async fn work(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<State>) {
     let mut cx = OpContext::new(endpoint.clone());
     for round in 0..plan.operations {
-        endpoint.sleep(endpoint.random_below(3_000)).await;
+        endpoint.sleep(endpoint.random_below(plan.pause_ns)).await;
         let draw = endpoint.random_below(16);
         if draw == 0 {
             scan(&mut cx, &tree, plan, &state).await;
