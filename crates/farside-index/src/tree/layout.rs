@@ -39,7 +39,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::chime::hopscotch;
 
 /// The root area of a tree, on node 0.
-pub(crate) const ROOT: u8 = 2;
+pub(crate) const ROOT: u8 = 4;
 
 /// Offsets within the root area.
 pub(super) const ROOT_AT: u64 = 0;
