@@ -4,7 +4,7 @@ use core::pin::Pin;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
-use farside_index::{Shape, Tree, TreeOptions, chime, sherman};
+use farside_index::{Budget, Shape, Tree, TreeOptions, chime, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
 /// READs, WRITEs, atomics, round trips.
@@ -30,7 +30,11 @@ fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Bo
 }
 
 /// A tree of so many keys, multiples of 16, and a client whose housekeeping sleeps.
-fn with_tree(shape: Shape, keys: u64, test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>)) {
+fn with_tree(
+    (shape, hotspot_bytes): (Shape, usize),
+    keys: u64,
+    test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>),
+) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(64 << 20);
     let endpoint = sim.endpoint(sim.add_compute_node());
@@ -42,10 +46,11 @@ fn with_tree(shape: Shape, keys: u64, test: impl AsyncFnOnce(Endpoint, Tree<Endp
             lease_ns: 1 << 50,
         };
         let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
-        let options = TreeOptions {
-            shape,
+        let budget = Budget {
             cache_bytes: usize::MAX,
+            hotspot_bytes,
         };
+        let options = TreeOptions { shape, budget };
         let tree = Tree::create(&mut cx, pool, options).await.expect("a tree");
         for number in 0..keys {
             // In no order, each once.
@@ -90,7 +95,7 @@ async fn round_trips(endpoint: &Endpoint, tree: &Tree<Endpoint>, cx: &mut OpCont
 #[test]
 fn round_trips_are_those_of_the_paper() {
     for shape in [chime::LEAF, sherman::LEAF] {
-        with_tree(shape, 20_000, async |endpoint, tree, mut cx| {
+        with_tree((shape, 0), 20_000, async |endpoint, tree, mut cx| {
             let h = u64::from(tree.height());
             assert_eq!(h, 2);
             round_trips(&endpoint, &tree, &mut cx, 0).await;
@@ -101,7 +106,7 @@ fn round_trips_are_those_of_the_paper() {
 
 #[test]
 fn a_neighbourhood_is_one_read_and_two_where_the_circle_closes() {
-    with_tree(chime::LEAF, 2_000, async |endpoint, tree, mut cx| {
+    with_tree((chime::LEAF, 0), 2_000, async |endpoint, tree, mut cx| {
         let mut reads = [0; 3];
         for number in 0..500 {
             let key = number * 16;
@@ -122,4 +127,23 @@ fn bytes_of_leaves_and_of_reads() {
     assert_eq!(chime::LEAF.leaf_bytes(), 48 + 8 * (8 + 8 * 24));
     assert_eq!(sherman::LEAF.leaf_bytes(), 48 + 8 + 64 * 24);
     assert_eq!(farside_index::tree::INNER_BYTES, 16 + 2 * (48 + 64 * 16));
+}
+
+#[test]
+fn a_speculation_is_one_read_of_one_entry_and_one_that_is_wrong_costs_a_round_trip() {
+    with_tree((chime::LEAF, 1 << 16), 2_000, async |endpoint, tree, mut cx| {
+        let key = 16 * 100;
+        tree.search(&mut cx, key).await.expect("a search");
+        let before = endpoint.counters().snapshot();
+        assert!(tree.search(&mut cx, key).await.expect("a search").is_some());
+        let counted = endpoint.counters().snapshot().since(&before);
+        assert_eq!(cost(&counted), [1, 0, 0, 1]);
+        assert_eq!(cost_of(&endpoint, tree.update(&mut cx, key, 5)).await, [1, 2, 1, 3]);
+        // Deleted: it is not where it was.
+        assert_eq!(tree.delete(&mut cx, key).await, Ok(true));
+        assert_eq!(cost_of(&endpoint, tree.search(&mut cx, key)).await[3], 2);
+        assert_eq!(cost_of(&endpoint, tree.update(&mut cx, key, 5)).await[3], 4);
+        let speculations = tree.speculations();
+        assert_eq!((speculations.right, speculations.wrong), (2, 2));
+    });
 }

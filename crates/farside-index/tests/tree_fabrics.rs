@@ -13,7 +13,7 @@ use std::thread;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerOptions};
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Shape, Tree, TreeOptions, chime, sherman};
+use farside_index::{Budget, Shape, Tree, TreeOptions, chime, sherman};
 use farside_lock::backoff::give_way;
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
@@ -51,10 +51,11 @@ async fn open<E: Endpoint>(endpoint: &E, shape: Shape) -> Tree<E> {
     let pool = Pool::join(&mut cx, geometry, PoolOptions::default())
         .await
         .expect("a client");
-    let options = TreeOptions {
-        shape,
+    let budget = Budget {
         cache_bytes: 1 << 20,
+        hotspot_bytes: 1000,
     };
+    let options = TreeOptions { shape, budget };
     Tree::create(&mut cx, pool, options).await.expect("a tree")
 }
 

@@ -5,6 +5,7 @@
 //! leaf. The leaf as arithmetic, without far memory, is in [`hopscotch`].
 
 pub mod hopscotch;
+pub(crate) mod hotspot;
 
 use crate::tree::Shape;
 

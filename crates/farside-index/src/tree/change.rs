@@ -87,6 +87,12 @@ impl<E: Endpoint> Tree<E> {
         // Ends: each round goes to the right, or is the last.
         loop {
             let held = self.lock(cx, leaf, Kind::Leaf, pin).await?;
+            // A key that is where it was last time is in its leaf, whatever the parent knows.
+            if let Wish::Update(value) = wish
+                && let Some((entry, _)) = self.speculate(cx, leaf, key).await?
+            {
+                return self.overwrite(cx, held, entry, (key, value)).await;
+            }
             let range = match wish.may_insert() {
                 Some(_) => shape.hop_range(home, held.free),
                 None => shape.circle().neighbourhood(),

@@ -59,7 +59,7 @@ pub(super) const LOW_AT: u64 = 24;
 pub(super) const HIGH_AT: u64 = 32;
 pub(super) const FENCE_CHECK_AT: u64 = 40;
 pub(super) const GROUPS_AT: u64 = 48;
-const ENTRY_BYTES: u64 = 24;
+pub(super) const ENTRY_BYTES: u64 = 24;
 
 /// How many keys an internal node holds (CHIME, section 5.1).
 pub const INNER_SPAN: usize = 64;

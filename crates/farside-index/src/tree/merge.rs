@@ -309,6 +309,8 @@ fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
         low: word(image, LOW_AT),
         high: word(image, super::layout::HIGH_AT),
     };
+    // Who reads a single entry must not find a key that is changed elsewhere.
+    shape.keep(image, |_| false);
     shape.seal(image, fences, gone);
     set_word(image, INTENT_AT, 0);
 }

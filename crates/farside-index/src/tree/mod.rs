@@ -5,7 +5,7 @@
 //! entries in no order ([`crate::sherman`]). Everything else is the same for both. Keys and values are integers of eight
 //! bytes; each of them may be a key, and each a value.
 //!
-//! SEARCH: 1. READ where the key may be; its leaf is known. INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is
+//! SEARCH: 1. READ where the key may be; its leaf is known. (If the client remembers in which entry it was, that entry alone.) INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is
 //! vacant; 2. READ where the key may be, and as far as the next vacant entry; 3. WRITE what changes, and unlock.
 //!
 //! # Which leaf
@@ -75,6 +75,7 @@ use self::cache::NodeCache;
 use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
 pub use self::layout::{INNER_BYTES, INNER_SPAN, LEAF_SPAN_MAX, Shape};
 use self::leaf::Fences;
+use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
 /// How a tree is made and used.
@@ -82,8 +83,17 @@ use crate::error::IndexError;
 pub struct TreeOptions {
     /// What leaves look like; a tree that is there keeps its own.
     pub shape: Shape,
-    /// How many bytes of internal nodes a client remembers.
+    /// What a client may remember.
+    pub budget: Budget,
+}
+
+/// How much a client may remember, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Internal nodes.
     pub cache_bytes: usize,
+    /// Where in their leaves hot entries are, if leaves are hashed; 0 to read neighbourhoods always.
+    pub hotspot_bytes: usize,
 }
 
 /// A tree as one client sees it. Clones share what the client remembers.
@@ -110,6 +120,7 @@ struct Shared<E> {
     /// Whether the root was read since it was last used for an operation.
     is_root_fresh: Cell<bool>,
     cache: RefCell<NodeCache>,
+    hotspots: RefCell<HotspotBuffer>,
     tickets: Cell<u64>,
     backoff: Backoff,
     tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
@@ -122,6 +133,16 @@ struct Statistics {
     splits: Cell<u64>,
     merges: Cell<u64>,
     settled: Cell<u64>,
+    speculations: Cell<Speculations>,
+}
+
+/// How often a client has read the one entry that it expected a key in.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Speculations {
+    /// The key was there.
+    pub right: u64,
+    /// It was not.
+    pub wrong: u64,
 }
 
 /// How often a client has changed the structure of a tree.
@@ -175,14 +196,14 @@ impl<E: Endpoint> Tree<E> {
             }
             cx.write_word(area.plus(FORMAT_AT), shape).await?;
         }
-        Self::open(cx, pool, options.cache_bytes).await
+        Self::open(cx, pool, options.budget).await
     }
 
     /// Opens the tree of a pool.
     ///
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
-    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, cache_bytes: usize) -> Result<Self, IndexError> {
+    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, budget: Budget) -> Result<Self, IndexError> {
         let (area, shape) = open_area(cx).await?.ok_or(IndexError::Missing { index: "tree" })?;
         let version = cx.read_word(area.plus(VERSION_AT)).await?;
         pool.watch(area.plus(VERSION_AT), version);
@@ -194,7 +215,8 @@ impl<E: Endpoint> Tree<E> {
                 shape,
                 root: Cell::new(root),
                 is_root_fresh: Cell::default(),
-                cache: RefCell::new(NodeCache::new(cache_bytes)),
+                cache: RefCell::new(NodeCache::new(budget.cache_bytes)),
+                hotspots: RefCell::new(HotspotBuffer::new(budget.hotspot_bytes)),
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
                 tasks: RefCell::default(),
@@ -219,6 +241,18 @@ impl<E: Endpoint> Tree<E> {
     #[must_use]
     pub fn cache_bytes(&self) -> usize {
         self.shared.cache.borrow().bytes()
+    }
+
+    /// Bytes of hotspots that this client remembers.
+    #[must_use]
+    pub fn hotspot_bytes(&self) -> usize {
+        self.shared.hotspots.borrow().bytes()
+    }
+
+    /// What has come of speculative reads.
+    #[must_use]
+    pub fn speculations(&self) -> Speculations {
+        self.shared.statistics.speculations.get()
     }
 
     /// How many levels of internal nodes there were when this client last looked.

@@ -2,12 +2,12 @@
 //!
 //! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock.
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
 use super::descend::{Place, TORN_READS};
-use super::layout::{LOW_AT, Sibling};
+use super::layout::{ENTRY_BYTES, LOW_AT, Sibling};
 use super::leaf::{FENCE_SLICE, Fences, Torn};
 use super::lock::Kind;
 use crate::error::IndexError;
@@ -41,6 +41,9 @@ impl<E: Endpoint> Tree<E> {
     async fn look(&self, cx: &mut OpContext<E>, place: Place, key: u64, pin: &Pin) -> Result<Seen, IndexError> {
         let shape = self.shape();
         let (mut leaf, mut is_fenced) = (place.leaf, false);
+        if let Some((_, value)) = self.speculate(cx, leaf, key).await? {
+            return Ok(Seen::Found(value));
+        }
         // Ends: each round goes to the right, or is the last.
         loop {
             let (sibling, fences) = self.read_neighbourhood(cx, leaf, key, is_fenced, pin).await?;
@@ -53,6 +56,9 @@ impl<E: Endpoint> Tree<E> {
                 self.forget_parent(cx, key).await?;
             }
             if let Some(entry) = shape.find(cx.buffer(), key) {
+                if shape.is_hashed() {
+                    self.shared.hotspots.borrow_mut().note(leaf, entry, key);
+                }
                 return Ok(Seen::Found(shape.value(cx.buffer(), entry)));
             }
             match fences {
@@ -68,6 +74,40 @@ impl<E: Endpoint> Tree<E> {
                 }
             }
         }
+    }
+
+    /// READs the one entry that a key was found in most often, if this client remembers one; returns entry and value if the key
+    /// is there (CHIME, section 4.3). Neither sibling nor version is looked at: a key that has moved to another leaf, or whose
+    /// leaf has gone, is taken here no more before anybody can change it there.
+    pub(super) async fn speculate(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        key: u64,
+    ) -> Result<Option<(usize, u64)>, IndexError> {
+        let shape = self.shape();
+        let neighbours = shape.circle().neighbours(shape.home(key));
+        let Some(entry) = self.shared.hotspots.borrow().hottest(leaf, neighbours, key) else {
+            return Ok(None);
+        };
+        let at = shape.entry_at(entry);
+        cx.reserve(shape.leaf_bytes() as usize);
+        cx.read(leaf.plus(at), Slice::new(at as u32, ENTRY_BYTES as u32))
+            .await?;
+        let image = cx.buffer();
+        let is_there = shape.taken(image, entry) == Some(key) && shape.is_whole(image, entry);
+        let found = is_there.then(|| (entry, shape.value(image, entry)));
+        // By the check; or it is not used.
+        cx.validated();
+        let mut speculations = self.shared.statistics.speculations.get();
+        if is_there {
+            speculations.right += 1;
+            self.shared.hotspots.borrow_mut().note(leaf, entry, key);
+        } else {
+            speculations.wrong += 1;
+        }
+        self.shared.statistics.speculations.set(speculations);
+        Ok(found)
     }
 
     /// The leaf was taken out of the tree: forgets the parent, or sees to it that it forgets the leaf.

@@ -5,7 +5,7 @@ pub(crate) mod run;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, OpContext};
-use farside_index::{Shape, Tree, TreeOptions};
+use farside_index::{Budget, Shape, Tree, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
 /// Small leaves of each kind, so that a few keys make a tree, and the published ones.
@@ -56,7 +56,12 @@ impl Forest {
 }
 
 pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<Endpoint> {
-    open_tree_with(endpoint, TreeOptions { shape, cache_bytes }, POOL).await
+    // A few hotspots, so that some are right, some wrong, and some have to go.
+    let budget = Budget {
+        cache_bytes,
+        hotspot_bytes: 500,
+    };
+    open_tree_with(endpoint, TreeOptions { shape, budget }, POOL).await
 }
 
 pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree<Endpoint> {
