@@ -6,7 +6,6 @@
 //! last. What a node says may be out of date; the leaf tells (sibling-based validation, CHIME section 4.2.3), and then it is
 //! forgotten. What it must not do is lead to memory that is something else by now: see [`super::descend`].
 
-use core::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -15,7 +14,7 @@ use super::inner::Inner;
 /// Nodes up to a budget of bytes.
 #[derive(Debug)]
 pub(super) struct NodeCache {
-    nodes: BTreeMap<(u8, u64), Remembered>,
+    nodes: BTreeMap<(u8, u64), Rc<Inner>>,
     bytes: usize,
     bytes_max: usize,
     /// Where the search for a node to forget goes on.
@@ -24,16 +23,9 @@ pub(super) struct NodeCache {
     version: u64,
 }
 
-#[derive(Debug)]
-struct Remembered {
-    node: Rc<Inner>,
-    /// Whether it was used since the hand came by.
-    is_used: Cell<bool>,
-}
-
 /// What a node takes: itself, its children, and its place in the map, whose nodes are between half full and full.
 fn bytes_of(node: &Inner) -> usize {
-    let place = size_of::<(u8, u64)>() + size_of::<Remembered>();
+    let place = size_of::<(u8, u64)>() + size_of::<Rc<Inner>>();
     let counts = 2 * size_of::<usize>();
     place * 3 / 2 + counts + size_of::<Inner>() + node.children.capacity() * size_of_val(&node.children[0])
 }
@@ -59,7 +51,7 @@ impl NodeCache {
         (level..=level_max).find_map(|level| {
             let (_, found) = self.nodes.range((level, 0)..=(level, key)).next_back()?;
             found.is_used.set(true);
-            (found.node.fences.high >= key).then(|| Rc::clone(&found.node))
+            (found.fences.high >= key).then(|| Rc::clone(found))
         })
     }
 
@@ -71,7 +63,7 @@ impl NodeCache {
             .nodes
             .range((level, 0)..=(level, fences.high))
             .next_back()
-            .filter(|(_, other)| other.node.fences.high >= fences.low)
+            .filter(|(_, other)| other.fences.high >= fences.low)
         {
             self.remove(at);
         }
@@ -81,15 +73,21 @@ impl NodeCache {
         }
         if bytes <= self.bytes_max {
             self.bytes += bytes;
-            let is_used = Cell::new(true);
-            self.nodes.insert((level, fences.low), Remembered { node, is_used });
+            node.is_used.set(true);
+            self.nodes.insert((level, fences.low), node);
         }
+    }
+
+    /// Remembers a node that this client has written.
+    pub(super) fn remember_own(&mut self, mut node: Inner) {
+        node.children.shrink_to_fit();
+        self.remember(Rc::new(node));
     }
 
     /// Forgets the node of a level that covers a key.
     pub(super) fn forget(&mut self, level: u8, key: u64) {
         let found = self.nodes.range((level, 0)..=(level, key)).next_back();
-        if let Some((&at, _)) = found.filter(|(_, found)| found.node.fences.high >= key) {
+        if let Some((&at, _)) = found.filter(|(_, found)| found.fences.high >= key) {
             self.remove(at);
         }
     }
@@ -112,7 +110,7 @@ impl NodeCache {
 
     fn remove(&mut self, at: (u8, u64)) {
         if let Some(removed) = self.nodes.remove(&at) {
-            self.bytes -= bytes_of(&removed.node);
+            self.bytes -= bytes_of(&removed);
         }
     }
 
@@ -153,6 +151,7 @@ mod tests {
             sibling: RemoteAddr::NULL,
             next_child: RemoteAddr::NULL,
             children: vec![(low, RemoteAddr::NULL)],
+            is_used: core::cell::Cell::default(),
         })
     }
 

@@ -12,6 +12,8 @@
 //! - `next_child` is the first child of the sibling: what the last child has as its own sibling. A first child stays what it is
 //!   (a leaf is only ever absorbed by its left neighbour under the same parent), so this changes with a split alone.
 
+use core::cell::Cell;
+
 use farside_fabric::{RemoteAddr, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -28,6 +30,8 @@ pub(super) struct Inner {
     pub(super) next_child: RemoteAddr,
     /// Key and child, ascending; never empty.
     pub(super) children: Vec<(u64, RemoteAddr)>,
+    /// For whoever remembers the node: whether it was used of late. Here it takes no room.
+    pub(super) is_used: Cell<bool>,
 }
 
 /// Words before the children.
@@ -67,6 +71,7 @@ impl Inner {
             sibling: address(word(image, 32)),
             next_child: address(word(image, 40)),
             children: children.collect(),
+            is_used: Cell::default(),
         })
     }
 
@@ -117,6 +122,7 @@ impl Inner {
             sibling: self.sibling,
             next_child: self.next_child,
             children,
+            is_used: Cell::default(),
         };
         self.fences.high = key - 1;
         self.sibling = right;
@@ -144,6 +150,7 @@ mod tests {
             sibling: addr(1000),
             next_child: addr(2000),
             children: (1..).zip(keys).map(|(number, key)| (key, addr(number))).collect(),
+            is_used: Cell::default(),
         }
     }
 

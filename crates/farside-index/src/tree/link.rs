@@ -3,6 +3,8 @@
 //! On the path: behind a split, which is complete without it: until the parent knows the new node, its left neighbour leads to
 //! it. To be done twice does no harm, and several clients may do it at once: a key that the parent has already is left alone.
 
+use core::cell::Cell;
+
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
@@ -110,7 +112,7 @@ impl<E: Endpoint> Tree<E> {
         let first = other.as_ref().map(|other| other.fences.low);
         let mut cache = self.shared.cache.borrow_mut();
         for node in core::iter::once(node).chain(other) {
-            cache.remember(node.into());
+            cache.remember_own(node);
         }
         Ok(first.map_or(Linked::Done, Linked::Split))
     }
@@ -214,6 +216,7 @@ impl<E: Endpoint> Tree<E> {
             sibling: RemoteAddr::NULL,
             next_child: RemoteAddr::NULL,
             children: vec![(0, old.addr)],
+            is_used: Cell::default(),
         };
         node.encode(cx.buffer_mut());
         let mut batch = Batch::new();

@@ -121,7 +121,7 @@ impl<E: Endpoint> Tree<E> {
             self.pool().doubt();
             return Err(error);
         }
-        self.shared.cache.borrow_mut().remember(node.into());
+        self.shared.cache.borrow_mut().remember_own(node);
         // Before it is retired: whoever remembers it forgets it in time.
         if let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await {
             self.pool().doubt();
