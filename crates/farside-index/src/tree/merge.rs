@@ -243,9 +243,10 @@ impl<E: Endpoint> Tree<E> {
                 self.post_unless(cx, is_one_node, &mut batch).await?;
             }
         } else {
+            let high = word(upper, LOW_AT).checked_sub(1);
             let fences = Fences {
                 low: word(lower, LOW_AT),
-                high: word(upper, LOW_AT) - 1,
+                high: high.ok_or(IndexError::NodeDamaged { at: right })?,
             };
             shape.drop_torn(lower);
             // Neither the version of before nor the one that was being written: a reader may have seen some of both.
