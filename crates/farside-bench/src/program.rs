@@ -28,8 +28,8 @@ pub trait Program: Clone + Send + Sync + 'static {
     /// Bytes that the memory node needs.
     fn memory_bytes(&self) -> u64;
 
-    /// Names what [`Program::prepare`] makes of blank memory: programs with the same name make the same, so that one run
-    /// can begin with a copy of another's.
+    /// Names what [`Program::prepare`] makes of blank memory: programs with the same name make the same, so that one
+    /// run can begin with what another has made.
     fn layout(&self) -> String;
 
     /// Makes blank memory ready, before anybody else comes. `region` is that memory itself, for what

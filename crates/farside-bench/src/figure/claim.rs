@@ -92,8 +92,8 @@ pub enum Measure {
         #[serde(default)]
         lowest: bool,
     },
-    /// How long after `after` a series over time takes until it is as good as it will be: the first of
-    /// several points in a row that reach `share` of the mean of the last quarter. With `over`, how many times as long as that series.
+    /// How long after `after` a series over time takes until it is as good as it will be: the first of several points in a
+    /// row that reach `share` of the mean of the last quarter. With `over`, how many times as long as that series.
     Recovery {
         /// Name of the series.
         series: String,

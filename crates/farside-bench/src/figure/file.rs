@@ -249,7 +249,7 @@ pub struct Series {
     pub duration: String,
     /// How long runs before that, if it is not half as long.
     pub warm_up: Option<String>,
-    /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as long as the profile says.
+    /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as the profile says.
     pub extended_atomics: Option<f64>,
     /// Whether there are masked atomics.
     #[serde(default = "yes")]

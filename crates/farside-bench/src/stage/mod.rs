@@ -160,8 +160,8 @@ pub struct Prepared {
     laid: Laid,
 }
 
-/// Runs a program. `memory` may hold what an earlier simulated run has begun with, which need not be made ready again if this
-/// one begins with the same; it is left there for the next, as it was.
+/// Runs a program. `memory` may hold what an earlier simulated run has begun with, which need not be made ready again if
+/// this one begins with the same; it is left there for the next, as it was.
 ///
 /// # Errors
 /// The first error of a client, or what keeps the run from starting.

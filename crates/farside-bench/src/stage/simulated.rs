@@ -186,8 +186,8 @@ impl Reading {
     }
 }
 
-/// What a run of this program begins with: `kept`, if that is it. It is made ready in a simulation of its own, so that it is
-/// the same however often it is used.
+/// What a run of this program begins with: `kept`, if that is it. It is made ready in a simulation of its own, so that
+/// it is the same however often it is used.
 fn prepare<P: Program>(program: &P, seed: u64, kept: Option<Prepared>) -> Result<Prepared, BenchError> {
     let bytes = program.memory_bytes();
     let layout = format!("{} in {bytes} bytes, seed {seed}", program.layout());
