@@ -244,8 +244,8 @@ fn count_together(store: &Store<Endpoint>, shared: &Shared) {
     let (local, global) = (store.index().shared(), store.index().combined());
     let mut coverage = shared.coverage.borrow_mut();
     for (what, count) in [
-        ("writes that went with another of their client", local.writes),
-        ("searches that went with another of their client", local.reads),
+        ("writes that went with another of their client", local.writes.combined),
+        ("searches that went with another of their client", local.reads.combined),
         ("writes that took a lock or queued up", global.pessimistic),
         ("writes that somebody else acted for", global.combined),
     ] {
