@@ -143,15 +143,19 @@ impl OwnedChunk {
     }
 }
 
-/// How many bytes of free blocks of one class a client keeps in its ready list before it sends some home:
-/// as many as end their limbo together when it overwrites items as fast as it can.
+/// How many bytes of free blocks of one class a client keeps in its ready list before it sends some home, however many it
+/// uses.
 const READY_BYTES_MAX: u64 = 1 << 20;
+/// How many blocks of one class a client keeps in its ready list, however few it uses.
+const READY_MIN: usize = 16;
 
 /// The block lists of one client.
 #[derive(Debug)]
 pub struct Heap {
     geometry: Vec<Geometry>,
     ready: Vec<Vec<RemoteAddr>>,
+    /// For each class, about how many blocks have lately ended their limbo together, and how many do so now.
+    burst: Vec<(usize, usize)>,
     limbo: VecDeque<(u64, RemoteAddr, Option<SizeClass>)>,
     outbox: Vec<RemoteAddr>,
     chunks: BTreeMap<ChunkId, OwnedChunk>,
@@ -168,6 +172,7 @@ impl Heap {
         Self {
             geometry,
             ready: vec![Vec::new(); classes],
+            burst: vec![(0, 0); classes],
             limbo: VecDeque::new(),
             outbox: Vec::new(),
             chunks: BTreeMap::new(),
@@ -296,9 +301,18 @@ impl Heap {
                 forget(block, class.bytes());
             }
             match class {
-                Some(class) => self.release(block, class),
+                Some(class) => {
+                    if let Some((_, now)) = self.burst.get_mut(usize::from(class.0)) {
+                        *now += 1;
+                    }
+                    self.release(block, class);
+                }
                 None => self.send_home(block),
             }
+        }
+        for (lately, now) in self.burst.iter_mut().filter(|(_, now)| *now > 0) {
+            *lately = (*lately - *lately / 8).max(*now);
+            *now = 0;
         }
         self.limbo.front().map_or(epoch, |&(tag, ..)| tag)
     }
@@ -310,7 +324,10 @@ impl Heap {
         }
         let list = &mut self.ready[usize::from(class.0)];
         list.push(block);
-        let list_max = ((READY_BYTES_MAX / class.bytes()) as usize).max(8);
+        // Room for what ends its limbo together while as much is used; what is beyond that others may lack, as clients
+        // that overwrite each other's items get now more and now less than they use.
+        let bytes_max = ((READY_BYTES_MAX / class.bytes()) as usize).max(8);
+        let list_max = (2 * self.burst[usize::from(class.0)].0).max(READY_MIN).min(bytes_max);
         if list.len() > list_max {
             // The older half: the younger is still in the processor's cache.
             let surplus: Vec<RemoteAddr> = list.drain(..list_max / 2).collect();

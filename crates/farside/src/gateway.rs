@@ -7,15 +7,14 @@ use std::sync::Arc;
 use clap::Args;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
-use farside_index::IndexKind;
 use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
-use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
 use crate::rdma::DeviceArgs;
-use crate::{scalar, serve, signal};
+use crate::store::StoreArgs;
+use crate::{scalar, signal};
 
 /// Connections at once.
 const CLIENTS_MAX: u64 = 10_000;
@@ -26,12 +25,8 @@ pub(crate) struct GatewayArgs {
     pool: PoolArgs,
     #[command(flatten)]
     listen: ListenArgs,
-    /// The index that finds keys, for a pool that nobody has used [default: race]
-    #[arg(long, value_name = "NAME", value_parser = serve::index)]
-    index: Option<IndexKind>,
-    /// How concurrent changes of a key are synchronised
-    #[arg(long, value_name = "NAME", default_value = "farside", value_parser = serve::scheme)]
-    sync: Scheme,
+    #[command(flatten)]
+    store: StoreArgs,
     #[command(flatten)]
     service: ServiceArgs,
 }
@@ -185,12 +180,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     let stop = signal::Stop::listen()?;
     let listeners = args.listen.open(service.password.as_ref())?;
     let (places, hint) = (listeners.text(), listeners.hint());
-    let config = StoreConfig {
-        index: args.index,
-        scheme: args.sync,
-        ..StoreConfig::default()
-    };
-    let gateway = start(listeners.all, &nodes, &service, config)?;
+    let gateway = start(listeners.all, &nodes, &service, args.store.config())?;
     println!(
         "farside {} serves a pool of {} on {} ({}, {}, {})",
         env!("CARGO_PKG_VERSION"),
@@ -201,7 +191,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
         places,
         service.threads_text(),
         gateway.index().name(),
-        args.sync.name()
+        args.store.sync_text()
     );
     if let Some(text) = service.quota_text() {
         println!("{text}");
@@ -212,7 +202,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
         pool = %args.pool.pool,
         threads = service.threads,
         index = gateway.index().name(),
-        sync = args.sync.name(),
+        sync = args.store.sync_text(),
         "serving a pool"
     );
     service.metrics.serve(gateway.observer())?;

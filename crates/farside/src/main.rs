@@ -20,6 +20,7 @@ mod rdma;
 mod scalar;
 mod serve;
 mod signal;
+mod store;
 mod top;
 mod unix_socket;
 

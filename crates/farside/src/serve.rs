@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use farside_fabric::tcp::NodeLocation;
-use farside_index::IndexKind;
-use farside_kv::StoreConfig;
 use farside_node::{Memory, Node, NodeOptions};
-use farside_sync::Scheme;
 
 use crate::failure::{Failure, chain};
 use crate::gateway::{ServiceArgs, start};
 use crate::listeners::ListenArgs;
+use crate::store::StoreArgs;
 use crate::{scalar, signal};
 
 /// Memory of a new segment if nobody says how much.
@@ -28,28 +26,10 @@ pub(crate) struct ServeArgs {
     /// Keep the data in this file; without it, it ends with the process
     #[arg(long, value_name = "PATH")]
     segment: Option<PathBuf>,
-    /// The index that finds keys, for new memory [default: race]
-    #[arg(long, value_name = "NAME", value_parser = index)]
-    index: Option<IndexKind>,
-    /// How concurrent changes of a key are synchronised
-    #[arg(long, value_name = "NAME", default_value = "farside", value_parser = scheme)]
-    sync: Scheme,
+    #[command(flatten)]
+    store: StoreArgs,
     #[command(flatten)]
     service: ServiceArgs,
-}
-
-pub(crate) fn index(name: &str) -> Result<IndexKind, String> {
-    IndexKind::by_name(name).ok_or_else(|| {
-        let names = IndexKind::ALL.map(|(_, name, _)| name);
-        format!("there is no index `{name}`, but {}", names.join(", "))
-    })
-}
-
-pub(crate) fn scheme(name: &str) -> Result<Scheme, String> {
-    Scheme::by_name(name).ok_or_else(|| {
-        let names: Vec<_> = Scheme::named().map(|(_, name)| name).collect();
-        format!("there is no scheme `{name}`, but {}", names.join(", "))
-    })
 }
 
 pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -70,13 +50,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     .map_err(|error| Failure::usage(chain(&error)))?;
     node.format().map_err(|error| Failure::usage(chain(&error)))?;
 
-    let config = StoreConfig {
-        index: args.index,
-        scheme: args.sync,
-        ..StoreConfig::default()
-    };
     let nodes = [NodeLocation::Mapped(node.segment().clone())];
-    let gateway = start(listeners.all, &nodes, &service, config)?;
+    let gateway = start(listeners.all, &nodes, &service, args.store.config())?;
     let segment = node.segment();
     println!(
         "farside {} serves on {} ({}, {}, {})",
@@ -84,7 +59,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         places,
         service.threads_text(),
         gateway.index().name(),
-        args.sync.name()
+        args.store.sync_text()
     );
     println!(
         "memory: {} in {}{}{}",
@@ -111,7 +86,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         is_new = node.is_new(),
         threads = service.threads,
         index = gateway.index().name(),
-        sync = args.sync.name(),
+        sync = args.store.sync_text(),
         "serving"
     );
     service.metrics.serve(gateway.observer())?;

@@ -5,8 +5,9 @@
 //! entries in no order ([`crate::sherman`]). Everything else is the same for both. Keys and values are integers of eight
 //! bytes; each of them may be a key, and each a value.
 //!
-//! SEARCH: 1. READ where the key may be; its leaf is known. (If the client remembers in which entry it was, that entry alone.) INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is
-//! vacant; 2. READ where the key may be, and as far as the next vacant entry; 3. WRITE what changes, and unlock.
+//! SEARCH: 1. READ where the key may be; its leaf is known. (If the client remembers in which entry it was, that entry
+//! alone.) INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is vacant; 2. READ where the key may be, and as far as
+//! the next vacant entry; 3. WRITE what changes, and unlock.
 //!
 //! # Which leaf
 //! A parent says which leaf has a key, and what that leaf's sibling is. If the leaf says the same, nothing has changed since:

@@ -56,6 +56,42 @@ fn strings_are_stored() {
 }
 
 #[test]
+fn connections_of_a_thread_share_their_reads_and_writes() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 60;
+    let arguments = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--threads",
+        "1",
+        "--memory",
+        "64MiB",
+        "--local-wc",
+    ];
+    let server = Server::start(&arguments);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+    for round in 0..ROUNDS {
+        let values = (0..CLIENTS).map(|number| format!("{round}-{number}"));
+        for (client, value) in clients.iter_mut().zip(values.clone()) {
+            client.send(&[encode(&[b"SET", b"key", value.as_bytes()]), encode(&[b"GET", b"key"])].concat());
+            client.send(&encode(&[b"INCR", b"count"]));
+        }
+        for client in &mut clients {
+            assert_eq!(client.receive(), b"+OK\r\n");
+            let found = String::from_utf8(client.receive()).expect("text");
+            // Whoever has written in this round may have been the last.
+            assert!(
+                values.clone().any(|value| found.contains(&value)),
+                "round {round}: {found}"
+            );
+            client.receive();
+        }
+    }
+    assert_eq!(clients[0].ask("INCRBY count 0"), format!(":{}\r\n", CLIENTS * ROUNDS));
+}
+
+#[test]
 fn numbers_count() {
     let server = Server::serve(&["--memory", "64MiB"]);
     let mut client = server.client();
