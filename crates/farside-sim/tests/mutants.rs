@@ -171,17 +171,17 @@ const SEEDS_MAX: u64 = 20_000;
 
 /// Where bugs that hide well have been found, to be tried first. A change of what they are in may move them.
 const FOUND_BEFORE: &[(&str, u64)] = &[
-    ("cider: a coordinator that takes a reset for an answer", 273),
+    ("cider: a coordinator that takes a reset for an answer", 15_908),
     ("declock: a grant after an abort", 460),
     ("declock: a grant for another place", 11_288),
     ("declock: a reader that does not look for writers", 475),
     ("declock: a reset that newcomers do not see", 2510),
     ("declock: one reader granted for all", 475),
-    ("index: a search without a pin", 276),
+    ("index: a search without a pin", 329),
     ("locks: a warning that is not looked at", 834),
     ("pool: a client that cannot leave stays for ever", 174),
-    ("pool: a search that forgets the limbo of others", 11_041),
-    ("race: a locked bucket taken for closed", 3812),
+    ("pool: a search that forgets the limbo of others", 5720),
+    ("race: a locked bucket taken for closed", 3017),
     ("race: a lock kept by whoever gives up", 233),
 ];
 
