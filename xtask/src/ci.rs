@@ -1,12 +1,19 @@
 //! `cargo xtask ci`: everything a change must pass, cheapest first.
 //!
-//! A failed step does not stop the later ones: one run shows everything there is to mend.
+//! A failed step does not stop the later ones: one run shows everything there is to mend. Each step is a process of its
+//! own, so that what it printed last can be said again at the end, where one looks for it.
 
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{deny, fuzz, loom, sim, step, test, tidy, vm};
+
+/// How much of what a failed step printed is said again.
+const LINES_SAID_AGAIN: usize = 60;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -22,6 +29,9 @@ pub(crate) struct Options {
     /// How long each fuzz target runs; 0 leaves them out
     #[arg(long, default_value_t = 4)]
     fuzz_seconds: u32,
+    /// Only the step of this name
+    #[arg(long, value_name = "STEP")]
+    only: Option<String>,
 }
 
 type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
@@ -56,22 +66,60 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ));
     }
 
+    if let Some(name) = &options.only {
+        let Some((_, step)) = steps.iter().find(|(known, _)| known == name) else {
+            let known: Vec<_> = steps.iter().map(|(name, _)| *name).collect();
+            bail!("there is no step `{name}`; there are: {}", known.join(", "));
+        };
+        return step();
+    }
+
     let count = steps.len();
     let mut failures = Vec::new();
-    for (number, (name, step)) in (1..).zip(&steps) {
+    for (number, (name, _)) in (1..).zip(&steps) {
         eprintln!("==> [{number}/{count}] {name}");
-        let (passed, seconds) = timed(step);
-        if let Err(error) = passed {
-            eprintln!("xtask: {error:#}");
-            failures.push(*name);
-        }
+        let (failure, seconds) = timed(|| run_alone(name));
         eprintln!("    {name} took {seconds} s");
+        failures.extend(failure?.map(|lines| (*name, lines)));
+    }
+    for (name, lines) in &failures {
+        eprintln!("==> {name} failed; it printed last:");
+        for line in lines {
+            eprintln!("    {line}");
+        }
     }
     if !failures.is_empty() {
-        bail!("{} of {count} steps failed: {}", failures.len(), failures.join(", "));
+        let names: Vec<_> = failures.iter().map(|(name, _)| *name).collect();
+        bail!("{} of {count} steps failed: {}", failures.len(), names.join(", "));
     }
     eprintln!("==> all {count} steps passed");
     Ok(())
+}
+
+/// Runs one step with our arguments; what it printed last if it failed.
+fn run_alone(name: &str) -> Result<Option<VecDeque<String>>> {
+    let (output, writer) = std::io::pipe().context("failed to open a pipe")?;
+    let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+    command
+        .args(std::env::args_os().skip(1))
+        .args(["--only", name])
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("failed to start the step `{name}`"))?;
+    // The command keeps the writing ends, and the pipe would never end.
+    drop(command);
+    let mut lines = VecDeque::with_capacity(LINES_SAID_AGAIN);
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        writeln!(std::io::stderr(), "{line}")?;
+        if lines.len() == LINES_SAID_AGAIN {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+    Ok((!child.wait()?.success()).then_some(lines))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]

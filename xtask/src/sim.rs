@@ -8,8 +8,8 @@
 //! - `FARSIDE_SEEDS`: how many seeds to run, counting up (a small number by default, so that plain `cargo test` is quick);
 //! - for the harness (`farside-sim`) also `FARSIDE_TARGET`, `FARSIDE_PLAN` and `FARSIDE_SHRINK`; see its test.
 //!
-//! The test runs its scenarios with every seed and panics with the seed that failed. The release profile is used: many
-//! seeds matter more than one quick build.
+//! The test runs its scenarios with every seed and panics with the seed that failed. The profile `sim` is used:
+//! many seeds matter more than one quick build.
 
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ pub(crate) struct Options {
     shrink: Option<u64>,
     /// Only scenarios whose name contains this
     scenario: Option<String>,
+    /// Show only what failing scenarios print
+    #[arg(long)]
+    quiet: bool,
 }
 
 /// The crate of the harness, which alone knows targets and plans.
@@ -73,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let first = if options.fresh { fresh_seed() } else { options.seed };
     let mut failures = Vec::new();
     for package in &packages {
-        let mut command = step::cargo(["test", "--release", "--package", package, "--test", TARGET]);
+        let mut command = step::cargo(["test", "--profile", "sim", "--package", package, "--test", TARGET]);
         if let Some(plan) = &options.plan {
             eprintln!("==> {package}: the plan of {}", plan.display());
             command.env("FARSIDE_PLAN", std::path::absolute(plan)?);
@@ -92,7 +95,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 command.env(name, value);
             }
         }
-        command.args(&options.scenario).args(["--", "--nocapture"]);
+        command.args(&options.scenario);
+        if !options.quiet {
+            command.args(["--", "--nocapture"]);
+        }
         if let Err(error) = step::run(&mut command) {
             eprintln!("xtask: {error:#}");
             failures.push(package.as_str());
@@ -113,7 +119,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn mutants() -> Result<()> {
     step::run(&mut step::cargo([
         "test",
-        "--release",
+        "--profile",
+        "sim",
         "--package",
         HARNESS,
         "--features",
@@ -143,6 +150,7 @@ pub(crate) fn run_seeds(seeds: u64) -> Result<()> {
         plan: None,
         shrink: None,
         scenario: None,
+        quiet: true,
     };
     run(&half(false))?;
     run(&half(true))

@@ -4,6 +4,7 @@
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
 mod embedded;
+mod hot_keys;
 mod lock_peers;
 mod lock_services;
 
@@ -19,6 +20,7 @@ use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 
 use self::embedded::{EmbeddedArgs, WorkerArgs};
+use self::hot_keys::{HotKeysArgs, HotKeysWorkerArgs};
 use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
 use self::lock_services::LockServicesArgs;
 use crate::error::BenchError;
@@ -68,6 +70,11 @@ enum Bench {
     /// A process of `bench lock-peers`
     #[command(hide = true)]
     LockWorker(LockWorkerArgs),
+    /// Processes that change a few keys, by one scheme after the other
+    HotKeys(HotKeysArgs),
+    /// A process of `bench hot-keys`
+    #[command(hide = true)]
+    HotKeysWorker(HotKeysWorkerArgs),
     /// Locks as a service: ours against Redis, Redlock and etcd (needs the feature `peers`, and their servers)
     LockServices(LockServicesArgs),
 }
@@ -302,6 +309,8 @@ impl BenchArgs {
             Bench::EmbeddedWorker(args) => args.run(),
             Bench::LockPeers(args) => args.run(),
             Bench::LockWorker(args) => args.run(),
+            Bench::HotKeys(args) => args.run(),
+            Bench::HotKeysWorker(args) => args.run(),
             Bench::LockServices(args) => args.run(),
         })
     }

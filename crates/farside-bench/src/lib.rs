@@ -14,6 +14,7 @@ pub mod driver;
 pub mod embedded;
 pub mod error;
 pub mod figure;
+pub mod hot_keys;
 pub mod latency;
 pub mod lock;
 pub mod lock_peers;
@@ -26,7 +27,6 @@ pub mod report;
 pub mod stage;
 pub mod store;
 pub mod verbs;
-#[cfg(feature = "peers")]
 mod worker_process;
 pub mod workload;
 

@@ -4,6 +4,7 @@
 //! standard input, ends with it, and answers `ok` and some numbers; what goes wrong it says on standard error.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::error::BenchError;
@@ -65,6 +66,45 @@ impl WorkerProcess {
             };
             BenchError::system("hear from a worker")(std::io::Error::other(reason))
         })
+    }
+}
+
+/// What the worker itself writes, to be read by [`WorkerProcess::answer`].
+///
+/// # Errors
+/// If nobody listens any more.
+pub(crate) fn answer(numbers: &[f64]) -> Result<(), BenchError> {
+    let texts: Vec<String> = numbers.iter().map(f64::to_string).collect();
+    writeln!(std::io::stdout(), "ok {}", texts.join(" ")).map_err(BenchError::system("answer"))
+}
+
+/// A folder for what workers share; it goes when this does.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// A new folder in `parent`, named after what it is for and this process.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn make(parent: &Path, purpose: &str) -> Result<Self, BenchError> {
+        let path = parent.join(format!("farside-{purpose}-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| BenchError::Output {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // If somebody was quicker, that is as well.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

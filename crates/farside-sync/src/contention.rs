@@ -6,7 +6,7 @@
 //! # Memory
 //! Only data pointers with credit, or whose last update was retried, are remembered, 16 bytes and a place in a tree each.
 //! They are in one of two *generations*: who is noted anew is in the young one; when that is full, the old one is forgotten
-//! and the young one becomes old. So at least the [`GENERATION`] data pointers that were noted last are known, and at most
+//! and the young one becomes old. So at least the 32 768 data pointers that were noted last are known, and at most
 //! twice as many. Who is forgotten is taken for cold, and has to show again that it is hot: two updates.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Starts the processes of all contenders, tells them in turn what to do, and compares.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use farside_fabric::shm::{Segment, SegmentOptions};
 
@@ -12,7 +12,7 @@ use super::report::{Measurement, Report, Test, Unit};
 use crate::error::BenchError;
 use crate::latency::median;
 use crate::progress::Progress;
-use crate::worker_process::WorkerProcess;
+use crate::worker_process::{Folder, WorkerProcess};
 
 /// A test, and how many operations are in flight in it.
 type Task = (Test, u64);
@@ -37,27 +37,6 @@ const CONTENDERS: [(&str, u64, &[Task]); 5] = [
     ("lmdb", 2, &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)]),
 ];
 const MAP_TESTS: &[Task] = &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)];
-
-/// A folder that goes when this does.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make(parent: &Path) -> Result<Self, BenchError> {
-        let path = parent.join(format!("farside-embedded-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(|error| BenchError::Output {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // If somebody was quicker, that is as well.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn start_worker(
     engine: &str,
@@ -124,7 +103,7 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
             "--items is a number from 1 to {ITEMS_MAX}"
         )));
     }
-    let folder = Folder::make(&options.folder)?;
+    let folder = Folder::make(&options.folder, "embedded")?;
     let mut measurements = Vec::new();
     let mut memory = |contender: &'static str, bytes: f64| {
         measurements.push(Measurement {
@@ -139,7 +118,7 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
     for (step, &(name, count, tests)) in (0..).zip(&CONTENDERS) {
         progress.label(format!("loading {name}"));
         progress.set(step * 5);
-        let path = folder.0.join(name);
+        let path = folder.path().join(name);
         match name {
             "farside" => {
                 let segment_options = SegmentOptions::with_memory(segment_bytes(options.items));
@@ -152,7 +131,7 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
         contenders.push(contender);
     }
     progress.label("loading redis");
-    if let Some(bytes) = redis::used_bytes(&folder.0, options.items)? {
+    if let Some(bytes) = redis::used_bytes(folder.path(), options.items)? {
         memory("redis", bytes as f64);
     }
     let mut values: Vec<Vec<Vec<f64>>> = contenders.iter().map(|one| vec![Vec::new(); one.tests.len()]).collect();

@@ -1,6 +1,6 @@
 //! Starts the processes of all contenders, tells them in turn what to do, and takes medians.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use farside_fabric::shm::robust::RobustMutex;
 use farside_fabric::shm::{self, Segment};
@@ -18,7 +18,7 @@ use crate::error::BenchError;
 use crate::latency::median;
 use crate::progress::Progress;
 use crate::stage::machine::on_this_thread;
-use crate::worker_process::WorkerProcess;
+use crate::worker_process::{Folder, WorkerProcess};
 
 /// How long the other waits before a hand-over: so short that it still looks, so long that it sleeps.
 const SHORT_WAIT_NS: u64 = 1_000;
@@ -27,23 +27,6 @@ const SHORT_TURNS: u64 = 2_000;
 const LONG_TURNS: u64 = 500;
 /// How many processes share a lock.
 const PARTIES: [u64; 2] = [2, MEMBERS_MAX];
-
-/// A folder that goes when this does.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make(path: PathBuf) -> Result<Self, BenchError> {
-        std::fs::create_dir(&path).map_err(BenchError::system("make a folder"))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // If somebody was quicker, that is as well.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The agent of a lock service, in a thread of this process.
 struct AgentThread {
@@ -92,10 +75,10 @@ struct Contender {
 
 impl Contender {
     fn start(name: &'static str, kind: Option<LockKind>, parent: &Path) -> Result<Self, BenchError> {
-        let folder = Folder::make(parent.join(name))?;
-        let board = Board::create(&folder.0)?;
+        let folder = Folder::make(parent, name)?;
+        let board = Board::create(folder.path())?;
         if name == PTHREAD_ROBUST {
-            let made = RobustMutex::create(&folder.0.join(MUTEX_FILE));
+            let made = RobustMutex::create(&folder.path().join(MUTEX_FILE));
             made.map_err(BenchError::system("make a robust mutex"))?;
         }
         let agent = kind
@@ -104,7 +87,7 @@ impl Contender {
         let processes = if name == PARKING_LOT { 1 } else { MEMBERS_MAX };
         let workers = (0..processes).map(|member| {
             let mut arguments: Vec<std::ffi::OsString> = vec!["lock-worker".into(), name.into()];
-            arguments.extend([folder.0.clone().into(), member.to_string().into()]);
+            arguments.extend([folder.path().into(), member.to_string().into()]);
             WorkerProcess::start(arguments)
         });
         Ok(Self {
@@ -222,7 +205,7 @@ pub fn run(options: &LockPeersOptions, progress: &Progress) -> Result<String, Be
     if options.rounds == 0 {
         return Err(BenchError::argument("--rounds is at least 1"));
     }
-    let folder = Folder::make(options.folder.join(format!("farside-locks-{}", std::process::id())))?;
+    let folder = Folder::make(&options.folder, "locks")?;
     let ours = options.locks.iter().map(|&kind| (kind.name(), Some(kind)));
     let names: Vec<_> = [(PARKING_LOT, None), (PTHREAD_ROBUST, None)]
         .into_iter()
@@ -230,7 +213,7 @@ pub fn run(options: &LockPeersOptions, progress: &Progress) -> Result<String, Be
         .collect();
     let mut contenders = Vec::new();
     for &(name, kind) in &names {
-        contenders.push((Contender::start(name, kind, &folder.0)?, Values::default()));
+        contenders.push((Contender::start(name, kind, folder.path())?, Values::default()));
     }
     // One more round than counts: in the first one everybody gets to know everybody.
     for round in 0..=options.rounds {

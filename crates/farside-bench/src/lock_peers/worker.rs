@@ -1,7 +1,7 @@
 //! A process of a contender: it does what it is told on standard input, and answers. While it has nothing to do its
 //! tasks run, so that it answers whoever resets a lock.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 
 use farside_fabric::shm::robust::RobustMutex;
 use farside_lock::LockKind;
@@ -14,6 +14,7 @@ use super::contender::{Contender, Farside, PARKING_LOT, PTHREAD_ROBUST, Parked, 
 use super::measure::Task;
 use crate::error::BenchError;
 use crate::stage::machine::on_this_thread;
+use crate::worker_process::answer;
 
 /// The name of a robust mutex in the folder of its contender.
 pub(super) const MUTEX_FILE: &str = "mutex";
@@ -42,11 +43,6 @@ pub fn serve(options: &LockWorkerOptions) -> Result<(), BenchError> {
 fn task_of(line: &str) -> Result<Task, BenchError> {
     let unknown = || BenchError::Argument(format!("`{line}` is nothing that a worker does"));
     Task::of_line(line).ok_or_else(unknown)
-}
-
-fn answer(numbers: &[f64]) -> Result<(), BenchError> {
-    let texts: Vec<String> = numbers.iter().map(f64::to_string).collect();
-    writeln!(std::io::stdout(), "ok {}", texts.join(" ")).map_err(BenchError::system("answer"))
 }
 
 async fn obey(mut lock: impl Contender, board: &Board, member: u64) -> Result<(), BenchError> {

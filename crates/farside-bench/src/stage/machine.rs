@@ -192,6 +192,17 @@ impl Service {
         })
     }
 
+    /// Where it listens, HOST:PORT.
+    ///
+    /// # Panics
+    /// If its memory is left to an RDMA device.
+    pub(crate) fn address(&self) -> &str {
+        match &self.location {
+            NodeLocation::Remote(address) => address,
+            _ => panic!("clients come by RDMA"),
+        }
+    }
+
     /// A client of it.
     ///
     /// # Errors
@@ -256,6 +267,21 @@ async fn clients_of<P: Program, E: Endpoint>(
     start.everybody.wait();
     let (endpoint, node) = joined?;
     let start_ns = start.start_ns.load(Ordering::SeqCst);
+    run_clients(program, setting, index, endpoint, node, start_ns).await
+}
+
+/// Runs the clients of compute node `index`, which has joined. From `start_ns` on what they do counts.
+///
+/// # Errors
+/// The first of a client, or of leaving.
+pub(crate) async fn run_clients<P: Program, E: Endpoint>(
+    program: &P,
+    setting: &Setting,
+    index: u64,
+    endpoint: E,
+    node: P::Node<E>,
+    start_ns: u64,
+) -> Result<(Recorder, Effort), BenchError> {
     let end_ns = if program.is_finite() {
         u64::MAX
     } else {
@@ -280,7 +306,6 @@ async fn clients_of<P: Program, E: Endpoint>(
         let (recorder, meter, failure) = (&recorder, &meter, &failure);
         async move {
             if let Err(error) = drive(&mut client, &mut cx, recorder, meter).await {
-                start.has_failed.store(true, Ordering::SeqCst);
                 failure.borrow_mut().get_or_insert(error);
             }
         }

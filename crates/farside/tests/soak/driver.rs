@@ -16,7 +16,8 @@ use farside_fabric::Endpoint;
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{Segment, SegmentOptions};
 use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{KvError, PoolSpec, Store, StoreConfig};
+use farside_kv::{KvError, PoolSpec, Store};
+use farside_sync::Scheme;
 
 use crate::dice::Dice;
 use crate::folder::Folder;
@@ -24,7 +25,7 @@ use crate::log::History;
 use crate::plan::{Fabric, Fault, Plan};
 use crate::process::{MemoryNode, Worker};
 use crate::verdict;
-use crate::worker::{Order, POOL};
+use crate::worker::{COMBINED, Order, POOL, config};
 
 const MIB: u64 = 1 << 20;
 /// Memory of a node. A stopped client can let the others use up the smaller.
@@ -169,17 +170,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Opens the store and leaves it.
-struct OpenOnce;
+struct OpenOnce(Scheme);
 
 impl EndpointTask for OpenOnce {
     type Output = Result<(), KvError>;
 
     async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
-        let config = StoreConfig {
-            pool: POOL,
-            ..StoreConfig::default()
-        };
-        Store::open(endpoint, config).await?.close().await
+        Store::open(endpoint, config(self.0)).await?.close().await
     }
 }
 
@@ -191,7 +188,7 @@ impl Run<'_> {
 
     fn open_once(&self) {
         let spec: PoolSpec = self.pool().parse().expect("it is a list of nodes");
-        let opened = stack::run(spec.locate().expect("they are there"), None, OpenOnce);
+        let opened = stack::run(spec.locate().expect("they are there"), None, OpenOnce(self.plan.scheme));
         opened
             .expect("nothing has happened yet")
             .expect("nothing has happened yet");
@@ -209,6 +206,7 @@ impl Run<'_> {
             seed: self.dice.word(),
             incarnation,
             start_ns: self.start_ns,
+            scheme: self.plan.scheme.name().to_owned(),
             lies: self.plan.lies,
         })
     }
@@ -351,7 +349,8 @@ impl Run<'_> {
     fn judge(self) -> History {
         let mut logs = self.logs.clone();
         logs.push(self.folder.file("last.log"));
-        let keys = verdict::read_everything(self.pool(), self.start_ns, logs.last().expect("it was pushed"));
+        let scheme = self.plan.scheme;
+        let keys = verdict::read_everything(self.pool(), scheme, self.start_ns, logs.last().expect("it was pushed"));
         let by_network = verdict::fsck(self.pool());
         let mut reports = vec![by_network];
         if !self.nodes.is_empty() {
@@ -362,6 +361,12 @@ impl Run<'_> {
             // What is left in the files.
             reports.push(verdict::fsck(&paths.join(",")));
         }
-        verdict::judge(&logs, &reports, keys, &self.folder)
+        let history = verdict::judge(&logs, &reports, keys, &self.folder);
+        let is_combining = matches!(scheme, Scheme::Cider(parts) if parts.combines);
+        assert!(
+            !is_combining || history.remarks.contains_key(COMBINED),
+            "no write was combined with another, and that is what the run is for"
+        );
+        history
     }
 }

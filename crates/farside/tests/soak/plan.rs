@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use farside_sync::Scheme;
+
 /// How the workers reach the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fabric {
@@ -53,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) workers: usize,
     pub(crate) faults: Vec<Fault>,
+    /// How data pointers are replaced.
+    pub(crate) scheme: Scheme,
     /// How many operations every worker must complete once there are no more faults.
     pub(crate) last_operations: u64,
     /// Whether workers acknowledge some writes that they do not make.
@@ -78,6 +82,9 @@ impl Plan {
             // Nobody serves a segment that all map.
             faults.retain(|fault| !matches!(fault, Fault::NodeKill | Fault::NodeStop));
         }
+        let scheme = variable::<String>("SYNC").map_or(Scheme::Farside, |name| {
+            Scheme::by_name(&name).unwrap_or_else(|| panic!("FARSIDE_SOAK_SYNC: `{name}` is no scheme"))
+        });
         let workers = variable("WORKERS").unwrap_or(4);
         assert!(workers > 0, "FARSIDE_SOAK_WORKERS: at least one");
         Self {
@@ -86,6 +93,7 @@ impl Plan {
             seed: variable("SEED").unwrap_or_else(|| u64::from(std::process::id())),
             workers,
             faults,
+            scheme,
             last_operations: 200,
             lies: false,
         }
@@ -99,6 +107,7 @@ impl Plan {
             seed: u64::from(std::process::id()),
             workers: 3,
             faults: Vec::new(),
+            scheme: Scheme::Farside,
             last_operations: 1500,
             lies: false,
         }
@@ -111,12 +120,13 @@ impl Plan {
             .map(|kind| kind.0)
             .collect();
         format!(
-            "cargo xtask soak --fabric {} --seconds {} --seed {} --workers {} --faults '{}'",
+            "cargo xtask soak --fabric {} --seconds {} --seed {} --workers {} --faults '{}' --sync {}",
             self.fabric,
             self.seconds,
             self.seed,
             self.workers,
-            names.join(",")
+            names.join(","),
+            self.scheme.name()
         )
     }
 }

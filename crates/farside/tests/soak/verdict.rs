@@ -9,24 +9,26 @@ use std::process::Command;
 use farside_fabric::host::HostClock;
 use farside_fabric::{Endpoint, OpContext};
 use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{KvError, PoolSpec, Store, StoreConfig};
+use farside_kv::{KvError, PoolSpec, Store};
 use farside_pool::account;
 use farside_sim::checkers::linearizability;
 use farside_sim::history::{Answer, Call, Operation};
+use farside_sync::Scheme;
 
 use crate::folder::Folder;
 use crate::log::{self, History, Writer};
 use crate::value::{key_bytes, number_of};
-use crate::worker::{KEYS, POOL, generation};
+use crate::worker::{KEYS, POOL, config, generation};
 
 /// How many faults and operations are printed; the folder has them all.
 const LINES_MAX: usize = 40;
 
 /// Reads every key after what the dead held has been taken over, into a log. Returns how many keys are stored.
-pub(crate) fn read_everything(pool: &str, start_ns: u64, log: &Path) -> u64 {
+pub(crate) fn read_everything(pool: &str, scheme: Scheme, start_ns: u64, log: &Path) -> u64 {
     let spec: PoolSpec = pool.parse().expect("it is a list of nodes");
     let task = ReadEverything {
         log: Writer::create(log),
+        scheme,
         start_ns,
     };
     let read = stack::run(spec.locate().expect("they are there"), None, task);
@@ -36,6 +38,7 @@ pub(crate) fn read_everything(pool: &str, start_ns: u64, log: &Path) -> u64 {
 
 struct ReadEverything {
     log: Writer,
+    scheme: Scheme,
     start_ns: u64,
 }
 
@@ -43,11 +46,7 @@ impl EndpointTask for ReadEverything {
     type Output = Result<u64, KvError>;
 
     async fn run<E: Endpoint>(mut self, endpoint: E, _: Option<u64>) -> Self::Output {
-        let config = StoreConfig {
-            pool: POOL,
-            ..StoreConfig::default()
-        };
-        let store = Store::open(endpoint, config).await?;
+        let store = Store::open(endpoint, config(self.scheme)).await?;
         // A dead client is noticed when its lease has run out; then what it held is searched for.
         let mut cx = OpContext::new(store.endpoint().clone());
         let patience = store.endpoint().deadline_in(60_000_000_000);

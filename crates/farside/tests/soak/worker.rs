@@ -19,6 +19,7 @@ use farside_kv::stack::{self, EndpointTask};
 use farside_kv::{Condition, KvError, PoolSpec, Session, SetOptions, StackError, Store, StoreConfig};
 use farside_pool::{PoolError, PoolOptions};
 use farside_sim::history::{Answer, Call};
+use farside_sync::Scheme;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -53,9 +54,23 @@ pub(crate) struct Order {
     pub(crate) incarnation: u64,
     /// When the run started.
     pub(crate) start_ns: u64,
+    /// The scheme's name.
+    pub(crate) scheme: String,
     /// Whether to acknowledge some writes that are not made.
     pub(crate) lies: bool,
 }
+
+/// How a store is opened that has this scheme.
+pub(crate) fn config(scheme: Scheme) -> StoreConfig {
+    StoreConfig {
+        pool: POOL,
+        scheme,
+        ..StoreConfig::default()
+    }
+}
+
+/// What a worker remarks when one of its writes was combined with others'.
+pub(crate) const COMBINED: &str = "writes were combined";
 
 impl Order {
     /// Where a worker finds its order.
@@ -177,6 +192,7 @@ impl Worker {
     async fn converse<E: Endpoint>(&self, store: &Store<E>, name: u32) -> Result<(), KvError> {
         let mut session = store.session();
         let is_over = || self.is_told_to_end.load(Ordering::Relaxed) || self.has_lost_store.get();
+        let mut has_combined = false;
         while !is_over() {
             let end = match self.roll(8) {
                 0 => self.read_many(&mut session, name).await,
@@ -185,6 +201,10 @@ impl Worker {
             if let Err(error) = end {
                 self.has_lost_store.set(true);
                 return Err(error);
+            }
+            if !has_combined && store.index().combined().combined > 0 {
+                has_combined = true;
+                self.log.borrow_mut().remark(COMBINED);
             }
             // The other session, and housekeeping, run beside us; now and then for long enough to reclaim memory.
             let pause_ns = if self.roll(8) == 0 { 1_000_000 } else { 0 };
@@ -308,10 +328,10 @@ impl EndpointTask for Work<'_> {
     type Output = Result<(), KvError>;
 
     async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
+        let scheme = Scheme::by_name(&self.worker.order.scheme).expect("the driver wrote it");
         let config = StoreConfig {
-            pool: POOL,
             timeout_ns: timeout_ns.map(|timeout_ns| timeout_ns.min(OPERATION_NS)),
-            ..StoreConfig::default()
+            ..config(scheme)
         };
         let store = Store::open(endpoint, config).await?;
         self.worker.log.borrow_mut().remark("joined");
