@@ -362,7 +362,8 @@ impl Run<'_> {
             reports.push(verdict::fsck(&paths.join(",")));
         }
         let history = verdict::judge(&logs, &reports, keys, &self.folder);
-        let is_combining = matches!(scheme, Scheme::Cider(parts) if parts.combines);
+        // With credits hardly anybody queues up, as two cores let few meet.
+        let is_combining = matches!(scheme, Scheme::Cider(parts) if parts.combines && !parts.switches);
         assert!(
             !is_combining || history.remarks.contains_key(COMBINED),
             "no write was combined with another, and that is what the run is for"
