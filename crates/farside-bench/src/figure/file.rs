@@ -139,7 +139,7 @@ pub struct Sweep {
     pub series: Vec<String>,
     /// How long its points are measured.
     pub duration: Option<String>,
-    /// How long they run before that.
+    /// How long they run before that, in a quick run too: what it takes to settle does not depend on the number of keys.
     pub warm_up: Option<String>,
     /// What its clients do with keys.
     pub workload: Option<String>,
@@ -156,6 +156,11 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Whether a series is swept.
+    fn sweeps(&self, series: &Series) -> bool {
+        self.series.is_empty() || self.series.contains(&series.name)
+    }
+
     /// A series of it that works on an index.
     fn of_store(&self, store: StoreSeries) -> StoreSeries {
         StoreSeries {
@@ -249,6 +254,9 @@ pub struct Series {
     pub duration: String,
     /// How long runs before that, if it is not half as long.
     pub warm_up: Option<String>,
+    /// The same as its sweep has it, which nothing changes.
+    #[serde(skip)]
+    pub settles_in: Option<String>,
     /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as the profile says.
     pub extended_atomics: Option<f64>,
     /// Whether there are masked atomics.
@@ -459,21 +467,23 @@ impl Figure {
         let name = |series: &str, sweep: &str| format!("{series}@{sweep}");
         let bases = core::mem::take(&mut self.series);
         for sweep in &self.sweeps {
-            let is_in = |base: &&Series| sweep.series.is_empty() || sweep.series.contains(&base.name);
-            self.series.extend(bases.iter().filter(is_in).map(|base| Series {
-                name: name(&base.name, &sweep.name),
-                duration: sweep.duration.as_ref().unwrap_or(&base.duration).clone(),
-                warm_up: sweep.warm_up.as_ref().or(base.warm_up.as_ref()).cloned(),
-                store: base.store.clone().map(|store| sweep.of_store(store)),
-                axis: Some(sweep.axis.clone()),
-                ..base.clone()
-            }));
+            self.series
+                .extend(bases.iter().filter(|base| sweep.sweeps(base)).map(|base| Series {
+                    name: name(&base.name, &sweep.name),
+                    duration: sweep.duration.as_ref().unwrap_or(&base.duration).clone(),
+                    settles_in: sweep.warm_up.clone(),
+                    store: base.store.clone().map(|store| sweep.of_store(store)),
+                    axis: Some(sweep.axis.clone()),
+                    ..base.clone()
+                }));
         }
         for panel in &mut self.panels {
             let unknown = || format!("the panel of {} names no sweep", panel.key);
             let sweep = panel.sweep.as_ref().ok_or_else(unknown)?;
             if panel.series.is_empty() {
-                panel.series = bases.iter().map(|base| base.name.clone()).collect();
+                let sweep = self.sweeps.iter().find(|known| known.name == *sweep);
+                let is_in = |base: &&Series| sweep.is_some_and(|sweep| sweep.sweeps(base));
+                panel.series = bases.iter().filter(is_in).map(|base| base.name.clone()).collect();
             }
             for series in &mut panel.series {
                 *series = name(series, sweep);
@@ -535,7 +545,7 @@ impl Figure {
     #[must_use]
     pub fn warm_up_of<'a>(&'a self, series: &'a Series, is_quick: bool) -> Option<&'a str> {
         let quick = self.quick.warm_up.as_deref().filter(|_| is_quick);
-        quick.or(series.warm_up.as_deref())
+        series.settles_in.as_deref().or(quick).or(series.warm_up.as_deref())
     }
 
     /// How long a series is measured.
