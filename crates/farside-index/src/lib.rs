@@ -26,4 +26,4 @@ pub use local::Shared;
 pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Race, RaceOptions};
-pub use tree::{Budget, Shape, Tree, TreeOptions};
+pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

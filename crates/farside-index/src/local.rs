@@ -121,6 +121,6 @@ impl Local {
 }
 
 /// The deadline has passed before anything was posted.
-fn late() -> IndexError {
+pub(crate) fn late() -> IndexError {
     FabricError::DeadlineExceeded { node: NodeId::new(0) }.into()
 }

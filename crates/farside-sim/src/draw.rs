@@ -5,6 +5,8 @@
 //! flavour: what goes wrong rarely by chance alone, such as a slow way to one node while all else is
 //! quick, or deaths one upon the other.
 
+mod tree;
+
 use farside_fabric::sim::Profile;
 use farside_kv::EvictionPolicy;
 use farside_lock::{Leases, LockKind};
@@ -12,7 +14,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::history::Call;
-use crate::plan::{Actor, Disturbance, Eviction, Fault, Plan, Setup, Work};
+use crate::plan::{Actor, Disturbance, Eviction, Fault, Plan, Setup, TreeSetup, Work};
 use crate::scenario::named;
 use crate::target::Target;
 
@@ -45,9 +47,9 @@ pub enum Flavour {
     /// The ways to all nodes but the first are slow or cut for longer than epochs last, while leases are
     /// renewed at the first; and few keys are written all the time.
     FarNode,
-    /// Many clients of a store die, and others take their place.
+    /// Many clients of a store or tree die, and others take their place.
     Storm,
-    /// One or two keys of a store are written by everybody, all the time.
+    /// A few keys of a store or tree are written by everybody, all the time.
     Hot,
     /// Clients are stopped again and again, for longer than their leases, and then go on.
     Stopped,
@@ -73,13 +75,10 @@ pub fn plan_of(flavour: Flavour, seed: u64, targets: &[Target]) -> Plan {
 
 fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-    // Stores can break in more ways: three quarters of the seeds are theirs.
-    let (stores, locks): (Vec<Target>, Vec<Target>) = targets
-        .iter()
-        .partition(|target| matches!(target, Target::Store { .. }));
-    let is_store = locks.is_empty() || (!stores.is_empty() && !dice.one_in(4));
-    let target = *dice.pick(if is_store { &stores } else { &locks });
+    let target = target(&mut dice, seed, targets);
+    let is_store = target.keeps_keys();
     let flavour = flavour.unwrap_or(match dice.below(6) {
+        3 if matches!(target, Target::Tree { .. }) => Flavour::Hot,
         0 if is_store => Flavour::FarNode,
         1 if is_store => Flavour::Storm,
         2 if is_store => Flavour::Stopped,
@@ -117,7 +116,10 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         // Not by the dice, whose other decisions would all change.
         bucket_slots: [1, 1, 2, 15][seed as usize % 4],
         // Nor this.
-        sessions: [1, 1, 4, 2, 1][seed as usize % 5],
+        sessions: match target {
+            Target::Tree { .. } => tree::sessions(&mut dice),
+            _ => [1, 1, 4, 2, 1][seed as usize % 5],
+        },
         chunk_bytes: *dice.pick(&[4 << 10, 16 << 10]),
         lease_ns,
         tick_ns: match flavour {
@@ -125,7 +127,14 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
             _ => *dice.pick(&[10_000, 20_000, 50_000]),
         },
         timeout_ns: (flavour != Flavour::FarNode && !dice.one_in(3)).then(|| dice.within(20_000, 400_000)),
-        eviction: is_store.then(|| eviction(seed, is_small)).flatten(),
+        eviction: match target {
+            Target::Store { .. } => eviction(seed, is_small),
+            _ => None,
+        },
+        tree: match target {
+            Target::Tree { kind, .. } => tree::setup(&mut dice, kind),
+            _ => TreeSetup::default(),
+        },
         horizon_ns,
     };
     let actor_count = match flavour {
@@ -134,6 +143,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     };
     let works: Vec<Vec<Work>> = match target {
         Target::Store { .. } => store_work(&mut dice, actor_count, &setup, is_small, flavour),
+        Target::Tree { .. } => tree::work(&mut dice, actor_count, &setup, flavour),
         Target::Lock(_) | Target::Named => lock_work(&mut dice, actor_count, horizon_ns, flavour),
     };
     let actors = works.into_iter().map(|work| Actor {
@@ -157,6 +167,22 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         actors,
         faults,
     }
+}
+
+/// Draws what is tested.
+fn target(dice: &mut Dice, seed: u64, targets: &[Target]) -> Target {
+    /// One seed in so many is one for trees.
+    const TREE_SEEDS: u64 = 5;
+    let (trees, others): (Vec<Target>, Vec<Target>) =
+        targets.iter().partition(|target| matches!(target, Target::Tree { .. }));
+    // Not by the dice, whose other decisions would all change.
+    if others.is_empty() || (!trees.is_empty() && seed.is_multiple_of(TREE_SEEDS)) {
+        return *dice.pick(&trees);
+    }
+    // Stores can break in more ways: three quarters of the seeds are theirs.
+    let (stores, locks): (Vec<Target>, Vec<Target>) = others.iter().partition(|target| target.keeps_keys());
+    let is_store = locks.is_empty() || (!stores.is_empty() && !dice.one_in(4));
+    *dice.pick(if is_store { &stores } else { &locks })
 }
 
 /// How long to wait between two pieces of work so that they spread over the time of the faults.
@@ -362,7 +388,7 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
                     down_ns: for_ns,
                     // What several nodes hold together is worth nothing without one of them.
                     // And a lock whose word is lost is free, whoever holds it.
-                    is_blank: memory_nodes == 1 && dice.one_in(4) && matches!(target, Target::Store { .. }),
+                    is_blank: memory_nodes == 1 && dice.one_in(4) && target.keeps_keys(),
                 },
                 _ => Disturbance::Clock {
                     compute_node,

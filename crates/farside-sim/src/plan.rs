@@ -59,6 +59,9 @@ pub struct Setup {
     /// What happens when a store holds too much; nothing if `None`.
     #[serde(default)]
     pub eviction: Option<Eviction>,
+    /// How a tree is made and used.
+    #[serde(default)]
+    pub tree: TreeSetup,
     /// Faults end here at the latest; then everybody has to come to an end.
     pub horizon_ns: u64,
 }
@@ -72,6 +75,33 @@ pub struct Eviction {
     pub bytes_max: u64,
     /// Whether each client has a task that evicts beside its commands.
     pub is_in_background: bool,
+}
+
+/// How a tree is made and used.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TreeSetup {
+    /// Entries of a leaf; few make it split.
+    pub span: usize,
+    /// In how many of them a key may be, if leaves are hashed. They divide the span.
+    pub neighbourhood: usize,
+    /// Bytes of internal nodes that a client remembers.
+    pub cache_bytes: usize,
+    /// Bytes of hotspots that a client remembers, if leaves are hashed.
+    pub hotspot_bytes: usize,
+    /// Whether the sessions of a client share their operations.
+    pub shares: bool,
+}
+
+impl Default for TreeSetup {
+    fn default() -> Self {
+        Self {
+            span: 8,
+            neighbourhood: 4,
+            cache_bytes: 1 << 20,
+            hotspot_bytes: 0,
+            shares: false,
+        }
+    }
 }
 
 /// What plans mean that were written before there was a choice.
@@ -98,7 +128,7 @@ pub struct Actor {
 pub enum Work {
     /// Do nothing for so many nanoseconds.
     Think(u64),
-    /// An operation of a store.
+    /// An operation of a store or a tree.
     Call {
         /// The key.
         key: u64,
@@ -109,6 +139,13 @@ pub enum Work {
     GetMany(Vec<u64>),
     /// Read everything. It is checked like a read of each key that began and ended with it.
     Scan,
+    /// Read keys of a tree in their order.
+    Range {
+        /// The number of the first key that is wanted.
+        from: u64,
+        /// How many keys at most.
+        count: u64,
+    },
     /// Take a lock, do something under it, give it back.
     Critical {
         /// Which lock.
@@ -268,7 +305,7 @@ impl Plan {
             match work {
                 Work::Call { key, .. } => drop(keys.insert(*key)),
                 Work::GetMany(many) => keys.extend(many),
-                Work::Think(_) | Work::Scan | Work::Critical { .. } => {}
+                Work::Think(_) | Work::Scan | Work::Range { .. } | Work::Critical { .. } => {}
             }
         }
         keys.into_iter().collect()

@@ -18,7 +18,7 @@ use crate::alarm::Alarm;
 use crate::coverage::Coverage;
 use crate::panics;
 use crate::plan::{Disturbance, Plan};
-use crate::scenario::{lock, named, store};
+use crate::scenario::{lock, named, store, tree};
 use crate::shared::{Condition, Shared};
 use crate::target::Target;
 
@@ -26,7 +26,7 @@ use crate::target::Target;
 const SLICE_NS: u64 = 10_000;
 /// After how long the next client of an actor starts.
 const REPLACEMENT_NS: u64 = 20_000;
-/// How many leases everybody has to come to an end after the faults.
+/// How many leases everybody has to come to an end after the faults, beside deadlines.
 const PATIENCE_LEASES: u64 = 300;
 
 /// A check that did not hold.
@@ -79,6 +79,10 @@ pub struct Outcome {
 pub fn execute(plan: &Plan) -> Outcome {
     let target = Target::by_name(&plan.target).unwrap_or_else(|| panic!("there is no target {}", plan.target));
     let profile = Profile::named(&plan.setup.profile).unwrap_or_else(|| panic!("no profile {}", plan.setup.profile));
+    let profile = Profile {
+        has_masked_atomics: profile.has_masked_atomics && !matches!(target, Target::Tree { is_plain: true, .. }),
+        ..profile
+    };
     let covered = Rc::new(RefCell::new(Coverage::default()));
     let run = catch_unwind(AssertUnwindSafe(|| {
         let _quiet = panics::Quiet::new();
@@ -225,7 +229,7 @@ impl Driver {
             self.step(horizon_ns);
         }
         self.mend_all();
-        let limit_ns = self.sim.now_ns() + PATIENCE_LEASES * self.shared.plan.setup.lease_ns;
+        let limit_ns = self.sim.now_ns() + self.patience_ns();
         while !self.is_over() {
             if self.sim.now_ns() > limit_ns {
                 return Err(Failure::new("liveness", self.who_is_left()));
@@ -234,12 +238,13 @@ impl Driver {
         }
         match self.target {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
+            Target::Tree { kind, .. } => tree::audit(&self.sim, &self.shared, kind)?,
             Target::Lock(kind) => lock::audit(&self.sim, &self.shared, kind)?,
             Target::Named => named::audit(&self.sim, &self.shared)?,
         }
         // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
         let leases = match self.target {
-            Target::Store { .. } => 10,
+            Target::Store { .. } | Target::Tree { .. } => 10,
             // Clients that gave up may still stand in a queue, and be waited for one after the other.
             Target::Lock(_) | Target::Named => 60,
         };
@@ -255,7 +260,7 @@ impl Driver {
         }
         // But for the desks of locks, which wait for letters as long as their clients live.
         let waits = match self.target {
-            Target::Store { .. } => 0,
+            Target::Store { .. } | Target::Tree { .. } => 0,
             Target::Lock(_) | Target::Named => self.sim.receives_in_flight(),
         };
         match self.sim.operations_in_flight() - waits {
@@ -265,6 +270,14 @@ impl Driver {
                 format!("{count} operations are still under way"),
             )),
         }
+    }
+
+    /// How long everybody has to come to an end after the faults. Whoever does not hear from a node that it has lost its way
+    /// to meets its deadline with each piece of its work.
+    fn patience_ns(&self) -> u64 {
+        let setup = &self.shared.plan.setup;
+        let pieces = self.shared.plan.actors.iter().map(|actor| actor.work.len()).max();
+        PATIENCE_LEASES * setup.lease_ns + pieces.unwrap_or(0) as u64 * setup.timeout_ns.unwrap_or(0)
     }
 
     /// Runs up to the next thing on the agenda, and does it.
@@ -361,6 +374,7 @@ impl Driver {
         self.paused.remove(&actor);
         match self.target {
             Target::Store { index, scheme } => store::start(&endpoint, actor, (index, scheme), &self.shared),
+            Target::Tree { kind, .. } => tree::start(&endpoint, actor, kind, &self.shared),
             Target::Lock(kind) => lock::start(&endpoint, actor, kind, &self.shared),
             Target::Named => named::start(&self.sim, &endpoint, actor, &self.shared),
         }

@@ -8,7 +8,9 @@
 //!
 //! Time stands still meanwhile, so histories count steps instead of nanoseconds.
 
-use std::cell::{Cell, RefCell};
+mod tree;
+
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -23,6 +25,8 @@ use farside_sync::Scheme;
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
 use crate::scenario::store;
+
+pub use tree::{Scope, tree};
 
 /// The one key that everybody works on.
 const KEY: u64 = 1;
@@ -84,25 +88,44 @@ impl Log {
         self.steps.get()
     }
 
+    fn ask(&self, client: u32, key: u64, call: Call) -> usize {
+        let start_ns = self.step();
+        let mut operations = self.operations.borrow_mut();
+        operations.push(Operation {
+            client,
+            key,
+            call,
+            start_ns,
+            end: None,
+        });
+        operations.len() - 1
+    }
+
+    fn answer(&self, place: usize, answer: Answer) {
+        let end = Some((self.step(), answer));
+        self.operations.borrow_mut()[place].end = end;
+    }
+
+    /// A client has come to its end.
+    fn end(&self) {
+        self.ended.set(self.ended.get() + 1);
+    }
+
+    fn ended(&self) -> usize {
+        self.ended.get()
+    }
+
+    fn operations(&self) -> Ref<'_, Vec<Operation>> {
+        self.operations.borrow()
+    }
+
     async fn perform(&self, session: &mut Session<Endpoint>, client: u32, call: Call) {
-        let place = {
-            let start_ns = self.step();
-            let mut operations = self.operations.borrow_mut();
-            operations.push(Operation {
-                client,
-                key: KEY,
-                call,
-                start_ns,
-                end: None,
-            });
-            operations.len() - 1
-        };
-        let answer: Answer = store::execute(session, KEY, call, false)
+        let place = self.ask(client, KEY, call);
+        let answer = store::execute(session, KEY, call, false)
             .await
             .expect("nothing is broken");
         session.context().assert_settled();
-        let end = Some((self.step(), answer));
-        self.operations.borrow_mut()[place].end = end;
+        self.answer(place, answer);
     }
 }
 
@@ -167,7 +190,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
             for call in calls {
                 log.perform(&mut session, client, call).await;
             }
-            log.ended.set(log.ended.get() + 1);
+            log.end();
         });
     }
     sim.run_until(sim.now_ns());
@@ -178,13 +201,12 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
     // Nobody is declared dead here, so a lock of the dead stays; what waits for it has no answer.
     let may_wait = index == IndexKind::Race && sim.is_crashed(victim);
     assert!(
-        may_wait || log.ended.get() >= survivors,
+        may_wait || log.ended() >= survivors,
         "{} of {survivors} came to an end",
-        log.ended.get()
+        log.ended()
     );
     sim.block_on(log.perform(&mut last, u32::MAX, Call::Get));
-    let history = log.operations.borrow();
-    if let Err(violation) = linearizability::check(&history, &BTreeMap::new()) {
+    if let Err(violation) = linearizability::check(&log.operations(), &BTreeMap::new()) {
         panic!("{violation}");
     }
 }

@@ -1,9 +1,9 @@
-//! What is tested: every store and every lock that a registry lists, and named locks.
+//! What is tested: every store, tree and lock that a registry lists, and named locks.
 //!
-//! An index, a scheme or a lock that joins its registry is tested from that moment on; nothing has to
+//! An index, a scheme, a tree or a lock that joins its registry is tested from that moment on; nothing has to
 //! be added here.
 
-use farside_index::IndexKind;
+use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
 use farside_sync::Scheme;
 
@@ -17,6 +17,13 @@ pub enum Target {
         /// How it publishes.
         scheme: Scheme,
     },
+    /// A tree.
+    Tree {
+        /// Its leaves.
+        kind: TreeKind,
+        /// Whether NICs have plain atomics only.
+        is_plain: bool,
+    },
     /// A lock.
     Lock(LockKind),
     /// Named locks, as applications use them.
@@ -24,13 +31,18 @@ pub enum Target {
 }
 
 impl Target {
-    /// All there are: each index with each scheme, each lock with its variants, and named locks.
+    /// All there are: each index with each scheme, each tree with and without masked atomics, each lock with its variants,
+    /// and named locks.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL
             .iter()
             .flat_map(|&(index, ..)| Scheme::named().map(move |(scheme, _)| Self::Store { index, scheme }));
+        let trees = TreeKind::ALL
+            .iter()
+            .flat_map(|&(kind, ..)| [false, true].map(|is_plain| Self::Tree { kind, is_plain }));
         stores
+            .chain(trees)
             .chain(LockKind::named().map(|(kind, _)| Self::Lock(kind)))
             .chain([Self::Named])
             .collect()
@@ -40,20 +52,28 @@ impl Target {
     #[must_use]
     pub fn lock(&self) -> Option<LockKind> {
         match self {
-            Self::Store { .. } => None,
+            Self::Store { .. } | Self::Tree { .. } => None,
             Self::Lock(kind) => Some(*kind),
             Self::Named => LockKind::by_name("declock"),
         }
     }
 
-    /// Its name: `store:INDEX/SCHEME`, `lock:KIND` or `named-locks`.
+    /// Its name: `store:INDEX/SCHEME`, `tree:KIND`, `tree:KIND/plain`, `lock:KIND` or `named-locks`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::Store { index, scheme } => format!("store:{}/{}", index.name(), scheme.name()),
+            Self::Tree { kind, is_plain: false } => format!("tree:{}", kind.name()),
+            Self::Tree { kind, is_plain: true } => format!("tree:{}/plain", kind.name()),
             Self::Lock(kind) => format!("lock:{}", kind.name()),
             Self::Named => "named-locks".to_owned(),
         }
+    }
+
+    /// Whether it keeps keys, which clients may lose no more than memory may lose blocks.
+    #[must_use]
+    pub fn keeps_keys(&self) -> bool {
+        matches!(self, Self::Store { .. } | Self::Tree { .. })
     }
 
     /// The target of this name.

@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "mutants/trees.rs"]
+mod trees;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -160,6 +163,21 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("index: a replaced bucket not retired", Swarm("pointer-array")),
     ("index: an insert that drops a neighbour", Swarm("pointer-array")),
     ("index: an item written after it is published", Swarm("pointer-array")),
+    ("tree: a sibling that nobody compares", Swarm("tree:")),
+    ("tree: a version that nobody compares", Hot("tree:")),
+    ("tree: a home that nobody asks for its keys", Hot("tree:chime")),
+    ("tree: a deleted key that its home still names", Swarm("tree:chime")),
+    ("tree: a split without an intent", Swarm("tree:")),
+    ("tree: a neighbour merged without its lock", Swarm("tree:")),
+    ("tree: a leaf that goes unannounced", Swarm("tree:")),
+    ("tree: keys left in a leaf that is gone", Swarm("tree:chime")),
+    ("tree: a swap that has failed taken for done", Swarm("/plain")),
+    ("tree: a lock taken over with what its holder has left", Swarm("tree:")),
+    ("tree: a scan of a leaf that is gone", Swarm("tree:")),
+    (
+        "tree: a leaf linked while its neighbour is written",
+        Check(trees::a_leaf_that_is_half_written),
+    ),
     ("evict: whatever is stored by then removed", Swarm("store")),
     ("evict: a key chosen that never expires", Swarm("store")),
     ("kv: an insert over what is there", Swarm("store")),

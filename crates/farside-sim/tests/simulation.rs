@@ -150,11 +150,12 @@ fn drawing_reaches_everything() {
                 Work::Think(_) => "think".to_owned(),
                 Work::GetMany(_) => "get_many".to_owned(),
                 Work::Scan => "scan".to_owned(),
+                Work::Range { .. } => "range".to_owned(),
                 Work::Critical { .. } => "critical".to_owned(),
             });
         }
     }
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
-    assert_eq!(work.len(), 11, "{work:?}");
+    assert_eq!(work.len(), 12, "{work:?}");
     assert_eq!(names.len(), Target::all().len());
 }

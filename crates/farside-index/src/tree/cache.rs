@@ -78,12 +78,6 @@ impl NodeCache {
         }
     }
 
-    /// Remembers a node that this client has written.
-    pub(super) fn remember_own(&mut self, mut node: Inner) {
-        node.children.shrink_to_fit();
-        self.remember(Rc::new(node));
-    }
-
     /// Forgets the node of a level that covers a key.
     pub(super) fn forget(&mut self, level: u8, key: u64) {
         let found = self.nodes.range((level, 0)..=(level, key)).next_back();

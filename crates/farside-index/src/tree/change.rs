@@ -3,6 +3,7 @@
 //! On the path: under the lock of the leaf. Three round trips if the parent is remembered: lock, READ, WRITE with unlock.
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
 
@@ -15,7 +16,7 @@ use crate::operation::Change;
 
 /// What is done with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wish {
+pub(super) enum Wish {
     /// It gets a value, whether it is there or not.
     Put(u64),
     /// It gets a value if it is there.
@@ -65,6 +66,13 @@ impl<E: Endpoint> Tree<E> {
     }
 
     async fn change(&self, cx: &mut OpContext<E>, key: u64, wish: Wish) -> Result<Change, IndexError> {
+        match (self.shared.local.get(), wish) {
+            (Some(local), Wish::Put(_) | Wish::Update(_)) => Box::pin(self.change_shared(cx, key, wish, local)).await,
+            _ => self.change_alone(cx, key, wish).await,
+        }
+    }
+
+    pub(super) async fn change_alone(&self, cx: &mut OpContext<E>, key: u64, wish: Wish) -> Result<Change, IndexError> {
         // Ends: each failure means that another client has made progress, or that the leaf was split.
         loop {
             let pin = self.pin();
@@ -115,7 +123,7 @@ impl<E: Endpoint> Tree<E> {
                 if key > high {
                     self.unlock(cx, held).await?;
                     if !place.is_remembered {
-                        self.complete_later(sibling.next(), 0, high + 1, pin);
+                        self.complete_later(None, sibling.next(), (0, high + 1), pin);
                     }
                     leaf = sibling.next();
                     continue;
@@ -185,7 +193,9 @@ impl<E: Endpoint> Tree<E> {
         next: RemoteAddr,
     ) -> Result<Step, IndexError> {
         let (shape, leaf) = (self.shape(), held.node);
-        shape.flip(cx.buffer_mut(), entry, key);
+        if !is_planted("tree: a deleted key that its home still names") {
+            shape.flip(cx.buffer_mut(), entry, key);
+        }
         let vacated = shape.vacated(cx.buffer(), entry);
         shape.set_meta(cx.buffer_mut(), entry, vacated);
         let free = LockWord(held.free.0 | 1 << shape.vacancy_bit(entry));

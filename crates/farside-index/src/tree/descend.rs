@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_pool::Pin;
 
@@ -103,6 +104,7 @@ impl<E: Endpoint> Tree<E> {
         };
         // Ends: each step goes down, or to the right.
         loop {
+            let version = self.pool().watched();
             let node = Rc::new(self.read_inner(cx, addr, pin).await?);
             if node.level >= above || node.level < level || key < node.fences.low {
                 return Err(IndexError::NodeDamaged { at: addr });
@@ -110,15 +112,41 @@ impl<E: Endpoint> Tree<E> {
             if key > node.fences.high {
                 // Split since, or half split: whoever led here does not know.
                 self.shared.cache.borrow_mut().forget(node.level + 1, key);
-                self.complete_later(node.sibling, node.level, node.fences.high + 1, pin);
+                self.complete_later(None, node.sibling, (node.level, node.fences.high + 1), pin);
                 (addr, above) = (node.sibling, node.level + 1);
                 continue;
             }
-            self.shared.cache.borrow_mut().remember(Rc::clone(&node));
+            self.remember(Rc::clone(&node), version);
             if node.level == level {
                 return Ok((addr, node));
             }
             (addr, above) = (node.child(node.index_of(key)).addr, node.level);
+        }
+    }
+
+    /// READs the internal nodes from left to right, so that this client remembers them, as many as it may.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn remember_all(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+        if self.read_root(cx).await?.level == 0 {
+            return Ok(());
+        }
+        let mut next = Some(0);
+        while let Some(key) = next {
+            let pin = self.pin();
+            let (_, node) = self.descend(cx, key, 1, &pin).await?;
+            next = node.fences.high.checked_add(1);
+        }
+        Ok(())
+    }
+
+    /// Remembers a node that was read, or that this client has written under its lock, since the version of the tree was known to
+    /// be this; not if it has changed. Then everything is forgotten that was remembered before, and this node may
+    /// be older, and lead to the leaf that has gone.
+    pub(super) fn remember(&self, node: Rc<Inner>, version: u64) {
+        if self.pool().watched() == version {
+            self.shared.cache.borrow_mut().remember(node);
         }
     }
 
@@ -151,14 +179,31 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    /// Puts a node into its parent if nobody has after a while.
-    pub(super) fn complete_later(&self, node: RemoteAddr, level: u8, key: u64, pin: &Pin) {
+    /// Puts a node, with its level and smallest key, into its parent if nobody has after a while.
+    ///
+    /// `left` is its left neighbour if only a part of that was read: whoever split it may have died while writing it, or may
+    /// still be about to. As long as keys of the new node can be found there nobody may change them, so nobody must find the
+    /// new node by its parent.
+    pub(super) fn complete_later(
+        &self,
+        left: Option<RemoteAddr>,
+        node: RemoteAddr,
+        (level, key): (u8, u64),
+        pin: &Pin,
+    ) {
         /// As long as whoever has split may need for it.
         const PATIENCE_NS: u64 = 200_000;
         let pin = pin.clone();
         self.start(Name::Complete(node), |tree| async move {
             let mut cx = OpContext::new(tree.pool().endpoint().clone());
             cx.endpoint().sleep(PATIENCE_NS).await;
+            if let Some(left) = left
+                && !is_planted("tree: a leaf linked while its neighbour is written")
+            {
+                // Waits for whoever writes it, or settles it.
+                let held = tree.lock(&mut cx, left, Kind::Leaf, &pin).await?;
+                tree.unlock(&mut cx, held).await?;
+            }
             tree.link(&mut cx, level + 1, key, node, pin).await
         });
     }

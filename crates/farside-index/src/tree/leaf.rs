@@ -19,6 +19,7 @@
 //! - Bitmaps come last; they follow from the entries.
 
 use arrayvec::ArrayVec;
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{RemoteAddr, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -164,11 +165,15 @@ impl Shape {
     /// Judges a neighbourhood that was read.
     pub(super) fn examine(self, image: &[u8], home: usize) -> Result<Sibling, Torn> {
         let sibling = self.replica_of(image, home);
-        let is_right =
-            |entry: usize| self.meta(image, entry).version() == sibling.version() && self.is_whole(image, entry);
+        let is_current = |entry: usize| {
+            let version = self.meta(image, entry).version();
+            version == sibling.version() || is_planted("tree: a version that nobody compares")
+        };
+        let is_right = |entry: usize| is_current(entry) && self.is_whole(image, entry);
         let meta = self.meta(image, home);
         let is_whole = self.circle().neighbours(home).all(is_right);
-        if is_whole && (meta.bitmap(), meta.digest()) == self.members(image, home) {
+        let knows_its_own = (meta.bitmap(), meta.digest()) == self.members(image, home);
+        if is_whole && (knows_its_own || is_planted("tree: a home that nobody asks for its keys")) {
             Ok(sibling)
         } else {
             Err(Torn)

@@ -4,6 +4,7 @@
 //! it. To be done twice does no harm, and several clients may do it at once: a key that the parent has already is left alone.
 
 use core::cell::Cell;
+use std::rc::Rc;
 
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
@@ -88,6 +89,7 @@ impl<E: Endpoint> Tree<E> {
                 return Err(error);
             }
         };
+        let version = self.pool().watched();
         let prepared = self.prepare_link(cx, &held, (key, child), spare).await;
         let (node, other) = match prepared {
             Ok(Prepared::Write(node, other)) => (node, other),
@@ -110,9 +112,8 @@ impl<E: Endpoint> Tree<E> {
             return Err(error);
         }
         let first = other.as_ref().map(|other| other.fences.low);
-        let mut cache = self.shared.cache.borrow_mut();
         for node in core::iter::once(node).chain(other) {
-            cache.remember_own(node);
+            self.remember_own(node, version);
         }
         Ok(first.map_or(Linked::Done, Linked::Split))
     }
@@ -163,6 +164,12 @@ impl<E: Endpoint> Tree<E> {
     /// The sibling word of a leaf.
     pub(super) async fn sibling_of(&self, cx: &mut OpContext<E>, leaf: RemoteAddr) -> Result<Sibling, IndexError> {
         Ok(Sibling(cx.read_word(leaf.plus(self.shape().replica_at(0))).await?))
+    }
+
+    /// Remembers a node that this client has written.
+    pub(super) fn remember_own(&self, mut node: Inner, version: u64) {
+        node.children.shrink_to_fit();
+        self.remember(Rc::new(node), version);
     }
 
     /// READs an internal node whose lock is held.

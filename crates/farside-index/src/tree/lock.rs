@@ -10,6 +10,7 @@
 //! the lock, so that others can tell whether the holder is still there; which leaf a key belongs to is told by the
 //! fences in the header, which stay right when the largest key is deleted.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, MaskedCas, OpContext, RemoteAddr};
 use farside_pool::Pin;
 
@@ -105,7 +106,9 @@ impl<E: Endpoint> Tree<E> {
                 }
                 // Lost to another one who waits: it settles the node.
                 if cx.compare_swap(held.at(), seen.0, held.mine.0).await? == seen.0 {
-                    self.settle(cx, &mut held).await?;
+                    if !is_planted("tree: a lock taken over with what its holder has left") {
+                        self.settle(cx, &mut held).await?;
+                    }
                     return Ok(held);
                 }
             }
@@ -131,7 +134,7 @@ impl<E: Endpoint> Tree<E> {
         // Ends: each failure means that somebody else has held the lock meanwhile.
         while LockWord(seen).owner().is_none() {
             let before = cx.compare_swap(held.at(), seen, held.mine.0).await?;
-            if before == seen {
+            if before == seen || is_planted("tree: a swap that has failed taken for done") {
                 break;
             }
             seen = before;

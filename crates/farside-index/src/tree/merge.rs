@@ -8,6 +8,7 @@
 //! both are as they were; otherwise it is made to go altogether. A lock of a leaf that may go is not taken over without
 //! the one that stays being settled: the second intent says which that is.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 use std::rc::Rc;
@@ -117,13 +118,16 @@ impl<E: Endpoint> Tree<E> {
         index: usize,
     ) -> Result<(), IndexError> {
         let (_, leaf) = node.children.remove(index);
+        let version = self.pool().watched();
         if let Err(error) = self.write_inner(cx, parent, &node, None).await {
             self.pool().doubt();
             return Err(error);
         }
-        self.shared.cache.borrow_mut().remember_own(node);
+        self.remember_own(node, version);
         // Before it is retired: whoever remembers it forgets it in time.
-        if let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await {
+        if !is_planted("tree: a leaf that goes unannounced")
+            && let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await
+        {
             self.pool().doubt();
             return Err(error.into());
         }
@@ -142,7 +146,11 @@ impl<E: Endpoint> Tree<E> {
         let shape = self.shape();
         let bytes = shape.leaf_bytes() as u32;
         let stays = self.lock(cx, left, Kind::Leaf, pin).await?;
-        let goes = self.lock(cx, right, Kind::Leaf, pin).await?;
+        let goes = if is_planted("tree: a neighbour merged without its lock") {
+            Held::again(self, right, Kind::Leaf, self.ticket())
+        } else {
+            self.lock(cx, right, Kind::Leaf, pin).await?
+        };
         cx.reserve(2 * bytes as usize);
         let mut batch = Batch::new();
         batch.read(left, Slice::first(bytes));
@@ -311,7 +319,7 @@ fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
         high: word(image, super::layout::HIGH_AT),
     };
     // Who reads a single entry must not find a key that is changed elsewhere.
-    shape.keep(image, |_| false);
+    shape.keep(image, |_| is_planted("tree: keys left in a leaf that is gone"));
     shape.seal(image, fences, gone);
     set_word(image, INTENT_AT, 0);
 }

@@ -48,13 +48,16 @@
 //! # Not here yet
 //! Internal nodes are not merged, so two leaves become one only under the same parent.
 
+mod bulk;
 mod cache;
 mod change;
 mod descend;
 mod inner;
+mod kind;
 mod layout;
 mod leaf;
 mod link;
+mod local;
 mod lock;
 mod merge;
 mod scan;
@@ -62,9 +65,9 @@ mod search;
 mod settle;
 mod split;
 mod task;
-pub(crate) mod walk;
+mod walk;
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -73,9 +76,11 @@ use farside_lock::backoff::Backoff;
 use farside_pool::{Pin, Pool, Purpose, make_root, root};
 
 use self::cache::NodeCache;
+pub use self::kind::TreeKind;
 use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
 pub use self::layout::{INNER_BYTES, INNER_SPAN, LEAF_SPAN_MAX, Shape};
 use self::leaf::Fences;
+pub use self::walk::Census;
 use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
@@ -124,6 +129,8 @@ struct Shared<E> {
     hotspots: RefCell<HotspotBuffer>,
     tickets: Cell<u64>,
     backoff: Backoff,
+    /// Operations that go together, if they may.
+    local: OnceCell<local::Local>,
     tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
     statistics: Statistics,
 }
@@ -220,6 +227,7 @@ impl<E: Endpoint> Tree<E> {
                 hotspots: RefCell::new(HotspotBuffer::new(budget.hotspot_bytes)),
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
+                local: OnceCell::new(),
                 tasks: RefCell::default(),
                 statistics: Statistics::default(),
             }),

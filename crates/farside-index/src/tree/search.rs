@@ -2,6 +2,7 @@
 //!
 //! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
@@ -26,6 +27,13 @@ impl<E: Endpoint> Tree<E> {
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
     pub async fn search(&self, cx: &mut OpContext<E>, key: u64) -> Result<Option<u64>, IndexError> {
+        match self.shared.local.get() {
+            None => self.search_alone(cx, key).await,
+            Some(local) => Box::pin(self.search_shared(cx, key, local)).await,
+        }
+    }
+
+    pub(super) async fn search_alone(&self, cx: &mut OpContext<E>, key: u64) -> Result<Option<u64>, IndexError> {
         let pin = self.pin();
         // Ends: whoever was in the way has made progress.
         loop {
@@ -51,7 +59,7 @@ impl<E: Endpoint> Tree<E> {
                 self.go_elsewhere(cx, place, key).await?;
                 return Ok(Seen::Elsewhere);
             }
-            let is_current = sibling.next() == place.next;
+            let is_current = sibling.next() == place.next || is_planted("tree: a sibling that nobody compares");
             if !is_current && place.is_remembered {
                 self.forget_parent(cx, key).await?;
             }
@@ -69,7 +77,7 @@ impl<E: Endpoint> Tree<E> {
                 Some(fences) if fences.contains(key) => return Ok(Seen::Absent),
                 Some(fences) if key < fences.low => return Ok(Seen::Elsewhere),
                 Some(fences) => {
-                    self.complete_later(sibling.next(), 0, fences.high + 1, pin);
+                    self.complete_later(Some(leaf), sibling.next(), (0, fences.high + 1), pin);
                     leaf = sibling.next();
                 }
             }

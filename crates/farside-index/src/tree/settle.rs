@@ -19,24 +19,18 @@ use super::lock::{Held, Kind};
 use super::task::Name;
 use crate::error::IndexError;
 
-/// How long to wait before a step is tried again whose node did not answer.
-const RETRY_NS: u64 = 1_000_000;
-
 impl<E: Endpoint> Tree<E> {
-    /// Settles a node whose lock this client may still have, and gives it back.
+    /// Settles a node whose lock this client may still have, and gives it back. If that cannot be done this client has lost its
+    /// way to the node: it ends its membership, as nobody else could take the lock over as long as it lived.
     pub(super) fn settle_own(&self, node: RemoteAddr, kind: Kind, mine: LockWord, pin: Pin) {
         self.start(Name::Settle(mine.0), |tree| async move {
             let mut cx = OpContext::new(tree.pool().endpoint().clone());
-            // Ends: the node answers, or this client is declared dead and others settle the node.
-            loop {
-                match tree.settle_once(&mut cx, node, kind, mine, &pin).await {
-                    Err(error) if !tree.pool().has_ended() => {
-                        tracing::debug!("cannot settle the node at {node} now: {error}");
-                        cx.endpoint().sleep(RETRY_NS).await;
-                    }
-                    ended => return ended,
-                }
+            let settled = tree.settle_once(&mut cx, node, kind, mine, &pin).await;
+            if let Err(error) = &settled {
+                tracing::debug!("cannot settle the node at {node}: {error}");
+                tree.pool().abandon();
             }
+            settled
         });
     }
 

@@ -2,6 +2,7 @@
 //!
 //! On the path: nowhere, until a key finds no room. Then a task of the client that noticed does it, and the INSERT starts again.
 
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
@@ -131,7 +132,9 @@ impl<E: Endpoint> Tree<E> {
         }
         let intent = Intent::Split { right: block, version };
         batch.write_word(held.node.plus(SPLIT_KEY_AT), split_key);
-        batch.write_word(held.node.plus(INTENT_AT), intent.to_word());
+        if !is_planted("tree: a split without an intent") {
+            batch.write_word(held.node.plus(INTENT_AT), intent.to_word());
+        }
         self.write_node(&mut batch, held.node);
         batch.write_word(held.at(), free.0);
         cx.post(&mut batch).await?;

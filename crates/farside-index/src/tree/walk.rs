@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
 
-use super::layout::{Intent, LOCK_AT, LockWord, Shape};
+use super::layout::{Intent, LOCK_AT, LockWord, Shape, VERSION_AT};
 use super::leaf::{self, Fences, word};
 use super::lock::Kind;
 use super::{LEVEL_MAX, Tree};
@@ -43,7 +43,7 @@ impl Census {
 
 impl<E: Endpoint> Tree<E> {
     /// Calls `visit` with every block that is linked. Pins for a node at a time, so that the epoch can move; what is linked or
-    /// unlinked meanwhile may be missed.
+    /// unlinked meanwhile may be missed. In the end everybody is told to forget what he remembers.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -84,6 +84,9 @@ impl<E: Endpoint> Tree<E> {
             next = fences.high.checked_add(1);
         }
         visit(self.shared.root.get().addr);
+        // Whoever has died may have taken a leaf out and told nobody: the search for lost blocks, which this walk is for, frees it
+        // when everybody has seen this.
+        cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await?;
         Ok(())
     }
 

@@ -56,7 +56,9 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
                 };
                 critical.enter(&mut cx, &locker, &shared).await
             }
-            Work::Call { .. } | Work::GetMany(_) | Work::Scan => unreachable!("the plan of a lock has no keys"),
+            Work::Call { .. } | Work::GetMany(_) | Work::Scan | Work::Range { .. } => {
+                unreachable!("the plan of a lock has no keys")
+            }
         };
         shared.count_lost_races(cx.retries() - retries);
         if let Err(error) = done {

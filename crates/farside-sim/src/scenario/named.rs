@@ -96,7 +96,9 @@ async fn act(sim: Sim, endpoint: Endpoint, actor: usize, shared: Rc<Shared>) {
                     failed => failed,
                 }
             }
-            Work::Call { .. } | Work::GetMany(_) | Work::Scan => unreachable!("the plan of locks has no keys"),
+            Work::Call { .. } | Work::GetMany(_) | Work::Scan | Work::Range { .. } => {
+                unreachable!("the plan of locks has no keys")
+            }
         };
         if let Err(error) = done {
             shared.count("errors", error);

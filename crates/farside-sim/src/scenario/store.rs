@@ -20,11 +20,11 @@ use farside_kv::{
     Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, Quota, Session, SetOptions,
     Store, StoreConfig,
 };
-use farside_pool::{FormatOptions, PoolOptions, account, open};
+use farside_pool::{FormatOptions, PoolOptions, open};
 use farside_sync::Scheme;
 
-use crate::checkers::linearizability;
-use crate::history::{Answer, Call, Operation};
+use super::audit;
+use crate::history::{Answer, Call};
 use crate::plan::{Eviction, Plan, Work};
 use crate::run::{Failure, finish_within};
 use crate::shared::{Condition, Shared};
@@ -293,7 +293,7 @@ async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, share
             Ok(())
         }
         Work::Scan => scan(session, client, shared).await,
-        Work::Critical { .. } => unreachable!("the plan of a store has no locks"),
+        Work::Range { .. } | Work::Critical { .. } => unreachable!("the plan of a store has none"),
     }
 }
 
@@ -405,22 +405,10 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
     let auditor = sim.endpoint(sim.add_compute_node());
     finish_within(sim, &auditor, 400 * setup.lease_ns, "takeover and last reads", read)??;
 
-    for history in lives(&shared.history.borrow(), &shared.losses.borrow()) {
-        let statistics = linearizability::check(&history, &BTreeMap::new());
-        let statistics = statistics.map_err(|violation| Failure::new("linearizability", violation.to_string()))?;
-        shared.coverage.borrow_mut().add(
-            "checked",
-            "keys whose history was too hard to decide",
-            statistics.undecided.len() as u64,
-        );
-        shared
-            .coverage
-            .borrow_mut()
-            .add("checked", "operations for linearizability", history.len() as u64);
-    }
+    audit::history(shared)?;
 
     let examiner = sim.endpoint(sim.add_compute_node());
-    let examine = async move {
+    sim.block_on(async {
         let mut cx = OpContext::new(examiner);
         let geometry = open(&mut cx).await.map_err(Failure::of("the pool cannot be opened"))?;
         let census = check::take(&mut cx, &geometry)
@@ -429,41 +417,8 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
         if !census.faults.is_empty() {
             return Err(Failure::new("structure", census.faults.join("\n")));
         }
-        let account = account(&mut cx, &geometry, &census.blocks)
-            .await
-            .map_err(Failure::of("memory cannot be accounted for"))?;
-        let is_clean = account.faults.is_empty()
-            && (account.clients_live, account.clients_dead) == (0, 0)
-            && (account.blocks_held, account.blocks_unrecovered) == (0, 0);
-        if is_clean {
-            Ok(account)
-        } else {
-            Err(Failure::new("memory", format!("{account:#?}")))
-        }
-    };
-    let account = sim.block_on(examine)?;
-    shared.coverage.borrow_mut().add(
-        "checked",
-        "blocks for being linked or free, once",
-        account.blocks_reachable + account.blocks_free,
-    );
-    Ok(())
-}
-
-/// The history of each life of the memory: what was stored before the only node lost its memory is
-/// gone, and nobody may see it again.
-fn lives(history: &[Operation], losses: &[(u64, u64)]) -> Vec<Vec<Operation>> {
-    let mut lives = vec![Vec::new(); losses.len() + 1];
-    for operation in history {
-        // A verb posted before the loss has no effect after it; so the operation belongs to the life
-        // in which it began.
-        let life = losses
-            .iter()
-            .filter(|(_, back_ns)| operation.start_ns >= *back_ns)
-            .count();
-        lives[life].push(*operation);
-    }
-    lives
+        audit::memory(&mut cx, &geometry, &census.blocks, shared).await
+    })
 }
 
 /// How a memory node comes back.

@@ -1,0 +1,193 @@
+//! A tree of a few keys, in small scopes.
+//!
+//! A split or a merge takes some thirty verbs, too many for every order. So the orders are those with few *switches* (context
+//! bounding, Musuvathi and Qadeer 2007): a client goes on until it has to wait, but for so many times, at any verb, at which
+//! another one goes on. Two bugs of order out of three take two.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farside_fabric::sim::{
+    Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Profile, Sim, SimOptions, explore,
+};
+use farside_fabric::{EndpointId, Messages, OpContext, Spawn};
+use farside_index::tree::{INNER_BYTES, Structure};
+use farside_index::{Budget, Tree, TreeKind, TreeOptions};
+use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
+
+use super::Log;
+use crate::checkers::linearizability;
+use crate::history::{Answer, Call};
+use crate::scenario::tree::execute;
+
+/// The crash point of the first client is one of so many.
+const CRASH_POINTS: usize = 48;
+/// No housekeeping while orders are tried.
+const TICK_NS: u64 = 20_000_000;
+/// Whoever waits for a dead client goes on after a few of these.
+const LEASE_NS: u64 = 5 * TICK_NS;
+
+/// A tree, and who does what with it.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// What the leaves are; the smallest ones.
+    pub kind: TreeKind,
+    /// Whether the fabric has plain atomics only.
+    pub is_plain: bool,
+    /// What is done before, one after the other.
+    pub before: Vec<(u64, Call)>,
+    /// What each client does.
+    pub clients: Vec<Vec<(u64, Call)>>,
+    /// How often a client is interrupted.
+    pub switches: u32,
+    /// Whether the first client dies, at each of its verbs.
+    pub with_crash: bool,
+}
+
+/// Every order of the clients' operations with so few switches; returns how many there were, and what the clients have done
+/// to the structure in all of them.
+///
+/// # Panics
+/// If a history is not linearizable, or the tree is not sound in the end; the choices that led to it are printed.
+#[must_use]
+pub fn tree(scope: &Scope, limit: u64) -> (Explored, Structure) {
+    let mut all = Structure::default();
+    let explored = explore(limit, |choices| one_tree(&choices, scope, &mut all));
+    (explored, all)
+}
+
+/// A chooser that stays with a client but for a few times.
+fn bounded(choices: &Choices, switches: u32) -> Chooser {
+    let (choices, mut left) = (choices.clone(), switches);
+    let mut last: Option<EndpointId> = None;
+    Box::new(move |candidates: &[Candidate]| {
+        let own = candidates.iter().position(|candidate| Some(candidate.client) == last);
+        let picked = match own {
+            Some(own) if left == 0 => own,
+            Some(own) => match choices.pick(candidates.len()) {
+                0 => own,
+                // Who stays comes first.
+                other => {
+                    left -= 1;
+                    if other <= own { other - 1 } else { other }
+                }
+            },
+            None => choices.pick(candidates.len()),
+        };
+        last = Some(candidates[picked].client);
+        picked
+    })
+}
+
+async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree<Endpoint> {
+    let mut cx = OpContext::new(endpoint.clone());
+    let format = FormatOptions {
+        clients_max: 8,
+        chunk_bytes: Some(4096),
+        ..FormatOptions::default()
+    };
+    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
+    let times = PoolOptions {
+        tick_ns: TICK_NS,
+        lease_ns: LEASE_NS,
+    };
+    let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
+    let shape = match kind {
+        TreeKind::Chime => kind.leaf(4, 2),
+        TreeKind::Sherman => kind.leaf(2, 2),
+    };
+    let budget = Budget {
+        cache_bytes: 1 << 16,
+        hotspot_bytes: 1 << 10,
+    };
+    let options = TreeOptions { shape, budget };
+    let tree = Tree::create(&mut cx, pool.clone(), options).await.expect("a tree");
+    for bytes in [shape.leaf_bytes(), INNER_BYTES] {
+        pool.restock(bytes, 1, Purpose::Insert).await.expect("room");
+    }
+    tree
+}
+
+/// Does some things one after the other.
+async fn perform(log: &Log, endpoint: &Endpoint, tree: &Tree<Endpoint>, client: u32, calls: &[(u64, Call)]) {
+    let mut cx = OpContext::new(endpoint.clone());
+    for &(key, call) in calls {
+        let place = log.ask(client, key, call);
+        let answer: Answer = execute(&mut cx, tree, key, call).await.expect("nothing is broken");
+        cx.assert_settled();
+        log.answer(place, answer);
+    }
+}
+
+fn one_tree(choices: &Choices, scope: &Scope, all: &mut Structure) {
+    let sim = Sim::new(SimOptions {
+        profile: Profile {
+            has_masked_atomics: !scope.is_plain,
+            ..Profile::default()
+        },
+        ..SimOptions::default()
+    });
+    let _ = sim.add_memory_node(1 << 20);
+    let log = Rc::new(Log::default());
+    let reader = sim.endpoint(sim.add_compute_node());
+    let last = sim.block_on(open(&reader, scope.kind));
+    sim.block_on(perform(&log, &reader, &last, u32::MAX, &scope.before));
+    let mut keys: Vec<u64> = scope.clients.iter().flatten().map(|&(key, _)| key).collect();
+    keys.extend(scope.before.iter().map(|&(key, _)| key));
+    keys.sort_unstable();
+    keys.dedup();
+    let reads: Vec<(u64, Call)> = keys.into_iter().map(|key| (key, Call::Get)).collect();
+    let mut clients = Vec::new();
+    for (client, calls) in (0..).zip(&scope.clients) {
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let tree = sim.block_on(open(&endpoint, scope.kind));
+        // So that it remembers the way, and where the keys are.
+        sim.block_on(perform(&log, &endpoint, &tree, client, &reads));
+        clients.push((endpoint, tree, calls.clone()));
+    }
+    // What the first ones have begun comes to an end.
+    while last.is_restructuring() {
+        sim.run_until(sim.now_ns() + TICK_NS / 100);
+    }
+    let victim = clients[0].0.id();
+    if scope.with_crash {
+        let verb = sim.verbs_posted(victim) + 1 + choices.pick(CRASH_POINTS) as u64;
+        sim.crash_client_at(victim, CrashPoint { verb, lines: None });
+    }
+    let trees: Vec<Tree<Endpoint>> = clients.iter().map(|(_, tree, _)| tree.clone()).collect();
+    sim.set_chooser(Some(bounded(choices, scope.switches)));
+    for (client, (endpoint, tree, calls)) in (0..).zip(clients) {
+        let log = Rc::clone(&log);
+        endpoint.clone().spawn(async move {
+            perform(&log, &endpoint, &tree, client, &calls).await;
+            log.end();
+        });
+    }
+    sim.run_until(sim.now_ns());
+    sim.set_chooser(None);
+    // Whoever sleeps while somebody else works, and whoever waits for the dead.
+    sim.run_until(sim.now_ns() + 10 * LEASE_NS);
+    let survivors = scope.clients.len() - usize::from(sim.is_crashed(victim));
+    assert!(
+        log.ended() >= survivors,
+        "{} of {survivors} came to an end",
+        log.ended()
+    );
+    sim.block_on(async {
+        let mut cx = OpContext::new(reader.clone());
+        // Settles what nobody has come by.
+        last.walk(&mut cx, &mut |_| {}).await.expect("a walk");
+        perform(&log, &reader, &last, u32::MAX, &reads).await;
+        let census = last.check(&mut cx).await.expect("a census");
+        assert_eq!(census.faults, [""; 0]);
+        assert_eq!(census.unsettled, 0, "{census:?}");
+    });
+    for structure in trees.iter().chain([&last]).map(Tree::structure) {
+        all.splits += structure.splits;
+        all.merges += structure.merges;
+        all.settled += structure.settled;
+    }
+    if let Err(violation) = linearizability::check(&log.operations(), &BTreeMap::new()) {
+        panic!("{violation}");
+    }
+}
