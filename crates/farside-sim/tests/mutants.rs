@@ -201,6 +201,11 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("pool: a search that forgets the limbo of others", 5720),
     ("race: a locked bucket taken for closed", 3017),
     ("race: a lock kept by whoever gives up", 233),
+    ("tree: a home that nobody asks for its keys", 2664),
+    ("tree: a leaf linked while its neighbour is written", 274),
+    ("tree: a split without an intent", 3813),
+    ("tree: a version that nobody compares", 5269),
+    ("tree: keys left in a leaf that is gone", 2915),
 ];
 
 /// Masked atomics over the simulated fabric against arithmetic bit by bit.
