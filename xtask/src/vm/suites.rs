@@ -3,18 +3,21 @@
 //! Everywhere else they are ignored. Here one that finds no device fails, and so does a suite of which no test is left.
 //! An emulated machine takes its time, so of the locks only some are run unless all are asked for.
 
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use cargo_metadata::Message;
+use cargo_metadata::{Artifact, Message};
 
 use crate::step;
 
 /// Some tests.
 struct Suite {
-    /// What names their binary to cargo.
-    binary: &'static [&'static str],
+    /// The package they are in.
+    package: &'static str,
+    /// The target they are in, as cargo names it.
+    target: &'static str,
     /// A part of the name of each of them.
     all: &'static str,
     /// Those that are run unless all are asked for: one part or another of their names.
@@ -23,17 +26,20 @@ struct Suite {
 
 const SUITES: [Suite; 4] = [
     Suite {
-        binary: &["-p", "farside-fabric", "--lib"],
+        package: "farside-fabric",
+        target: "farside_fabric",
         all: "rdma",
         usual: &["rdma"],
     },
     Suite {
-        binary: &["-p", "farside-fabric", "--test", "conformance"],
+        package: "farside-fabric",
+        target: "conformance",
         all: "on_rdma",
         usual: &["on_rdma"],
     },
     Suite {
-        binary: &["-p", "farside-lock", "--test", "conformance"],
+        package: "farside-lock",
+        target: "conformance",
         all: "over_rdma",
         // A word that is swapped, one that is added to, a queue of clients, a queue at the node, and one that is refused.
         usual: &[
@@ -45,7 +51,8 @@ const SUITES: [Suite; 4] = [
         ],
     },
     Suite {
-        binary: &["-p", "farside", "--test", "rdma"],
+        package: "farside",
+        target: "rdma",
         all: "rdma",
         usual: &["rdma"],
     },
@@ -87,15 +94,21 @@ pub(crate) fn run_all() -> Result<()> {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut script = String::from("status=0\n");
+    let built = build_tests()?;
     for suite in &SUITES {
-        let binary = build(suite.binary)?;
+        let binary = binary_of(suite, &built)?;
         let tests: Vec<String> = list(&binary, suite.all)?
             .iter()
             .filter(|name| options.wants(suite, name))
             .map(|name| step::quoted(name))
             .collect();
         if tests.is_empty() && options.filter.is_none() {
-            bail!("no test is left of `{}` in {}", suite.all, suite.binary.join(" "));
+            bail!(
+                "no test is left of `{}` in {} of {}",
+                suite.all,
+                suite.target,
+                suite.package
+            );
         }
         if !tests.is_empty() {
             let (binary, tests) = (step::quoted(&binary.to_string_lossy()), tests.join(" "));
@@ -114,26 +127,43 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Builds a test binary, and says where it is.
-fn build(arguments: &[&str]) -> Result<PathBuf> {
-    let mut command = step::cargo(["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    command.args(arguments).stdout(Stdio::piped());
+/// Builds the tests of the whole workspace, as `./test` does: one package alone has other features, and everything below
+/// it would be built once more.
+fn build_tests() -> Result<Vec<Artifact>> {
+    let mut command = step::cargo([
+        "test",
+        "--workspace",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
+    command.stdout(Stdio::piped());
     let line = step::command_line(&command);
     eprintln!("    $ {line}");
-    let output = command.output().with_context(|| format!("failed to start `{line}`"))?;
-    if !output.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-        bail!("`{line}` failed ({})", output.status);
-    }
-    let mut binary = None;
-    for message in Message::parse_stream(&output.stdout[..]) {
+    let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
+    let output = child.stdout.take().expect("it was asked for");
+    let mut built = Vec::new();
+    for message in Message::parse_stream(BufReader::new(output)) {
         if let Message::CompilerArtifact(artifact) = message?
             && artifact.profile.test
         {
-            binary = artifact.executable.or(binary);
+            built.push(artifact);
         }
     }
-    let binary = binary.with_context(|| format!("`{line}` built no test"))?;
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(built)
+}
+
+/// Where the tests of a suite are.
+fn binary_of(suite: &Suite, built: &[Artifact]) -> Result<PathBuf> {
+    let folder = format!("/{}#", suite.package);
+    let found = built
+        .iter()
+        .find(|artifact| artifact.target.name == suite.target && artifact.package_id.repr.contains(&folder));
+    let binary = found.and_then(|artifact| artifact.executable.clone());
+    let binary = binary.with_context(|| format!("there is no test {} in {}", suite.target, suite.package))?;
     Ok(binary.into_std_path_buf())
 }
 
