@@ -103,9 +103,16 @@ pub fn run(options: &HotKeysOptions, progress: &Progress) -> Result<String, Benc
     if !matches!(options.fabric, FabricKind::Shm | FabricKind::Tcp) {
         return Err(BenchError::argument("--fabric: processes meet over shm or tcp"));
     }
-    if options.rounds == 0 || options.clients.processes == 0 || options.clients.per_process == 0 {
+    let Clients {
+        processes,
+        per_process,
+        keys,
+        duration_ns,
+        ..
+    } = options.clients;
+    if [options.rounds, processes, per_process, keys, duration_ns].contains(&0) {
         return Err(BenchError::argument(
-            "--rounds, --processes and --clients are at least 1",
+            "--rounds, --processes, --clients, --keys and --duration are more than 0",
         ));
     }
     let folder = Folder::make(&options.folder, "hot-keys")?;
