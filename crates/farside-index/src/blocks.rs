@@ -16,6 +16,11 @@ use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
 use crate::local::Local;
 
+/// How much of the buffer each item has when several are read together.
+const ITEM_AREA_BYTES: u32 = 1024;
+/// How many items are read together.
+const ITEMS_AT_ONCE: usize = 8;
+
 /// Where blocks come from, and how they are published.
 #[derive(Debug)]
 pub(crate) struct Blocks<E> {
@@ -223,7 +228,7 @@ impl<E: Endpoint> Blocks<E> {
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
-    async fn item_bytes(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Option<u64> {
+    pub(crate) async fn item_bytes(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Option<u64> {
         if let Some(bytes) = class_bytes(pointer) {
             return Some(bytes);
         }
@@ -232,6 +237,87 @@ impl<E: Endpoint> Blocks<E> {
         let header = self.header_and_rest(slot, pointer, bytes, HEADER_BYTES as u32);
         cx.rely_on(Slice::first(HEADER_BYTES as u32));
         header.ok().map(|(header, _)| header.block_bytes())
+    }
+
+    /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
+    /// has seen enough: with its slot, pointer and header, and where it stands in the buffer, of which what is behind
+    /// `start` is used. The caller has pinned.
+    pub(crate) async fn read_items(
+        &self,
+        cx: &mut OpContext<E>,
+        start: u32,
+        entries: &[(RemoteAddr, Pointer)],
+        mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
+    ) -> Result<(), IndexError> {
+        let area = |index: usize| start + index as u32 * ITEM_AREA_BYTES;
+        for entries in entries.chunks(ITEMS_AT_ONCE) {
+            let mut batch = Batch::new();
+            for (index, &(_, pointer)) in entries.iter().enumerate() {
+                let first = self.readable(pointer);
+                batch.read(pointer.block(), Slice::new(area(index), first));
+            }
+            cx.post(&mut batch).await?;
+            for (index, &(slot, pointer)) in entries.iter().enumerate() {
+                let (mut at, first) = (area(index), self.readable(pointer));
+                let bytes = &cx.buffer()[Slice::new(at, first).range()];
+                let (mut header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
+                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
+                cx.rely_on_within(Slice::new(at, first), known);
+                if rest > 0 {
+                    // Behind the others, where there is room.
+                    at = area(ITEMS_AT_ONCE);
+                    cx.reserve((at + first) as usize);
+                    header = self.read_item(cx, slot, pointer, at).await?;
+                }
+                if let Header::Bucket { .. } = header {
+                    return Err(damaged(slot, pointer));
+                }
+                if !visit(slot, pointer, header, at, cx.buffer()) {
+                    // Of what was read behind it nothing is used.
+                    cx.rely_on(known);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads header and key of the items of some slots, several in one doorbell, and visits each with its pointer, its
+    /// header, where that stands in the buffer, and its key. Otherwise as [`Blocks::read_items`].
+    pub(crate) async fn read_heads(
+        &self,
+        cx: &mut OpContext<E>,
+        start: u32,
+        entries: &[(RemoteAddr, Pointer)],
+        mut visit: impl FnMut(Pointer, Header, u32, &[u8]),
+    ) -> Result<(), IndexError> {
+        let area = |index: usize| start + index as u32 * ITEM_AREA_BYTES;
+        for entries in entries.chunks(ITEMS_AT_ONCE) {
+            let mut batch = Batch::new();
+            for (index, &(_, pointer)) in entries.iter().enumerate() {
+                batch.read(pointer.block(), Slice::new(area(index), self.readable(pointer)));
+            }
+            cx.post(&mut batch).await?;
+            for (index, &(slot, pointer)) in entries.iter().enumerate() {
+                let (mut at, first) = (area(index), self.readable(pointer));
+                let bytes = &cx.buffer()[Slice::new(at, first).range()];
+                let (mut header, _) = self.header_and_rest(slot, pointer, bytes, first)?;
+                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
+                cx.rely_on_within(Slice::new(at, first), known);
+                let Header::Item { key_bytes, .. } = header else {
+                    return Err(damaged(slot, pointer));
+                };
+                if HEADER_BYTES + key_bytes > first as usize {
+                    // A long key: behind the others, where there is room.
+                    at = area(ITEMS_AT_ONCE);
+                    cx.reserve((at + first) as usize);
+                    header = self.read_item(cx, slot, pointer, at).await?;
+                }
+                let key = &cx.buffer()[at as usize + HEADER_BYTES..][..key_bytes];
+                visit(pointer, header, at, key);
+            }
+        }
+        Ok(())
     }
 
     /// Writes an item to a block of its own; `None` if this client has no block left. Uses the buffer

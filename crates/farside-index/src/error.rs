@@ -78,6 +78,25 @@ pub enum IndexError {
         /// Where.
         at: RemoteAddr,
     },
+    /// A scan of an ordered index goes on with a cursor that this process does not know.
+    #[error(
+        "invalid cursor {cursor}: an index in the order of keys keeps the last {kept} cursors, in the process that gave them \
+         out; start again with 0"
+    )]
+    CursorUnknown {
+        /// The cursor.
+        cursor: u64,
+        /// How many are kept.
+        kept: usize,
+    },
+    /// The keys of the index are in no order.
+    #[error(
+        "the index {index} has its keys in no order: ranges take memory that was made with --index chime or sherman"
+    )]
+    Unordered {
+        /// The name of the index.
+        index: &'static str,
+    },
     /// Data pointers do not reach all of a node's memory.
     #[error("{node} has {bytes} bytes, data pointers reach {NODE_BYTES_MAX} of a node: divide it into several nodes")]
     NodeTooLarge {

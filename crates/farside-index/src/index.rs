@@ -3,6 +3,7 @@
 //! On the path: between a session and the index.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_pool::{Geometry, Pool, root};
@@ -13,8 +14,10 @@ use crate::error::IndexError;
 use crate::item::Item;
 use crate::local::{Local, Shared};
 use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys};
+use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Race, RaceOptions};
+use crate::tree::{self, TreeKind};
 
 /// The indexes, chosen by name when a pool is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +26,15 @@ pub enum IndexKind {
     PointerArray,
     /// Extendible hashing.
     Race,
+    /// A tree in the order of keys, with hashed leaves.
+    Chime,
+    /// A tree in the order of keys, with unsorted leaves.
+    Sherman,
 }
 
 impl IndexKind {
     /// Every index with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
         (
             Self::Race,
             "race",
@@ -37,6 +44,16 @@ impl IndexKind {
             Self::PointerArray,
             "pointer-array",
             "a fixed array of data pointers, addressed by the hash of the key or by the key itself",
+        ),
+        (
+            Self::Chime,
+            "chime",
+            "CHIME: a B+ tree with hashed leaves, keys in order; updates replace data pointers and lock nothing",
+        ),
+        (
+            Self::Sherman,
+            "sherman",
+            "Sherman: a B+ tree with unsorted leaves, keys in order; updates replace data pointers and lock nothing",
         ),
     ];
 
@@ -59,10 +76,25 @@ impl IndexKind {
         name
     }
 
-    fn root(self) -> u8 {
+    /// The tree that it is, if it is one.
+    fn tree(self) -> Option<TreeKind> {
         match self {
-            Self::PointerArray => pointer_array::ROOT,
-            Self::Race => race::ROOT,
+            Self::PointerArray | Self::Race => None,
+            Self::Chime => Some(TreeKind::Chime),
+            Self::Sherman => Some(TreeKind::Sherman),
+        }
+    }
+
+    /// Whether its keys are in order, so that ranges can be read.
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        self.tree().is_some()
+    }
+
+    fn of_tree(tree: TreeKind) -> Self {
+        match tree {
+            TreeKind::Chime => Self::Chime,
+            TreeKind::Sherman => Self::Sherman,
         }
     }
 
@@ -71,12 +103,12 @@ impl IndexKind {
     /// # Errors
     /// What the fabric reports.
     pub async fn of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Self>, IndexError> {
-        for (kind, ..) in Self::ALL {
-            if root(cx, NodeId::new(0), kind.root()).await?.is_some() {
+        for (kind, number) in [(Self::Race, race::ROOT), (Self::PointerArray, pointer_array::ROOT)] {
+            if root(cx, NodeId::new(0), number).await?.is_some() {
                 return Ok(Some(kind));
             }
         }
-        Ok(None)
+        Ok(tree::kind_of_pool(cx).await?.map(Self::of_tree))
     }
 }
 
@@ -87,6 +119,8 @@ pub struct IndexOptions {
     pub slots: u64,
     /// How a new RACE table is made.
     pub race: RaceOptions,
+    /// What the leaves of a new tree look like.
+    pub leaf: LeafOptions,
 }
 
 /// An index as one client sees it.
@@ -96,6 +130,8 @@ pub enum Index<E> {
     PointerArray(PointerArray<E>),
     /// See [`Race`].
     Race(Race<E>),
+    /// See [`Ordered`].
+    Ordered(Ordered<E>),
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
@@ -140,11 +176,26 @@ impl<E: Endpoint> Index<E> {
             });
         }
         // Made again where a creator has died in the middle.
-        match there.or(wanted).unwrap_or(IndexKind::Race) {
+        let kind = there.or(wanted).unwrap_or(IndexKind::Race);
+        if let Some(tree) = kind.tree() {
+            return Ordered::create(cx, pool, sync, (tree, options.leaf))
+                .await
+                .map(Self::Ordered);
+        }
+        match kind {
             IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
                 .await
                 .map(Self::PointerArray),
-            IndexKind::Race => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
+            _ => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
+        }
+    }
+
+    /// The same index, with cursors that the other clients of this process have too.
+    #[must_use]
+    pub fn with_cursors(self, cursors: Arc<Cursors>) -> Self {
+        match self {
+            Self::Ordered(ordered) => Self::Ordered(ordered.with_cursors(cursors)),
+            other => other,
         }
     }
 
@@ -154,6 +205,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(_) => IndexKind::PointerArray,
             Self::Race(_) => IndexKind::Race,
+            Self::Ordered(ordered) => IndexKind::of_tree(ordered.kind()),
         }
     }
 
@@ -164,6 +216,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.pool(),
             Self::Race(race) => race.pool(),
+            Self::Ordered(ordered) => ordered.pool(),
         }
     }
 
@@ -173,6 +226,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(_) => 0,
             Self::Race(race) => race.cache_bytes(),
+            Self::Ordered(ordered) => ordered.cache_bytes(),
         }
     }
 
@@ -181,6 +235,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.blocks(),
             Self::Race(race) => race.blocks(),
+            Self::Ordered(ordered) => ordered.blocks(),
         }
     }
 
@@ -224,6 +279,8 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.search(cx, key).await,
             Self::Race(race) => race.search(cx, key).await,
+            // Boxed, so that the operations of the other indexes stay small.
+            Self::Ordered(ordered) => Box::pin(ordered.search(cx, key)).await,
         }
     }
 
@@ -245,6 +302,12 @@ impl<E: Endpoint> Index<E> {
                 Ok(searched.await?)
             }
             Self::Race(race) => race.search_many(cx, keys, &mut many.race, &mut many.results).await,
+            Self::Ordered(_) => {
+                assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
+                many.results.clear();
+                many.results.extend(keys.iter().map(|_| Searched::Apart));
+                Ok(())
+            }
         }
     }
 
@@ -259,6 +322,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.approach(cx, keys, &mut many.array).await,
             Self::Race(race) => race.approach(cx.endpoint(), keys),
+            Self::Ordered(_) => {}
         }
     }
 
@@ -293,6 +357,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.change(cx, key, decide).await,
             Self::Race(race) => race.change(cx, key, likely, decide).await,
+            Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, decide)).await,
         }
     }
 
@@ -340,6 +405,27 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
             Self::Race(race) => race.scan(cx, cursor, visit).await,
+            Self::Ordered(ordered) => Box::pin(ordered.scan(cx, cursor, visit)).await,
+        }
+    }
+
+    /// Visits up to `count` items from the key `from` on, in the order of their keys, byte by byte. Returns the key to go on
+    /// with, `None` at the end. A key that is there throughout is visited once.
+    ///
+    /// # Errors
+    /// [`IndexError::Unordered`] if the keys of the index are in no order.
+    pub async fn range(
+        &self,
+        cx: &mut OpContext<E>,
+        from: &[u8],
+        count: usize,
+        visit: &mut dyn FnMut(Item<'_>),
+    ) -> Result<Option<Vec<u8>>, IndexError> {
+        match self {
+            Self::Ordered(ordered) => Box::pin(ordered.range(cx, from, count, visit)).await,
+            Self::PointerArray(_) | Self::Race(_) => Err(IndexError::Unordered {
+                index: self.kind().name(),
+            }),
         }
     }
 
@@ -349,6 +435,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.cursor_at(key),
             Self::Race(race) => race.cursor_at(key),
+            Self::Ordered(ordered) => ordered.cursor_at(key),
         }
     }
 
@@ -358,6 +445,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => endpoint.random_below(array.slots()),
             Self::Race(race) => race.random_cursor(endpoint),
+            Self::Ordered(ordered) => ordered.random_cursor(endpoint),
         }
     }
 
@@ -373,6 +461,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.sample(cx, cursor, count, visit).await,
             Self::Race(race) => race.sample(cx, cursor, count, visit).await,
+            Self::Ordered(ordered) => Box::pin(ordered.sample(cx, cursor, count, visit)).await,
         }
     }
 
@@ -382,6 +471,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
             Self::Race(race) => race.remove_sampled(cx, wanted).await,
+            Self::Ordered(ordered) => Box::pin(ordered.remove_sampled(cx, wanted)).await,
         }
     }
 
@@ -390,6 +480,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.count(cx).await,
             Self::Race(race) => race.count(cx).await,
+            Self::Ordered(ordered) => Box::pin(ordered.count(cx)).await,
         }
     }
 
@@ -399,6 +490,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.clear(cx).await,
             Self::Race(race) => race.clear(cx).await,
+            Self::Ordered(ordered) => Box::pin(ordered.clear(cx)).await,
         }
     }
 
@@ -408,6 +500,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.walk(cx, visit).await,
             Self::Race(race) => race.walk(cx, visit).await,
+            Self::Ordered(ordered) => Box::pin(ordered.walk(cx, visit)).await,
         }
     }
 
@@ -417,6 +510,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(_) => false,
             Self::Race(race) => race.is_splitting(),
+            Self::Ordered(ordered) => ordered.is_restructuring(),
         }
     }
 }
@@ -435,6 +529,10 @@ pub async fn walk<E: Endpoint, P>(
     match IndexKind::of_pool(cx).await? {
         None => Ok(()),
         Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pin, visit).await.map(drop),
+        Some(IndexKind::Chime | IndexKind::Sherman) => {
+            let _pin = pin();
+            ordered::walk(cx, visit).await
+        }
         Some(IndexKind::Race) => {
             race::walk::walk(cx, geometry, pin, &mut |visited| {
                 visit(visited.addr);

@@ -78,7 +78,9 @@ async fn work<E: Endpoint>(endpoint: E, shape: Shape, client: u64) -> Vec<(u64, 
         give_way().await;
         if round.is_multiple_of(16) {
             let mut seen = Vec::new();
-            let scanned = tree.scan(&mut cx, 0, usize::MAX, &mut |key, _| seen.push(key)).await;
+            let scanned = tree
+                .scan(&mut cx, 0_u64, usize::MAX, &mut |key, _| seen.push(key as u64))
+                .await;
             assert_eq!(scanned, Ok(None));
             assert!(seen.is_sorted_by(|a, b| a < b), "in order, and no key twice");
             let steady = (0..STEADY_KEYS).map(steady_key);
@@ -148,7 +150,7 @@ fn let_loose<E: Endpoint>(shape: Shape, connect: impl AsyncFn() -> E + Sync) {
         let census = tree.check(&mut cx).await.expect("a census");
         assert_eq!(census.faults, [""; 0]);
         assert_eq!((census.half_split, census.half_merged, census.unsettled), (0, 0, 0));
-        let unexplained = history.unexplained(&census.items);
+        let unexplained = history.unexplained(&census.narrow_items());
         assert!(unexplained.is_none(), "no order explains {unexplained:#?}");
         leave(tree).await;
     });

@@ -1,6 +1,6 @@
 //! What a store is made of, and how it behaves.
 
-use farside_index::{IndexKind, IndexOptions, RaceOptions};
+use farside_index::{IndexKind, IndexOptions, LeafOptions, RaceOptions};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::{Scheme, SyncOptions};
 
@@ -21,6 +21,8 @@ pub struct StoreConfig {
     pub slots: Option<u64>,
     /// How a new RACE table is made.
     pub race: RaceOptions,
+    /// What the leaves of a new tree look like.
+    pub leaf: LeafOptions,
     /// How a blank pool is formatted.
     pub format: FormatOptions,
     /// Housekeeping times of the pool.
@@ -38,6 +40,7 @@ impl Default for StoreConfig {
             local_wc: false,
             slots: None,
             race: RaceOptions::default(),
+            leaf: LeafOptions::default(),
             format: FormatOptions::default(),
             pool: PoolOptions::default(),
             timeout_ns: None,
@@ -64,6 +67,7 @@ impl StoreConfig {
         IndexOptions {
             slots: self.slots.unwrap_or(bytes / BYTES_PER_SLOT).max(1),
             race: self.race,
+            leaf: self.leaf,
         }
     }
 }

@@ -28,7 +28,7 @@ pub use config::StoreConfig;
 pub use error::KvError;
 pub use evict::{EvictionPace, EvictionWitness, KeyUse};
 pub use expiry::Expiry;
-pub use farside_index::{IndexKind, KEYS_AT_ONCE, RaceOptions};
+pub use farside_index::{Cursors, IndexKind, KEYS_AT_ONCE, LeafOptions, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
 pub use locks::{Locks, LocksError, LocksOptions};

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, Spawn};
-use farside_kv::{IndexKind, RaceOptions, Store, StoreConfig};
+use farside_kv::{IndexKind, LeafOptions, RaceOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions, Purpose};
 
 const LEASE_NS: u64 = 150_000;
@@ -27,6 +27,7 @@ const CONFIG: StoreConfig = StoreConfig {
         subtable_bytes: SUBTABLE_BYTES,
         bucket_slots: 1,
     },
+    leaf: LeafOptions::PUBLISHED,
     format: FormatOptions {
         clients_max: 8,
         chunk_bytes: Some(4 << 10),

@@ -21,11 +21,12 @@ use std::sync::Arc;
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, OpContext, Random, Spawn};
 use farside_kv::{
-    EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, Quota, RaceOptions, SetOptions, Store, StoreConfig,
+    EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, LeafOptions, Quota, RaceOptions, SetOptions, Store,
+    StoreConfig,
 };
 use farside_pool::{FormatOptions, PoolOptions, held};
 
-const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
+const INDEXES: [IndexKind; 3] = [IndexKind::PointerArray, IndexKind::Race, IndexKind::Chime];
 const MEMORY_BYTES: u64 = 8 << 20;
 
 const fn config(index: IndexKind) -> StoreConfig {
@@ -39,6 +40,7 @@ const fn config(index: IndexKind) -> StoreConfig {
             subtable_bytes: 1536,
             bucket_slots: 15,
         },
+        leaf: LeafOptions::PUBLISHED,
         format: FormatOptions {
             clients_max: 24,
             chunk_bytes: Some(16 << 10),
@@ -249,7 +251,7 @@ fn volatile_policies_leave_the_others_alone() {
 fn change_kinds(index: IndexKind, seed: u64) -> (u64, u64) {
     // Lasting keys fit, with the tables of the index; all keys do not.
     let limit = match index {
-        IndexKind::Race => 34 << 10,
+        IndexKind::Race | IndexKind::Chime | IndexKind::Sherman => 34 << 10,
         IndexKind::PointerArray => 26 << 10,
     };
     let quota = quota(limit, EvictionPolicy::VolatileRandom);

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::{OpContext, VerbKind, Verbs};
-use farside_kv::{Condition, Expiry, IndexKind, KEYS_AT_ONCE, RaceOptions, SetOptions, Store, StoreConfig};
+use farside_kv::{
+    Condition, Expiry, IndexKind, KEYS_AT_ONCE, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample;
@@ -28,6 +30,9 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
         4 => (0..40_u8).prop_map(|number| vec![b'k', number]),
         1 => Just(Vec::new()),
         1 => vec(any::<u8>(), 0..300),
+        // Keys that have their first bytes in common.
+        2 => (0..20_usize, 0..3_u8).prop_map(|(bytes, last)| [vec![0; bytes], vec![last]].concat()),
+        1 => (0..2_u8, 0..9_u8).prop_map(|(one, other)| format!("a/long/prefix/{one}/and/a/longer/one/{other}").into_bytes()),
     ]
 }
 
@@ -64,7 +69,12 @@ fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
-const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
+const INDEXES: [IndexKind; 4] = [
+    IndexKind::PointerArray,
+    IndexKind::Race,
+    IndexKind::Chime,
+    IndexKind::Sherman,
+];
 
 async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
     let segment = Segment::anonymous(memory_bytes).expect("memory");
@@ -77,6 +87,10 @@ async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store<shm::End
             items: 0,
             subtable_bytes: 768,
             bucket_slots: slots.min(15) as usize,
+        },
+        leaf: LeafOptions {
+            span: 8 * slots.min(8) as usize,
+            neighbourhood: 8,
         },
         ..StoreConfig::default()
     };
@@ -194,6 +208,8 @@ fn approaching_keys_reads_their_slots_once() {
         let expected = match index {
             IndexKind::PointerArray => (3, 1),
             IndexKind::Race => (6, 6),
+            // Nothing: it is a hint.
+            IndexKind::Chime | IndexKind::Sherman => (0, 0),
         };
         assert_eq!((counted.verbs.of(VerbKind::Read), counted.doorbells), expected);
         assert_eq!((counted.verbs.of(VerbKind::Write), counted.verbs.atomics()), (0, 0));

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, OpContext, Random, Spawn};
-use farside_kv::{IndexKind, RaceOptions, Store, StoreConfig};
+use farside_kv::{IndexKind, LeafOptions, RaceOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions, account, open};
 
 type Value = Option<Vec<u8>>;
@@ -64,6 +64,7 @@ const CONFIG: StoreConfig = StoreConfig {
         subtable_bytes: 768,
         bucket_slots: 2,
     },
+    leaf: LeafOptions::PUBLISHED,
     format: FormatOptions {
         clients_max: 24,
         chunk_bytes: Some(16 << 10),

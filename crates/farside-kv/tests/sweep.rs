@@ -18,10 +18,10 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Random, Spawn, Verbs};
-use farside_kv::{Expiry, IndexKind, RaceOptions, SetOptions, Store, StoreConfig, SweepPace};
+use farside_kv::{Expiry, IndexKind, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig, SweepPace};
 use farside_pool::{FormatOptions, PoolOptions};
 
-const INDEXES: [IndexKind; 2] = [IndexKind::PointerArray, IndexKind::Race];
+const INDEXES: [IndexKind; 3] = [IndexKind::PointerArray, IndexKind::Race, IndexKind::Chime];
 
 const fn config(index: IndexKind) -> StoreConfig {
     StoreConfig {
@@ -34,6 +34,7 @@ const fn config(index: IndexKind) -> StoreConfig {
             subtable_bytes: 768,
             bucket_slots: 2,
         },
+        leaf: LeafOptions::PUBLISHED,
         format: FormatOptions {
             clients_max: 24,
             chunk_bytes: Some(16 << 10),

@@ -62,6 +62,8 @@ impl<E: Endpoint> Pool<E> {
             *self.shared.ailment.borrow_mut() = ticked.clone().err();
             match ticked {
                 Ok(()) => {}
+                // It has left while this tick waited for its turn.
+                Err(_) if self.check_alive().is_err() => return,
                 Err(error @ (PoolError::LeaseLost | PoolError::Fabric(FabricError::Fenced { .. }))) => {
                     tracing::warn!("client {}: {error}", self.shared.owner.client);
                     self.shared.ended.borrow_mut().get_or_insert(PoolError::LeaseLost);

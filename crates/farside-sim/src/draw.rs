@@ -173,8 +173,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
 fn target(dice: &mut Dice, seed: u64, targets: &[Target]) -> Target {
     /// One seed in so many is one for trees.
     const TREE_SEEDS: u64 = 5;
-    let (trees, others): (Vec<Target>, Vec<Target>) =
-        targets.iter().partition(|target| matches!(target, Target::Tree { .. }));
+    let (trees, others): (Vec<Target>, Vec<Target>) = targets.iter().partition(|target| target.is_tree());
     // Not by the dice, whose other decisions would all change.
     if others.is_empty() || (!trees.is_empty() && seed.is_multiple_of(TREE_SEEDS)) {
         return *dice.pick(&trees);

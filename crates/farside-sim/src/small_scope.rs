@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
-use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
+use farside_kv::{IndexKind, LeafOptions, RaceOptions, Session, Store, StoreConfig};
 use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::{FormatOptions, PoolOptions};
@@ -142,6 +142,10 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
             subtable_bytes: 768,
             bucket_slots: 15,
         },
+        leaf: LeafOptions {
+            span: 8,
+            neighbourhood: 4,
+        },
         format: FormatOptions {
             clients_max: 8,
             chunk_bytes: Some(if scheme.needs_locks() { 8192 } else { 4096 }),
@@ -199,7 +203,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
     sim.run_until(sim.now_ns() + PATIENCE_NS);
     let survivors = calls.len() - usize::from(sim.is_crashed(victim));
     // Nobody is declared dead here, so a lock of the dead stays; what waits for it has no answer.
-    let may_wait = index == IndexKind::Race && sim.is_crashed(victim);
+    let may_wait = index != IndexKind::PointerArray && sim.is_crashed(victim);
     assert!(
         may_wait || log.ended() >= survivors,
         "{} of {survivors} came to an end",

@@ -35,9 +35,12 @@ impl Target {
     /// and named locks.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let stores = IndexKind::ALL
-            .iter()
-            .flat_map(|&(index, ..)| Scheme::named().map(move |(scheme, _)| Self::Store { index, scheme }));
+        let stores = IndexKind::ALL.iter().flat_map(|&(index, ..)| {
+            let schemes = Scheme::named().map(|(scheme, _)| scheme);
+            // The trees have no lock entries.
+            let schemes = schemes.filter(move |scheme| !index.is_ordered() || !scheme.needs_locks());
+            schemes.map(move |scheme| Self::Store { index, scheme })
+        });
         let trees = TreeKind::ALL
             .iter()
             .flat_map(|&(kind, ..)| [false, true].map(|is_plain| Self::Tree { kind, is_plain }));
@@ -58,11 +61,24 @@ impl Target {
         }
     }
 
-    /// Its name: `store:INDEX/SCHEME`, `tree:KIND`, `tree:KIND/plain`, `lock:KIND` or `named-locks`.
+    /// Whether it is a tree, of values or of data pointers.
+    #[must_use]
+    pub fn is_tree(&self) -> bool {
+        match self {
+            Self::Tree { .. } => true,
+            Self::Store { index, .. } => index.is_ordered(),
+            Self::Lock(_) | Self::Named => false,
+        }
+    }
+
+    /// Its name: `store:INDEX/SCHEME`, `ordered:INDEX/SCHEME` if the index is a tree, `tree:KIND`, `tree:KIND/plain`, `lock:KIND` or `named-locks`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Store { index, scheme } => format!("store:{}/{}", index.name(), scheme.name()),
+            Self::Store { index, scheme } => {
+                let order = if index.is_ordered() { "ordered" } else { "store" };
+                format!("{order}:{}/{}", index.name(), scheme.name())
+            }
             Self::Tree { kind, is_plain: false } => format!("tree:{}", kind.name()),
             Self::Tree { kind, is_plain: true } => format!("tree:{}/plain", kind.name()),
             Self::Lock(kind) => format!("lock:{}", kind.name()),

@@ -19,7 +19,7 @@ const SOME: u64 = 3_000;
 /// Explores a pair, in every order if that is feasible; returns how many there were.
 fn pair(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool) -> u64 {
     // Each operation on RACE reads two buckets, and an INSERT reads them twice.
-    let is_long = kind.0 == IndexKind::Race && with_crash;
+    let is_long = kind.0 != IndexKind::PointerArray && with_crash;
     let limit = if is_long { SOME } else { LIMIT };
     let explored = small_scope::store(kind, calls, with_crash, limit);
     assert!(

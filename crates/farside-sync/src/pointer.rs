@@ -146,6 +146,12 @@ impl Pointer {
         Self(self.0 & !(0xff << FINGERPRINT_AT) | (fingerprint as u64) << FINGERPRINT_AT)
     }
 
+    /// The same with another fingerprint and version.
+    #[must_use]
+    pub const fn with_identity(self, identity: u16) -> Self {
+        Self(self.0 & !Self::IDENTITY | (identity as u64) << VERSION_AT)
+    }
+
     /// The same with another hint.
     #[must_use]
     pub const fn with_hint(self, hint: SizeHint) -> Self {
@@ -166,14 +172,26 @@ impl Pointer {
         match self.version() {
             // An INSERT adds one, and freezing the entry another: neither goes round.
             version @ 0..VERSION_REST => Self::NULL.with_version(version + 1),
-            _ => Self::NULL.with_hint(RESTING).with_fingerprint(epoch as u8),
+            _ => Self::resting(epoch),
         }
+    }
+
+    /// An empty slot that rests since this epoch of the pool.
+    #[must_use]
+    pub const fn resting(epoch: u64) -> Self {
+        Self::NULL.with_hint(RESTING).with_fingerprint(epoch as u8)
+    }
+
+    /// Whether the slot is empty and rests, or has rested.
+    #[must_use]
+    pub const fn is_resting(self) -> bool {
+        self.is_null() && matches!(self.hint(), RESTING)
     }
 
     /// Whether the slot is empty and may get an entry, for a client that has seen this epoch of the pool.
     #[must_use]
     pub fn is_vacant(self, epoch: u64) -> bool {
-        if !self.is_null() || self.hint() != RESTING {
+        if !self.is_resting() {
             return self.is_null();
         }
         // Epochs of two clients are one apart at most, and the slot knows the last eight bits of one.

@@ -14,6 +14,8 @@ use arrayvec::ArrayVec;
 use farside_fabric::RemoteAddr;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::tree::Key;
+
 /// How many hotspots are looked at for one that goes.
 const LOOKED_AT: usize = 8;
 
@@ -35,7 +37,7 @@ pub(crate) struct HotspotBuffer {
 /// What a hotspot takes: itself and its place in the map, whose nodes are between half full and full.
 pub(crate) const HOTSPOT_BYTES: usize = (size_of::<(RemoteAddr, u16)>() + size_of::<Hotspot>()) * 3 / 2;
 
-fn fingerprint(key: u64) -> u16 {
+fn fingerprint(key: Key) -> u16 {
     (xxh3_64(&key.to_le_bytes()) >> 48) as u16
 }
 
@@ -54,7 +56,7 @@ impl HotspotBuffer {
     }
 
     /// The hottest of some entries of a leaf whose fingerprint is that of a key.
-    pub(crate) fn hottest(&self, leaf: RemoteAddr, entries: impl Iterator<Item = usize>, key: u64) -> Option<usize> {
+    pub(crate) fn hottest(&self, leaf: RemoteAddr, entries: impl Iterator<Item = usize>, key: Key) -> Option<usize> {
         let wanted = fingerprint(key);
         let spots = entries.filter_map(|entry| Some((entry, self.spots.get(&(leaf, entry as u16))?)));
         let fitting = spots.filter(|(_, spot)| spot.fingerprint == wanted);
@@ -62,7 +64,7 @@ impl HotspotBuffer {
     }
 
     /// Notes that a key was found in an entry.
-    pub(crate) fn note(&mut self, leaf: RemoteAddr, entry: usize, key: u64) {
+    pub(crate) fn note(&mut self, leaf: RemoteAddr, entry: usize, key: Key) {
         if self.count_max == 0 {
             return;
         }
@@ -105,7 +107,7 @@ mod tests {
     proptest! {
         #[test]
         fn budget_is_kept_and_the_last_key_is_known(
-            notes in vec((0_u64..6, 0_usize..64, any::<u64>()), 1..300), room in 1_usize..40
+            notes in vec((0_u64..6, 0_usize..64, any::<u128>()), 1..300), room in 1_usize..40
         ) {
             let mut buffer = HotspotBuffer::new(room * HOTSPOT_BYTES);
             for (number, entry, key) in notes {

@@ -63,17 +63,13 @@ use self::layout::{
     CHILDREN_AT, COMBINED_BYTES, COMBINED_SLOTS, Combined, FORMAT_AT, Format, IDENTITY_AT, Identity, LockWord,
 };
 pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
-use crate::blocks::{Blocks, damaged};
+use crate::blocks::Blocks;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::Found;
 
 /// Where the items start in the buffer; the two buckets are before them.
 const ITEMS_AT: u32 = 2 * COMBINED_BYTES;
-/// How much of the buffer each item has when several are read together.
-const ITEM_AREA_BYTES: u32 = 1024;
-/// How many items are read together.
-const ITEMS_AT_ONCE: usize = 8;
 
 /// The table, as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
@@ -352,61 +348,20 @@ impl<E: Endpoint> Race<E> {
         key: &[u8],
     ) -> Result<Option<Match>, IndexError> {
         let mut found = None;
-        self.read_items(cx, candidates, |slot, pointer, header, at, buffer| {
-            if Found::in_item(header, buffer, at as usize, key).is_some() {
-                found = Some(Match {
-                    slot,
-                    pointer,
-                    header,
-                    at,
-                });
-            }
-            found.is_none()
-        })
-        .await?;
+        self.blocks
+            .read_items(cx, ITEMS_AT, candidates, |slot, pointer, header, at, buffer| {
+                if Found::in_item(header, buffer, at as usize, key).is_some() {
+                    found = Some(Match {
+                        slot,
+                        pointer,
+                        header,
+                        at,
+                    });
+                }
+                found.is_none()
+            })
+            .await?;
         Ok(found)
-    }
-
-    /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
-    /// has seen enough: with its slot, pointer and header, and where it stands in the buffer. The caller
-    /// has pinned.
-    async fn read_items(
-        &self,
-        cx: &mut OpContext<E>,
-        entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
-    ) -> Result<(), IndexError> {
-        let area = |index: usize| ITEMS_AT + index as u32 * ITEM_AREA_BYTES;
-        for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let mut batch = Batch::new();
-            for (index, &(_, pointer)) in entries.iter().enumerate() {
-                let first = self.blocks.readable(pointer);
-                batch.read(pointer.block(), Slice::new(area(index), first));
-            }
-            cx.post(&mut batch).await?;
-            for (index, &(slot, pointer)) in entries.iter().enumerate() {
-                let (mut at, first) = (area(index), self.blocks.readable(pointer));
-                let bytes = &cx.buffer()[Slice::new(at, first).range()];
-                let (mut header, rest) = self.blocks.header_and_rest(slot, pointer, bytes, first)?;
-                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
-                cx.rely_on_within(Slice::new(at, first), known);
-                if rest > 0 {
-                    // Behind the others, where there is room.
-                    at = area(ITEMS_AT_ONCE);
-                    cx.reserve((at + first) as usize);
-                    header = self.blocks.read_item(cx, slot, pointer, at).await?;
-                }
-                if let Header::Bucket { .. } = header {
-                    return Err(damaged(slot, pointer));
-                }
-                if !visit(slot, pointer, header, at, cx.buffer()) {
-                    // Of what was read behind it nothing is used.
-                    cx.rely_on(known);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
     }
 
     #[inline]

@@ -12,14 +12,13 @@
 //! Then a value is removed that is newer than the sample. Its key and its expiry, which are compared, are those that
 //! were judged, so it is as good as one that is sampled now.)
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
-use farside_sync::Pointer;
+use farside_fabric::{Batch, Endpoint, OpContext};
 
 use super::layout::DEPTH_MIN;
 use super::scan::Cursor;
-use super::{ITEM_AREA_BYTES, ITEMS_AT, ITEMS_AT_ONCE, Match, Race, candidates, damaged, is_closed, read_buckets};
+use super::{ITEMS_AT, Match, Race, candidates, is_closed, read_buckets};
 use crate::error::IndexError;
-use crate::item::{HEADER_BYTES, Header};
+use crate::item::Header;
 use crate::operation::Sampled;
 
 impl<E: Endpoint> Race<E> {
@@ -47,16 +46,17 @@ impl<E: Endpoint> Race<E> {
             entries.swap(index, index + cx.endpoint().random_below(left) as usize);
         }
         entries.truncate(count);
-        self.read_heads(cx, &entries, |pointer, header, _, key| {
-            let Header::Item { expiry_ms, .. } = header else { return };
-            visit(Sampled {
-                key,
-                bytes: header.block_bytes(),
-                expiry_ms,
-                mark: pointer.to_word(),
-            });
-        })
-        .await?;
+        self.blocks
+            .read_heads(cx, ITEMS_AT, &entries, |pointer, header, _, key| {
+                let Header::Item { expiry_ms, .. } = header else { return };
+                visit(Sampled {
+                    key,
+                    bytes: header.block_bytes(),
+                    expiry_ms,
+                    mark: pointer.to_word(),
+                });
+            })
+            .await?;
         Ok(cursor.next(depth, groups).map_or(0, Cursor::to_word))
     }
 
@@ -78,58 +78,22 @@ impl<E: Endpoint> Race<E> {
             return Ok(false);
         };
         let mut found = None;
-        self.read_heads(cx, &[entry], |pointer, header, at, stored| {
-            let slot = entry.0;
-            let is_same = |expiry_ms| stored == wanted.key && expiry_ms == wanted.expiry_ms;
-            let is_same = matches!(header, Header::Item { expiry_ms, .. } if is_same(expiry_ms));
-            found = is_same.then_some(Match {
-                slot,
-                pointer,
-                header,
-                at,
-            });
-        })
-        .await?;
+        self.blocks
+            .read_heads(cx, ITEMS_AT, &[entry], |pointer, header, at, stored| {
+                let slot = entry.0;
+                let is_same = |expiry_ms| stored == wanted.key && expiry_ms == wanted.expiry_ms;
+                let is_same = matches!(header, Header::Item { expiry_ms, .. } if is_same(expiry_ms));
+                found = is_same.then_some(Match {
+                    slot,
+                    pointer,
+                    header,
+                    at,
+                });
+            })
+            .await?;
         let Some(found) = found else { return Ok(false) };
         let bytes = found.header.block_bytes();
         let step = self.unlink(cx, &place, &found, (bytes, false), &pin).await?;
         Ok(step.is_done())
-    }
-
-    /// Reads header and key of the items of some slots, several in one doorbell, and visits each with its pointer, its
-    /// header, where that stands in the buffer, and its key. The caller has pinned.
-    async fn read_heads(
-        &self,
-        cx: &mut OpContext<E>,
-        entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(Pointer, Header, u32, &[u8]),
-    ) -> Result<(), IndexError> {
-        let area = |index: usize| ITEMS_AT + index as u32 * ITEM_AREA_BYTES;
-        for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let mut batch = Batch::new();
-            for (index, &(_, pointer)) in entries.iter().enumerate() {
-                batch.read(pointer.block(), Slice::new(area(index), self.blocks.readable(pointer)));
-            }
-            cx.post(&mut batch).await?;
-            for (index, &(slot, pointer)) in entries.iter().enumerate() {
-                let (mut at, first) = (area(index), self.blocks.readable(pointer));
-                let bytes = &cx.buffer()[Slice::new(at, first).range()];
-                let (mut header, _) = self.blocks.header_and_rest(slot, pointer, bytes, first)?;
-                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
-                cx.rely_on_within(Slice::new(at, first), known);
-                let Header::Item { key_bytes, .. } = header else {
-                    return Err(damaged(slot, pointer));
-                };
-                if HEADER_BYTES + key_bytes > first as usize {
-                    // A long key: behind the others, where there is room.
-                    at = area(ITEMS_AT_ONCE);
-                    cx.reserve((at + first) as usize);
-                    header = self.blocks.read_item(cx, slot, pointer, at).await?;
-                }
-                let key = &cx.buffer()[at as usize + HEADER_BYTES..][..key_bytes];
-                visit(pointer, header, at, key);
-            }
-        }
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use super::layout::{
     DEPTH_MAX, DEPTH_MIN, GROUP_BYTES, GROUP_WORDS, GROUPS_AT, HEADER_WORDS, IDENTITY_AT, Identity, KeyHash, LockWord,
 };
 use super::subtable::Image;
-use super::{Place, Race};
+use super::{ITEMS_AT, Place, Race};
 use crate::error::IndexError;
 use crate::item::Item;
 
@@ -96,11 +96,12 @@ impl<E: Endpoint> Race<E> {
                 return Ok(0);
             }
             let (entries, depth) = self.read_group(cx, cursor).await?;
-            self.read_items(cx, &entries, |_, _, header, at, buffer| {
-                visit(header.item(&buffer[at as usize..]));
-                true
-            })
-            .await?;
+            self.blocks
+                .read_items(cx, ITEMS_AT, &entries, |_, _, header, at, buffer| {
+                    visit(header.item(&buffer[at as usize..]));
+                    true
+                })
+                .await?;
             match cursor.next(depth, groups) {
                 Some(next) => cursor = next,
                 None => return Ok(0),
@@ -193,11 +194,12 @@ impl<E: Endpoint> Race<E> {
             let pin = self.blocks.pool.pin();
             let (place, entries, next) = self.read_subtable(cx, at).await?;
             let mut old = Vec::new();
-            self.read_items(cx, &entries, |slot, pointer, header, _, _| {
-                old.push((slot, pointer, header.block_bytes()));
-                true
-            })
-            .await?;
+            self.blocks
+                .read_items(cx, ITEMS_AT, &entries, |slot, pointer, header, _, _| {
+                    old.push((slot, pointer, header.block_bytes()));
+                    true
+                })
+                .await?;
             let mut is_clear = true;
             for (slot, pointer, bytes) in old {
                 let empty = pointer.emptied(self.blocks.pool.epoch());

@@ -14,8 +14,8 @@ use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, RemoteAddr};
 use farside_pool::BulkLoader;
 
-use super::inner::Inner;
-use super::layout::{IMAGE_AT, INNER_BYTES, INNER_SPAN, ROOT_AT, Shape};
+use super::inner::{Children, Inner};
+use super::layout::{IMAGE_AT, INNER_SPAN, Key, ROOT_AT, Shape};
 use super::leaf::{self, Fences};
 use super::{LEVEL_MAX, Root, Tree};
 use crate::error::IndexError;
@@ -37,7 +37,7 @@ impl<E: Endpoint> Tree<E> {
     pub fn lay_out(
         &self,
         region: &Region,
-        items: impl IntoIterator<Item = (u64, u64)>,
+        items: impl IntoIterator<Item = (Key, u64)>,
         mut unit: impl FnMut() -> f64,
     ) -> Result<u64, IndexError> {
         let root = self.shared.root.get();
@@ -65,14 +65,14 @@ impl<E: Endpoint> Tree<E> {
         &self,
         region: &Region,
         first: RemoteAddr,
-        items: impl IntoIterator<Item = (u64, u64)>,
+        items: impl IntoIterator<Item = (Key, u64)>,
         unit: &mut impl FnMut() -> f64,
-    ) -> Result<Vec<(u64, RemoteAddr)>, IndexError> {
+    ) -> Result<Vec<(Key, RemoteAddr)>, IndexError> {
         let shape = self.shared.shape;
         let bytes = shape.leaf_bytes();
         let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, bytes);
         let mut items = items.into_iter();
-        let mut pending: VecDeque<(u64, u64)> = VecDeque::new();
+        let mut pending: VecDeque<(Key, u64)> = VecDeque::new();
         let mut image = vec![0; bytes as usize];
         let (mut at, mut low) = (first, 0);
         let mut leaves = Vec::new();
@@ -97,7 +97,7 @@ impl<E: Endpoint> Tree<E> {
                 // Its place, to be written when that of its own sibling is known.
                 Some(&(key, _)) => Some((key, loader.block(&[])?)),
             };
-            let high = next.map_or(u64::MAX, |(key, _)| key - 1);
+            let high = next.map_or(shape.key_max(), |(key, _)| key - 1);
             let sibling = next.map_or(RemoteAddr::NULL, |(_, addr)| addr);
             shape.seal(&mut image, Fences { low, high }, leaf::sibling(sibling, 0));
             region.write(at.offset(), &image);
@@ -117,11 +117,12 @@ impl<E: Endpoint> Tree<E> {
         &self,
         region: &Region,
         level: u8,
-        children: &[(u64, RemoteAddr)],
+        children: &[(Key, RemoteAddr)],
         unit: &mut impl FnMut() -> f64,
-    ) -> Result<Vec<(u64, RemoteAddr)>, IndexError> {
-        let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, INNER_BYTES);
-        let mut image = vec![0; INNER_BYTES as usize];
+    ) -> Result<Vec<(Key, RemoteAddr)>, IndexError> {
+        let shape = self.shared.shape;
+        let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, shape.inner_bytes());
+        let mut image = vec![0; shape.inner_bytes() as usize];
         let (mut rest, mut at) = (children, loader.block(&[])?);
         let mut nodes = Vec::new();
         loop {
@@ -132,17 +133,14 @@ impl<E: Endpoint> Tree<E> {
                 Some(&(key, child)) => Some((key, child, loader.block(&[])?)),
             };
             let node = Inner {
-                level,
-                fences: Fences {
-                    low: own[0].0,
-                    high: next.map_or(u64::MAX, |(key, ..)| key - 1),
-                },
+                high: next.map_or(shape.key_max(), |(key, ..)| key - 1),
                 sibling: next.map_or(RemoteAddr::NULL, |(.., addr)| addr),
                 next_child: next.map_or(RemoteAddr::NULL, |(_, child, _)| child),
-                children: own.to_vec(),
+                children: Children::new(shape, own.iter().copied()),
+                level,
                 is_used: core::cell::Cell::default(),
             };
-            node.encode(&mut image[IMAGE_AT as usize..]);
+            node.encode(shape, &mut image[IMAGE_AT as usize..]);
             region.write(at.offset(), &image);
             match next {
                 Some((.., addr)) => (rest, at) = (others, addr),
@@ -156,7 +154,7 @@ impl<E: Endpoint> Tree<E> {
 
 impl Shape {
     /// Puts keys into an empty leaf, but for what its `seal` adds; returns whether all of them have found room.
-    fn take_all(self, image: &mut [u8], items: impl Iterator<Item = (u64, u64)>) -> bool {
+    fn take_all(self, image: &mut [u8], items: impl Iterator<Item = (Key, u64)>) -> bool {
         for (key, value) in items {
             let own = &*image;
             let Ok(room) = self
@@ -214,7 +212,7 @@ mod tests {
             let tree = Tree::create(&mut cx, pool.expect("a client"), options)
                 .await
                 .expect("a tree");
-            let items = (0..count).map(|number| (number * 10, number));
+            let items = (0..count).map(|number| (Key::from(number) * 10, number));
             let leaves = tree.lay_out(&sim.region(node), items, unit()).expect("room");
             let load = count as f64 / (leaves as f64 * 64.0);
             assert!(

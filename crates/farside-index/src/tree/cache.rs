@@ -9,31 +9,34 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::LEVEL_MAX;
 use super::inner::Inner;
+use super::layout::Key;
 
 /// Nodes up to a budget of bytes.
 #[derive(Debug)]
 pub(super) struct NodeCache {
-    nodes: BTreeMap<(u8, u64), Rc<Inner>>,
+    /// Nodes of each level by their smallest key.
+    levels: [BTreeMap<Key, Rc<Inner>>; LEVEL_MAX as usize + 1],
     bytes: usize,
     bytes_max: usize,
-    /// Where the search for a node to forget goes on.
-    hand: (u8, u64),
+    /// Where the search for a node to forget goes on: on which level, from which key on.
+    hand: (u8, Key),
     /// Every node that was taken out of the tree up to this version was forgotten.
     version: u64,
 }
 
 /// What a node takes: itself, its children, and its place in the map, whose nodes are between half full and full.
 fn bytes_of(node: &Inner) -> usize {
-    let place = size_of::<(u8, u64)>() + size_of::<Rc<Inner>>();
+    let place = size_of::<Key>() + size_of::<Rc<Inner>>();
     let counts = 2 * size_of::<usize>();
-    place * 3 / 2 + counts + size_of::<Inner>() + node.children.capacity() * size_of_val(&node.children[0])
+    place * 3 / 2 + counts + size_of::<Inner>() + node.children.bytes()
 }
 
 impl NodeCache {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
-            nodes: BTreeMap::new(),
+            levels: Default::default(),
             bytes: 0,
             bytes_max,
             hand: (0, 0),
@@ -47,42 +50,41 @@ impl NodeCache {
     }
 
     /// The node of the lowest level from `level` on that covers a key.
-    pub(super) fn lowest(&self, level: u8, level_max: u8, key: u64) -> Option<Rc<Inner>> {
-        (level..=level_max).find_map(|level| {
-            let (_, found) = self.nodes.range((level, 0)..=(level, key)).next_back()?;
+    pub(super) fn lowest(&self, level: u8, level_max: u8, key: Key) -> Option<Rc<Inner>> {
+        let levels = self.levels.iter().take(usize::from(level_max) + 1);
+        levels.skip(level.into()).find_map(|nodes| {
+            let (_, found) = nodes.range(..=key).next_back()?;
             found.is_used.set(true);
-            (found.fences.high >= key).then(|| Rc::clone(found))
+            (found.high >= key).then(|| Rc::clone(found))
         })
     }
 
     /// Remembers a node in place of those that cover a part of its keys.
     pub(super) fn remember(&mut self, node: Rc<Inner>) {
-        let (level, fences) = (node.level, node.fences);
+        let (level, fences) = (node.level, node.fences());
         // Ends: each round forgets one.
-        while let Some((&at, _)) = self
-            .nodes
-            .range((level, 0)..=(level, fences.high))
+        while let Some((&at, _)) = self.levels[usize::from(level)]
+            .range(..=fences.high)
             .next_back()
-            .filter(|(_, other)| other.fences.high >= fences.low)
+            .filter(|(_, other)| other.high >= fences.low)
         {
-            self.remove(at);
+            self.remove(level, at);
         }
         let bytes = bytes_of(&node);
-        while self.bytes + bytes > self.bytes_max && !self.nodes.is_empty() {
-            self.forget_one();
-        }
+        while self.bytes + bytes > self.bytes_max && self.forget_one() {}
         if bytes <= self.bytes_max {
             self.bytes += bytes;
             node.is_used.set(true);
-            self.nodes.insert((level, fences.low), node);
+            self.levels[usize::from(level)].insert(fences.low, node);
         }
     }
 
     /// Forgets the node of a level that covers a key.
-    pub(super) fn forget(&mut self, level: u8, key: u64) {
-        let found = self.nodes.range((level, 0)..=(level, key)).next_back();
-        if let Some((&at, _)) = found.filter(|(_, found)| found.fences.high >= key) {
-            self.remove(at);
+    pub(super) fn forget(&mut self, level: u8, key: Key) {
+        let found = self.levels.get(usize::from(level));
+        let found = found.and_then(|nodes| nodes.range(..=key).next_back());
+        if let Some((&at, _)) = found.filter(|(_, found)| found.high >= key) {
+            self.remove(level, at);
         }
     }
 
@@ -98,33 +100,35 @@ impl NodeCache {
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.nodes.clear();
+        self.levels = Default::default();
         self.bytes = 0;
     }
 
-    fn remove(&mut self, at: (u8, u64)) {
-        if let Some(removed) = self.nodes.remove(&at) {
+    fn remove(&mut self, level: u8, at: Key) {
+        if let Some(removed) = self.levels[usize::from(level)].remove(&at) {
             self.bytes -= bytes_of(&removed);
         }
     }
 
-    /// Second chance: forgets the next node that was not used since the hand came by.
-    fn forget_one(&mut self) {
+    /// Second chance: forgets the next node that was not used since the hand came by; returns whether there is any.
+    fn forget_one(&mut self) -> bool {
+        if self.bytes == 0 {
+            return false;
+        }
         // Ends: the second time round everything is unused.
         loop {
-            let next = self
-                .nodes
-                .range(self.hand..)
-                .next()
-                .or_else(|| self.nodes.iter().next());
-            let Some((&at, found)) = next else { return };
-            self.hand = (at.0, at.1.saturating_add(1));
-            if at.1 == u64::MAX {
-                self.hand = (at.0 + 1, 0);
-            }
+            let (level, from) = self.hand;
+            let Some((&at, found)) = self.levels[usize::from(level)].range(from..).next() else {
+                self.hand = ((level + 1) % (LEVEL_MAX + 1), 0);
+                continue;
+            };
+            self.hand = match at.checked_add(1) {
+                Some(next) => (level, next),
+                None => ((level + 1) % (LEVEL_MAX + 1), 0),
+            };
             if !found.is_used.replace(false) {
-                self.remove(at);
-                return;
+                self.remove(level, at);
+                return true;
             }
         }
     }
@@ -132,19 +136,21 @@ impl NodeCache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inner::Children;
+    use super::super::layout::Shape;
     use super::super::leaf::Fences;
     use super::*;
     use farside_fabric::RemoteAddr;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn node(level: u8, low: u64, high: u64) -> Rc<Inner> {
+    fn node(level: u8, low: Key, high: Key) -> Rc<Inner> {
         Rc::new(Inner {
             level,
-            fences: Fences { low, high },
+            high,
             sibling: RemoteAddr::NULL,
             next_child: RemoteAddr::NULL,
-            children: vec![(low, RemoteAddr::NULL)],
+            children: Children::new(Shape::unsorted(8), [(low, RemoteAddr::NULL)]),
             is_used: core::cell::Cell::default(),
         })
     }
@@ -152,7 +158,7 @@ mod tests {
     proptest! {
         #[test]
         fn last_node_that_was_read_is_found_within_the_budget(
-            nodes in vec((1_u8..3, 0_u64..100, 0_u64..20), 1..60), key in 0_u64..120, room in 0_usize..40
+            nodes in vec((1_u8..3, 0_u128..100, 0_u128..20), 1..60), key in 0_u128..120, room in 0_usize..40
         ) {
             let bytes_max = room * bytes_of(&node(1, 0, 0));
             let mut cache = NodeCache::new(bytes_max);
@@ -162,7 +168,7 @@ mod tests {
                 roomy.remember(node(level, low, low + width));
                 prop_assert!(cache.bytes() <= bytes_max);
             }
-            let covers = |&&(level, low, width): &&(u8, u64, u64)| level == 1 && (low..=low + width).contains(&key);
+            let covers = |&&(level, low, width): &&(u8, Key, Key)| level == 1 && (low..=low + width).contains(&key);
             // Of two that overlap the earlier one is forgotten as a whole.
             if let Some(&(_, low, width)) = nodes.iter().rfind(covers) {
                 let later = nodes.iter().rev().take_while(|&&node| node != (1, low, width));
@@ -171,11 +177,11 @@ mod tests {
                 });
                 if !is_overlaid {
                     let found = roomy.lowest(1, 1, key).expect("it covers the key");
-                    prop_assert_eq!(found.fences, Fences { low, high: low + width });
+                    prop_assert_eq!(found.fences(), Fences { low, high: low + width });
                 }
             }
             if let Some(found) = cache.lowest(1, 2, key) {
-                prop_assert!(found.fences.contains(key));
+                prop_assert!(found.fences().contains(key));
                 cache.forget(found.level, key);
                 prop_assert!(cache.lowest(found.level, found.level, key).is_none());
             }

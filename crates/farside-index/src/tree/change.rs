@@ -2,21 +2,24 @@
 //!
 //! On the path: under the lock of the leaf. Three round trips if the parent is remembered: lock, READ, WRITE with unlock.
 
+use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
+use farside_sync::Pointer;
 
 use super::Tree;
-use super::layout::{HIGH_AT, LockWord, Shape};
+use super::layout::{Key, LockWord, Shape};
 use super::lock::{Held, Kind};
+use super::slot::emptied;
 use crate::chime::hopscotch::Room;
 use crate::error::IndexError;
 use crate::operation::Change;
 
 /// What is done with a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wish {
+pub(crate) enum Wish {
     /// It gets a value, whether it is there or not.
     Put(u64),
     /// It gets a value if it is there.
@@ -25,68 +28,104 @@ pub(super) enum Wish {
     Insert(u64),
     /// It goes.
     Delete,
+    /// It goes, if this is its value and not `None`: a data pointer, which others may replace meanwhile.
+    Unlink(Option<u64>),
 }
 
 impl Wish {
     fn may_insert(self) -> Option<u64> {
         match self {
             Self::Put(value) | Self::Insert(value) => Some(value),
-            Self::Update(_) | Self::Delete => None,
+            Self::Update(_) | Self::Delete | Self::Unlink(_) => None,
         }
     }
 }
 
-enum Step {
-    Done(Change),
+/// What came of an attempt.
+pub(crate) enum Step {
+    /// With the value that was there before.
+    Done(Change, u64),
     /// The leaf is another one by now.
     Again,
     /// No room.
     Full(RemoteAddr),
+    /// The entries that there are rest.
+    Resting,
 }
+
+/// How long to wait for an entry that rests.
+const REST_NS: u64 = 50_000;
 
 impl<E: Endpoint> Tree<E> {
     /// Stores a value under a key, whether the key is there or not.
-    pub async fn put(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<Change, IndexError> {
-        self.change(cx, key, Wish::Put(value)).await
+    pub async fn put(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<Change, IndexError> {
+        self.change(cx, key.into(), Wish::Put(value)).await
     }
 
     /// INSERT: stores a value under a key that is not there; returns whether it was stored.
-    pub async fn insert(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<bool, IndexError> {
-        Ok(self.change(cx, key, Wish::Insert(value)).await? == Change::Inserted)
+    pub async fn insert(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key.into(), Wish::Insert(value)).await? == Change::Inserted)
     }
 
     /// UPDATE: replaces the value of a key that is there; returns whether it was.
-    pub async fn update(&self, cx: &mut OpContext<E>, key: u64, value: u64) -> Result<bool, IndexError> {
-        Ok(self.change(cx, key, Wish::Update(value)).await? == Change::Updated)
+    pub async fn update(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key.into(), Wish::Update(value)).await? == Change::Updated)
     }
 
     /// DELETE: removes a key; returns whether it was there.
-    pub async fn delete(&self, cx: &mut OpContext<E>, key: u64) -> Result<bool, IndexError> {
-        Ok(self.change(cx, key, Wish::Delete).await? == Change::Deleted)
+    pub async fn delete(&self, cx: &mut OpContext<E>, key: impl Into<Key>) -> Result<bool, IndexError> {
+        Ok(self.change(cx, key.into(), Wish::Delete).await? == Change::Deleted)
     }
 
-    async fn change(&self, cx: &mut OpContext<E>, key: u64, wish: Wish) -> Result<Change, IndexError> {
+    async fn change(&self, cx: &mut OpContext<E>, key: Key, wish: Wish) -> Result<Change, IndexError> {
+        assert!(!self.shape().has_pointers(), "values of this tree are data pointers");
         match (self.shared.local.get(), wish) {
             (Some(local), Wish::Put(_) | Wish::Update(_)) => Box::pin(self.change_shared(cx, key, wish, local)).await,
-            _ => self.change_alone(cx, key, wish).await,
+            _ => Ok(self.change_alone(cx, key, wish).await?.0),
         }
     }
 
-    pub(super) async fn change_alone(&self, cx: &mut OpContext<E>, key: u64, wish: Wish) -> Result<Change, IndexError> {
+    /// Also returns what the value was before.
+    pub(super) async fn change_alone(
+        &self,
+        cx: &mut OpContext<E>,
+        key: Key,
+        wish: Wish,
+    ) -> Result<(Change, u64), IndexError> {
         // Ends: each failure means that another client has made progress, or that the leaf was split.
         loop {
             let pin = self.pin();
             let step = self.attempt(cx, key, wish, &pin).await?;
             drop(pin);
             match step {
-                Step::Done(change) => return Ok(change),
-                Step::Again => cx.count_retry(),
-                Step::Full(leaf) => Box::pin(self.make_room(cx, leaf, key)).await?,
+                Step::Done(change, old) => return Ok((change, old)),
+                step => self.prepare(cx, key, step).await?,
             }
         }
     }
 
-    async fn attempt(&self, cx: &mut OpContext<E>, key: u64, wish: Wish, pin: &Pin) -> Result<Step, IndexError> {
+    /// Clears away what an attempt has found in its way. The caller is not pinned.
+    pub(crate) async fn prepare(&self, cx: &mut OpContext<E>, key: Key, step: Step) -> Result<(), IndexError> {
+        match step {
+            Step::Done(..) => {}
+            Step::Again => cx.count_retry(),
+            Step::Resting => {
+                cx.count_retry();
+                cx.endpoint().sleep(REST_NS).await;
+            }
+            Step::Full(leaf) => Box::pin(self.make_room(cx, leaf, key)).await?,
+        }
+        Ok(())
+    }
+
+    /// One attempt, pinned from its first READ to the end.
+    pub(crate) async fn attempt(
+        &self,
+        cx: &mut OpContext<E>,
+        key: Key,
+        wish: Wish,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
         let shape = self.shape();
         let home = shape.home(key);
         let place = self.locate(cx, key, pin).await?;
@@ -119,7 +158,7 @@ impl<E: Endpoint> Tree<E> {
             }
             // A split may have moved the key on (a half split, or a parent that was remembered).
             if found.is_none() && sibling.next() != place.next {
-                let high = cx.read_word(leaf.plus(HIGH_AT)).await?;
+                let high = self.read_high(cx, leaf).await?;
                 if key > high {
                     self.unlock(cx, held).await?;
                     if !place.is_remembered {
@@ -134,13 +173,28 @@ impl<E: Endpoint> Tree<E> {
                     self.overwrite(cx, held, entry, (key, value)).await
                 }
                 (Some(entry), Wish::Delete) => self.remove(cx, held, entry, key, place.next).await,
+                (Some(entry), Wish::Unlink(expected)) => {
+                    self.unlink(cx, held, (entry, key), expected, place.next).await
+                }
                 (None, Wish::Put(value) | Wish::Insert(value)) => self.add(cx, held, (home, range), (key, value)).await,
-                (Some(_), Wish::Insert(_)) | (None, Wish::Update(_) | Wish::Delete) => {
+                (Some(_), Wish::Insert(_)) | (None, Wish::Update(_) | Wish::Delete | Wish::Unlink(_)) => {
                     self.unlock(cx, held).await?;
-                    Ok(Step::Done(Change::Kept))
+                    Ok(Step::Done(Change::Kept, 0))
                 }
             };
         }
+    }
+
+    /// READs the upper fence of a leaf whose lock is held.
+    async fn read_high(&self, cx: &mut OpContext<E>, leaf: RemoteAddr) -> Result<Key, IndexError> {
+        let at = leaf.plus(self.shape().high_at());
+        let mut batch = Batch::new();
+        let words = self.shape().key_words().map(|word| batch.read_word(at.plus(word * 8)));
+        let words: ArrayVec<_, 2> = words.collect();
+        cx.post(&mut batch).await?;
+        Ok(words
+            .into_iter()
+            .fold(0, |key, word| key << 64 | Key::from(batch.result(word))))
     }
 
     /// READs entries of a leaf whose lock is held.
@@ -170,17 +224,50 @@ impl<E: Endpoint> Tree<E> {
         cx: &mut OpContext<E>,
         held: Held<E>,
         entry: usize,
-        (key, value): (u64, u64),
+        (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {
         let shape = self.shape();
+        let old = shape.value(cx.buffer(), entry);
         shape.put(cx.buffer_mut(), entry, key, value);
         let at = shape.entry_at(entry);
         let mut batch = Batch::new();
-        batch.write(Slice::new(at as u32, 24), held.node.plus(at));
+        batch.write(Slice::new(at as u32, shape.entry_bytes() as u32), held.node.plus(at));
         batch.write_word(held.at(), held.free.0);
         cx.post(&mut batch).await?;
         held.end();
-        Ok(Step::Done(Change::Updated))
+        Ok(Step::Done(Change::Updated, old))
+    }
+
+    /// The pointer goes first, as others may replace it: who reads the entry from then on finds no key.
+    async fn unlink(
+        &self,
+        cx: &mut OpContext<E>,
+        held: Held<E>,
+        (entry, key): (usize, Key),
+        expected: Option<u64>,
+        next: RemoteAddr,
+    ) -> Result<Step, IndexError> {
+        let shape = self.shape();
+        let at = held.node.plus(shape.value_at(entry));
+        let mut old = shape.value(cx.buffer(), entry);
+        // Ends: another client has replaced the pointer each time.
+        loop {
+            if expected.is_some_and(|expected| expected != old) {
+                self.unlock(cx, held).await?;
+                return Ok(Step::Done(Change::Kept, old));
+            }
+            let empty = emptied(Pointer::from_word(old), self.pool().epoch());
+            let seen = cx.compare_swap(at, old, empty.to_word()).await?;
+            if seen == old {
+                break;
+            }
+            old = seen;
+        }
+        let step = self.remove(cx, held, entry, key, next).await?;
+        Ok(match step {
+            Step::Done(change, _) => Step::Done(change, old),
+            other => other,
+        })
     }
 
     /// The entry becomes vacant, then its home knows.
@@ -189,7 +276,7 @@ impl<E: Endpoint> Tree<E> {
         cx: &mut OpContext<E>,
         held: Held<E>,
         entry: usize,
-        key: u64,
+        key: Key,
         next: RemoteAddr,
     ) -> Result<Step, IndexError> {
         let (shape, leaf) = (self.shape(), held.node);
@@ -197,6 +284,7 @@ impl<E: Endpoint> Tree<E> {
             shape.flip(cx.buffer_mut(), entry, key);
         }
         let vacated = shape.vacated(cx.buffer(), entry);
+        let old = shape.value(cx.buffer(), entry);
         shape.set_meta(cx.buffer_mut(), entry, vacated);
         let free = LockWord(held.free.0 | 1 << shape.vacancy_bit(entry));
         let mut batch = Batch::new();
@@ -211,7 +299,7 @@ impl<E: Endpoint> Tree<E> {
         if !next.is_null() || self.height() > 0 {
             self.consider_merge(leaf, key, free);
         }
-        Ok(Step::Done(Change::Deleted))
+        Ok(Step::Done(Change::Deleted, old))
     }
 
     /// Puts a key where there is room, others hop out of the way.
@@ -220,7 +308,7 @@ impl<E: Endpoint> Tree<E> {
         cx: &mut OpContext<E>,
         held: Held<E>,
         (home, mut range): (usize, usize),
-        (key, value): (u64, u64),
+        (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {
         let (shape, leaf) = (self.shape(), held.node);
         let is_vacant = |image: &[u8], range: usize| {
@@ -242,6 +330,15 @@ impl<E: Endpoint> Tree<E> {
             self.unlock(cx, held).await?;
             return Ok(Step::Full(leaf));
         };
+        let targets = room.hops.iter().map(|hop| hop.to).chain([room.at]);
+        let movers: Vec<usize> = room.hops.iter().map(|hop| hop.from).collect();
+        // Those that were vacant before.
+        let vacant: Vec<usize> = targets.filter(|entry| !movers.contains(entry)).collect();
+        if !shape.have_rested(cx.buffer(), vacant.into_iter(), self.pool().epoch()) {
+            self.unlock(cx, held).await?;
+            return Ok(Step::Resting);
+        }
+        self.freeze(cx, leaf, 0, movers).await?;
         let mut verbs = plan(shape, cx.buffer_mut(), &room, (key, value), leaf);
         let free = shape.vacancy_after(cx.buffer(), held.free, (home, range), &room);
         verbs.push(Verb::WriteWord {
@@ -256,7 +353,7 @@ impl<E: Endpoint> Tree<E> {
             cx.post(&mut batch).await?;
         }
         held.end();
-        Ok(Step::Done(Change::Inserted))
+        Ok(Step::Done(Change::Inserted, 0))
     }
 }
 
@@ -295,7 +392,7 @@ impl Shape {
 
 /// Changes the image of a leaf so that it holds a new key; returns the WRITEs in their order: each key that hops is written
 /// to its new place, then taken from the old one; the new key; the bitmaps.
-fn plan(shape: Shape, image: &mut [u8], room: &Room, (key, value): (u64, u64), leaf: RemoteAddr) -> Vec<Verb> {
+fn plan(shape: Shape, image: &mut [u8], room: &Room, (key, value): (Key, u64), leaf: RemoteAddr) -> Vec<Verb> {
     let mut homes = Vec::new();
     for hop in &room.hops {
         let moved = (shape.key(image, hop.from), shape.value(image, hop.from));
@@ -312,7 +409,7 @@ fn plan(shape: Shape, image: &mut [u8], room: &Room, (key, value): (u64, u64), l
     let mut write = |entry: usize, image: &[u8]| {
         let at = shape.entry_at(entry);
         verbs.push(Verb::Write {
-            source: Slice::new(at as u32 + 8, 16),
+            source: Slice::new(at as u32 + 8, shape.entry_bytes() as u32 - 8),
             target: leaf.plus(at + 8),
         });
         verbs.push(Verb::WriteWord {

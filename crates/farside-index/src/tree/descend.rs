@@ -9,8 +9,8 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_pool::Pin;
 
-use super::inner::{Child, IMAGE, Inner};
-use super::layout::{IMAGE_AT, ROOT_AT};
+use super::inner::{Child, Inner};
+use super::layout::{IMAGE_AT, Key, ROOT_AT};
 use super::lock::Kind;
 use super::task::Name;
 use super::{LEVEL_MAX, Root, Tree};
@@ -31,7 +31,7 @@ pub(super) struct Place {
 
 impl<E: Endpoint> Tree<E> {
     /// The leaf of a key.
-    pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: u64, pin: &Pin) -> Result<Place, IndexError> {
+    pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: Key, pin: &Pin) -> Result<Place, IndexError> {
         if let Some(parent) = self.remembered(1, key) {
             let Child { addr, next } = parent.child(parent.index_of(key));
             return Ok(Place {
@@ -58,9 +58,23 @@ impl<E: Endpoint> Tree<E> {
         })
     }
 
+    /// The smallest key of a leaf, or of a node above it, that is chosen at random among those that this client remembers.
+    /// `below` draws a number.
+    pub(crate) fn random_leaf(&self, below: impl Fn(u64) -> u64) -> Key {
+        let cache = self.shared.cache.borrow();
+        let mut key = 0;
+        for level in (1..=self.shared.root.get().level).rev() {
+            let Some(node) = cache.lowest(level, level, key) else {
+                break;
+            };
+            key = node.children.at(below(node.children.len() as u64) as usize).0;
+        }
+        key
+    }
+
     /// What to do when a remembered parent has misled: forgets it. A leaf that is the root has none: then the root is read, and
     /// what is found next is not what was remembered, even if it is the same.
-    pub(super) async fn forget_parent(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+    pub(super) async fn forget_parent(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
         if self.shared.root.get().level == 0 {
             self.read_root(cx).await?;
             self.shared.is_root_fresh.set(true);
@@ -69,7 +83,7 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
-    fn remembered(&self, level: u8, key: u64) -> Option<Rc<Inner>> {
+    fn remembered(&self, level: u8, key: Key) -> Option<Rc<Inner>> {
         let level_max = self.shared.root.get().level;
         self.shared
             .cache
@@ -89,7 +103,7 @@ impl<E: Endpoint> Tree<E> {
     pub(super) async fn descend(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         level: u8,
         pin: &Pin,
     ) -> Result<(RemoteAddr, Rc<Inner>), IndexError> {
@@ -106,13 +120,13 @@ impl<E: Endpoint> Tree<E> {
         loop {
             let version = self.pool().watched();
             let node = Rc::new(self.read_inner(cx, addr, pin).await?);
-            if node.level >= above || node.level < level || key < node.fences.low {
+            if node.level >= above || node.level < level || key < node.low() {
                 return Err(IndexError::NodeDamaged { at: addr });
             }
-            if key > node.fences.high {
+            if key > node.high {
                 // Split since, or half split: whoever led here does not know.
                 self.shared.cache.borrow_mut().forget(node.level + 1, key);
-                self.complete_later(None, node.sibling, (node.level, node.fences.high + 1), pin);
+                self.complete_later(None, node.sibling, (node.level, node.high + 1), pin);
                 (addr, above) = (node.sibling, node.level + 1);
                 continue;
             }
@@ -136,7 +150,7 @@ impl<E: Endpoint> Tree<E> {
         while let Some(key) = next {
             let pin = self.pin();
             let (_, node) = self.descend(cx, key, 1, &pin).await?;
-            next = node.fences.high.checked_add(1);
+            next = self.shape().key_after(node.high);
         }
         Ok(())
     }
@@ -157,12 +171,13 @@ impl<E: Endpoint> Tree<E> {
         node: RemoteAddr,
         pin: &Pin,
     ) -> Result<Inner, IndexError> {
+        let shape = self.shape();
         let mut torn = 0;
         // Ends: whoever writes the node comes to an end, or is gone, and then it is settled. A node that stays torn while
         // nobody holds its lock is damaged.
         loop {
-            let image = cx.read(node.plus(IMAGE_AT), IMAGE).await?;
-            if let Some(decoded) = Inner::decode(image) {
+            let image = cx.read(node.plus(IMAGE_AT), shape.image()).await?;
+            if let Some(decoded) = Inner::decode(shape, image) {
                 cx.validated();
                 return Ok(decoded);
             }
@@ -188,7 +203,7 @@ impl<E: Endpoint> Tree<E> {
         &self,
         left: Option<RemoteAddr>,
         node: RemoteAddr,
-        (level, key): (u8, u64),
+        (level, key): (u8, Key),
         pin: &Pin,
     ) {
         /// As long as whoever has split may need for it.

@@ -14,32 +14,139 @@
 
 use core::cell::Cell;
 
-use farside_fabric::{RemoteAddr, Slice};
+use farside_fabric::RemoteAddr;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{IMAGE_BYTES, INNER_SPAN, address};
+use super::layout::{INNER_SPAN, Key, Shape, address};
 use super::leaf::{Fences, set_word, word};
+
+/// The children of a node, ascending, each with its smallest key. As narrow as the keys of the tree are, since most of what a
+/// client remembers is these.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Children {
+    Narrow(Box<[(u64, RemoteAddr)]>),
+    /// Keys as two words, the higher one first.
+    Wide(Box<[([u64; 2], RemoteAddr)]>),
+}
+
+fn wide(key: Key) -> [u64; 2] {
+    [(key >> 64) as u64, key as u64]
+}
+
+fn key_of(words: [u64; 2]) -> Key {
+    Key::from(words[0]) << 64 | Key::from(words[1])
+}
+
+fn edit<T, R>(slice: &mut Box<[T]>, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    let mut items = core::mem::take(slice).into_vec();
+    let edited = edit(&mut items);
+    *slice = items.into();
+    edited
+}
+
+impl Children {
+    /// Children for a tree of this shape.
+    pub(super) fn new(shape: Shape, children: impl IntoIterator<Item = (Key, RemoteAddr)>) -> Self {
+        let children = children.into_iter();
+        if shape.has_pointers() {
+            Self::Wide(children.map(|(key, child)| (wide(key), child)).collect())
+        } else {
+            Self::Narrow(children.map(|(key, child)| (key as u64, child)).collect())
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Narrow(children) => children.len(),
+            Self::Wide(children) => children.len(),
+        }
+    }
+
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Narrow(children) => size_of_val(&**children),
+            Self::Wide(children) => size_of_val(&**children),
+        }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<(Key, RemoteAddr)> {
+        match self {
+            Self::Narrow(children) => children.get(index).map(|&(key, child)| (key.into(), child)),
+            Self::Wide(children) => children.get(index).map(|&(key, child)| (key_of(key), child)),
+        }
+    }
+
+    /// A child that is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(super) fn at(&self, index: usize) -> (Key, RemoteAddr) {
+        self.get(index).expect("a child that is there")
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, RemoteAddr)> + '_ {
+        (0..self.len()).map(|index| self.at(index))
+    }
+
+    /// How many have a smallest key that is not larger than this one.
+    pub(super) fn up_to(&self, key: Key) -> usize {
+        match self {
+            Self::Narrow(children) => children.partition_point(|&(first, _)| Key::from(first) <= key),
+            Self::Wide(children) => {
+                let key = wide(key);
+                children.partition_point(|&(first, _)| first <= key)
+            }
+        }
+    }
+
+    /// Where a smallest key is, or else would be.
+    pub(super) fn find(&self, key: Key) -> Result<usize, usize> {
+        let behind = self.up_to(key);
+        match behind.checked_sub(1) {
+            Some(index) if self.at(index).0 == key => Ok(index),
+            _ => Err(behind),
+        }
+    }
+
+    pub(super) fn insert(&mut self, index: usize, (key, child): (Key, RemoteAddr)) {
+        match self {
+            Self::Narrow(children) => edit(children, |children| children.insert(index, (key as u64, child))),
+            Self::Wide(children) => edit(children, |children| children.insert(index, (wide(key), child))),
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) -> (Key, RemoteAddr) {
+        let removed = self.at(index);
+        match self {
+            Self::Narrow(children) => drop(edit(children, |children| children.remove(index))),
+            Self::Wide(children) => drop(edit(children, |children| children.remove(index))),
+        }
+        removed
+    }
+
+    fn split_off(&mut self, index: usize) -> Self {
+        match self {
+            Self::Narrow(children) => Self::Narrow(edit(children, |children| children.split_off(index)).into()),
+            Self::Wide(children) => Self::Wide(edit(children, |children| children.split_off(index)).into()),
+        }
+    }
+}
 
 /// An internal node as a client knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inner {
-    /// How far it is from the leaves, which are at 0.
-    pub(super) level: u8,
-    pub(super) fences: Fences,
+    /// The largest key that may be below it; the smallest is that of its first child.
+    pub(super) high: Key,
     pub(super) sibling: RemoteAddr,
     pub(super) next_child: RemoteAddr,
-    /// Key and child, ascending; never empty.
-    pub(super) children: Vec<(u64, RemoteAddr)>,
+    /// Never empty.
+    pub(super) children: Children,
+    /// How far it is from the leaves, which are at 0.
+    pub(super) level: u8,
     /// For whoever remembers the node: whether it was used of late. Here it takes no room.
     pub(super) is_used: Cell<bool>,
 }
-
-/// Words before the children.
-const HEADER_BYTES: u64 = 48;
-const _: () = assert!(HEADER_BYTES + INNER_SPAN as u64 * 16 == IMAGE_BYTES);
-
-/// The buffer that an image is read to.
-pub(super) const IMAGE: Slice = Slice::first(IMAGE_BYTES as u32);
 
 /// A child, and what its sibling has to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,61 +157,81 @@ pub(super) struct Child {
 
 impl Inner {
     /// Decodes an image; `None` if it is torn, or none.
-    pub(super) fn decode(image: &[u8]) -> Option<Self> {
-        let shape = word(image, 8);
-        let (level, count) = (shape as u8, (shape >> 8) as usize);
+    pub(super) fn decode(shape: Shape, image: &[u8]) -> Option<Self> {
+        let head = word(image, 8);
+        let (level, count) = (head as u8, (head >> 8) as usize);
         if !(1..=INNER_SPAN).contains(&count) {
             return None;
         }
-        let end = HEADER_BYTES as usize + count * 16;
-        if word(image, 0) != xxh3_64(&image[8..end]) {
+        let end = shape.children_at() + count as u64 * shape.child_bytes();
+        if word(image, 0) != xxh3_64(&image[8..end as usize]) {
             return None;
         }
-        let at = |index: usize| HEADER_BYTES + index as u64 * 16;
-        let children = (0..count).map(|index| (word(image, at(index)), address(word(image, at(index) + 8))));
+        let children = (0..count as u64).map(|index| {
+            let at = shape.children_at() + index * shape.child_bytes();
+            (shape.key_at(image, at), address(word(image, at + shape.key_bytes())))
+        });
+        let children = Children::new(shape, children);
+        // The low fence is there for whoever reads the memory; it is the first key.
+        if shape.key_at(image, 16) != children.at(0).0 {
+            return None;
+        }
+        let high_at = 16 + shape.key_bytes();
+        let sibling_at = high_at + shape.key_bytes();
         Some(Self {
+            high: shape.key_at(image, high_at),
+            sibling: address(word(image, sibling_at)),
+            next_child: address(word(image, sibling_at + 8)),
+            children,
             level,
-            fences: Fences {
-                low: word(image, 16),
-                high: word(image, 24),
-            },
-            sibling: address(word(image, 32)),
-            next_child: address(word(image, 40)),
-            children: children.collect(),
             is_used: Cell::default(),
         })
     }
 
     /// Encodes it to the start of `image`.
-    pub(super) fn encode(&self, image: &mut [u8]) {
-        assert!(
-            (1..=INNER_SPAN).contains(&self.children.len()),
-            "a node is split in time"
-        );
-        let end = HEADER_BYTES as usize + self.children.len() * 16;
-        image[end..IMAGE_BYTES as usize].fill(0);
-        set_word(image, 8, u64::from(self.level) | (self.children.len() as u64) << 8);
-        set_word(image, 16, self.fences.low);
-        set_word(image, 24, self.fences.high);
-        set_word(image, 32, self.sibling.to_bits());
-        set_word(image, 40, self.next_child.to_bits());
-        for (index, (key, child)) in (0..).zip(&self.children) {
-            set_word(image, HEADER_BYTES + index * 16, *key);
-            set_word(image, HEADER_BYTES + index * 16 + 8, child.to_bits());
+    pub(super) fn encode(&self, shape: Shape, image: &mut [u8]) {
+        let count = self.children.len();
+        assert!((1..=INNER_SPAN).contains(&count), "a node is split in time");
+        let end = (shape.children_at() + count as u64 * shape.child_bytes()) as usize;
+        image[end..shape.image_bytes() as usize].fill(0);
+        let high_at = 16 + shape.key_bytes();
+        let sibling_at = high_at + shape.key_bytes();
+        set_word(image, 8, u64::from(self.level) | (count as u64) << 8);
+        shape.set_key_at(image, 16, self.low());
+        shape.set_key_at(image, high_at, self.high);
+        set_word(image, sibling_at, self.sibling.to_bits());
+        set_word(image, sibling_at + 8, self.next_child.to_bits());
+        for (index, (key, child)) in (0..).zip(self.children.iter()) {
+            let at = shape.children_at() + index * shape.child_bytes();
+            shape.set_key_at(image, at, key);
+            set_word(image, at + shape.key_bytes(), child.to_bits());
         }
         let check = xxh3_64(&image[8..end]);
         set_word(image, 0, check);
     }
 
+    /// The smallest key that may be below it.
+    pub(super) fn low(&self) -> Key {
+        self.children.at(0).0
+    }
+
+    /// The keys that may be below it.
+    pub(super) fn fences(&self) -> Fences {
+        Fences {
+            low: self.low(),
+            high: self.high,
+        }
+    }
+
     /// Which child holds a key that is between the fences.
-    pub(super) fn index_of(&self, key: u64) -> usize {
-        self.children.partition_point(|&(first, _)| first <= key) - 1
+    pub(super) fn index_of(&self, key: Key) -> usize {
+        self.children.up_to(key) - 1
     }
 
     pub(super) fn child(&self, index: usize) -> Child {
-        let next = self.children.get(index + 1).map_or(self.next_child, |&(_, next)| next);
+        let next = self.children.get(index + 1).map_or(self.next_child, |(_, next)| next);
         Child {
-            addr: self.children[index].1,
+            addr: self.children.at(index).1,
             next,
         }
     }
@@ -112,19 +239,16 @@ impl Inner {
     /// Splits off the right half of a full node, which will be at `right`.
     pub(super) fn split_off(&mut self, right: RemoteAddr) -> Self {
         let children = self.children.split_off(self.children.len() / 2);
-        let (key, first) = children[0];
+        let (key, first) = children.at(0);
         let other = Self {
-            level: self.level,
-            fences: Fences {
-                low: key,
-                high: self.fences.high,
-            },
+            high: self.high,
             sibling: self.sibling,
             next_child: self.next_child,
             children,
+            level: self.level,
             is_used: Cell::default(),
         };
-        self.fences.high = key - 1;
+        self.high = key - 1;
         self.sibling = right;
         self.next_child = first;
         other
@@ -142,37 +266,63 @@ mod tests {
         RemoteAddr::new(NodeId::new(0), number * 32)
     }
 
-    fn node(keys: impl IntoIterator<Item = u64>) -> Inner {
-        let keys: Vec<u64> = core::iter::once(0).chain(keys).collect();
+    fn node(shape: Shape, keys: impl IntoIterator<Item = u64>) -> Inner {
+        // Keys that differ in either half.
+        let spread = |key: u64| match shape.has_pointers() {
+            true => Key::from(key) << 40,
+            false => key.into(),
+        };
+        let keys: Vec<Key> = core::iter::once(0).chain(keys).map(spread).collect();
         Inner {
-            level: 1,
-            fences: Fences::ALL,
+            high: shape.key_max(),
             sibling: addr(1000),
             next_child: addr(2000),
-            children: (1..).zip(keys).map(|(number, key)| (key, addr(number))).collect(),
+            children: Children::new(shape, keys.into_iter().zip((1..).map(addr))),
+            level: 1,
             is_used: Cell::default(),
         }
     }
 
+    fn shapes() -> impl Strategy<Value = Shape> {
+        let shape = Shape::unsorted(8);
+        prop_oneof![Just(shape), Just(shape.of_pointers())]
+    }
+
+    #[test]
+    fn remembered_nodes_are_small() {
+        // Most of what a client remembers (CHIME, figure 14).
+        assert_eq!(size_of::<Inner>(), 64);
+    }
+
     proptest! {
         #[test]
-        fn nodes_survive_encoding_and_tearing_is_noticed(keys in btree_set(1_u64.., 0..INNER_SPAN), torn in 0_usize..134) {
-            let node = node(keys);
-            let mut image = vec![0xee; IMAGE_BYTES as usize];
-            node.encode(&mut image);
-            prop_assert_eq!(Inner::decode(&image), Some(node.clone()));
-            let used = 6 + node.children.len() * 2;
-            image[torn % used * 8] ^= 1;
-            prop_assert_eq!(Inner::decode(&image), None);
+        fn nodes_survive_encoding_and_tearing_is_noticed(
+            shape in shapes(), keys in btree_set(1_u64.., 0..INNER_SPAN), torn in 0_usize..202
+        ) {
+            let node = node(shape, keys);
+            let mut image = vec![0xee; shape.image_bytes() as usize];
+            node.encode(shape, &mut image);
+            prop_assert_eq!(Inner::decode(shape, &image), Some(node.clone()));
+            let used = (shape.children_at() + node.children.len() as u64 * shape.child_bytes()) / 8;
+            image[torn % used as usize * 8] ^= 1;
+            prop_assert_eq!(Inner::decode(shape, &image), None);
         }
 
         #[test]
-        fn halves_hold_what_the_whole_did(keys in btree_set(1_u64.., 1..INNER_SPAN), looked_for: u64) {
-            let whole = node(keys);
+        fn halves_hold_what_the_whole_did(
+            shape in shapes(), keys in btree_set(1_u64.., 1..INNER_SPAN), looked_for: u64, gone in 0_usize..INNER_SPAN
+        ) {
+            let mut whole = node(shape, keys);
+            let at = 1 + gone % (whole.children.len() - 1);
+            let removed = whole.children.remove(at);
+            prop_assert_eq!(whole.children.find(removed.0), Err(at));
+            whole.children.insert(at, removed);
+            prop_assert_eq!(whole.children.find(removed.0), Ok(at));
             let mut left = whole.clone();
             let right = left.split_off(addr(3000));
-            let half = if left.fences.contains(looked_for) { &left } else { &right };
-            prop_assert!(half.fences.contains(looked_for));
+            let looked_for = Key::from(looked_for);
+            let half = if left.fences().contains(looked_for) { &left } else { &right };
+            prop_assert!(half.fences().contains(looked_for));
             let found = half.child(half.index_of(looked_for));
             prop_assert_eq!(found, whole.child(whole.index_of(looked_for)));
         }

@@ -44,6 +44,12 @@ impl TreeKind {
         name
     }
 
+    /// The tree whose leaves look like this.
+    #[must_use]
+    pub fn of_shape(shape: Shape) -> Self {
+        if shape.is_hashed() { Self::Chime } else { Self::Sherman }
+    }
+
     /// A leaf of this kind. `neighbourhood` means nothing where a key may be anywhere.
     ///
     /// # Panics

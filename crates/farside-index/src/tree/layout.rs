@@ -6,14 +6,15 @@
 //!   word 1     format: kind of leaf, span, neighbourhood; 0 until the tree is made
 //!   word 2     version: how often a node was taken out of the tree; watched by every client
 //!   word 3     format that the tree is being made with
+//!   word 4     how many layers were made, in a tree of pointers
 //!
 //! leaf (a block)
 //!   word 0     lock; while it is free, which entries are vacant
 //!   word 1     intent: what a node write is about to do, 0 between node writes
-//!   word 2     the intent's split key
-//!   word 3, 4  fences: the smallest and the largest key that may be here
-//!   word 5     check of fences, sibling and version
-//!   48..       groups of entries, each behind a replica of the sibling word
+//!   then       the intent's split key
+//!   then       fences: the smallest and the largest key that may be here
+//!   then       check of fences, sibling and version
+//!   then       groups of entries, each behind a replica of the sibling word
 //!
 //! sibling word: address of the next leaf, node version, whether the leaf was taken out of the tree
 //! entry        | meta | key | value |
@@ -27,11 +28,12 @@
 //! image        | check | level, count, whether it was taken out | low | high | sibling | next child | (key, child)* |
 //! ```
 //!
-//! An entry is three aligned words. The published leaf (CHIME, figure 10) packs it into 19 bytes and puts versions into each
+//! A key takes one word, or two, the higher one first, in a tree of data pointers ([`Shape::of_pointers`]). An entry is aligned
+//! words. The published leaf (CHIME, figure 10) packs it into 19 bytes and puts versions into each
 //! cache line; memory that tears between words needs either a version in each word or a check over them, and words that
 //! are changed one by one have to be words.
 
-use farside_fabric::RemoteAddr;
+use farside_fabric::{RemoteAddr, Slice};
 use farside_lock::bit_fields;
 use farside_pool::layout::Owner;
 use xxhash_rust::xxh3::xxh3_64;
@@ -46,6 +48,7 @@ pub(super) const ROOT_AT: u64 = 0;
 pub(super) const FORMAT_AT: u64 = 8;
 pub(super) const VERSION_AT: u64 = 16;
 pub(super) const SHAPE_AT: u64 = 24;
+pub(super) const LAYERS_AT: u64 = 32;
 /// Bytes of the root area that are used.
 pub(super) const ROOT_BYTES: u64 = 64;
 
@@ -53,13 +56,11 @@ pub(super) const ROOT_BYTES: u64 = 64;
 pub(super) const LOCK_AT: u64 = 0;
 pub(super) const INTENT_AT: u64 = 8;
 
-/// Offsets within a leaf.
+/// Where a leaf keeps the split key of an intent.
 pub(super) const SPLIT_KEY_AT: u64 = 16;
-pub(super) const LOW_AT: u64 = 24;
-pub(super) const HIGH_AT: u64 = 32;
-pub(super) const FENCE_CHECK_AT: u64 = 40;
-pub(super) const GROUPS_AT: u64 = 48;
-pub(super) const ENTRY_BYTES: u64 = 24;
+
+/// A key of a tree. Trees of values have keys of 64 bits only.
+pub type Key = u128;
 
 /// How many keys an internal node holds (CHIME, section 5.1).
 pub const INNER_SPAN: usize = 64;
@@ -196,6 +197,7 @@ impl Intent {
 pub struct Shape {
     circle: hopscotch::Leaf,
     is_hashed: bool,
+    has_pointers: bool,
 }
 
 impl Shape {
@@ -213,6 +215,7 @@ impl Shape {
         Self {
             circle: hopscotch::Leaf::new(span, neighbourhood),
             is_hashed: true,
+            has_pointers: false,
         }
     }
 
@@ -226,25 +229,108 @@ impl Shape {
         Self {
             circle: hopscotch::Leaf::anywhere(span),
             is_hashed: false,
+            has_pointers: false,
         }
+    }
+
+    /// The same for keys of 128 bits whose values are data pointers, which are replaced without the leaf's lock.
+    #[must_use]
+    pub const fn of_pointers(self) -> Self {
+        Self {
+            has_pointers: true,
+            ..self
+        }
+    }
+
+    /// Whether values are data pointers, and keys have 128 bits.
+    #[must_use]
+    pub const fn has_pointers(self) -> bool {
+        self.has_pointers
+    }
+
+    /// Bytes of a key.
+    #[must_use]
+    pub const fn key_bytes(self) -> u64 {
+        if self.has_pointers { 16 } else { 8 }
+    }
+
+    /// The words of a key.
+    pub(super) fn key_words(self) -> impl Iterator<Item = u64> {
+        0..self.key_bytes() / 8
+    }
+
+    /// The largest key.
+    #[must_use]
+    pub const fn key_max(self) -> Key {
+        if self.has_pointers { Key::MAX } else { u64::MAX as Key }
+    }
+
+    /// The key after another one; `None` after the last.
+    #[must_use]
+    pub fn key_after(self, key: Key) -> Option<Key> {
+        (key < self.key_max()).then(|| key + 1)
+    }
+
+    /// Offsets within a leaf.
+    pub(super) const fn low_at(self) -> u64 {
+        SPLIT_KEY_AT + self.key_bytes()
+    }
+
+    pub(super) const fn high_at(self) -> u64 {
+        self.low_at() + self.key_bytes()
+    }
+
+    pub(super) const fn fence_check_at(self) -> u64 {
+        self.high_at() + self.key_bytes()
+    }
+
+    const fn groups_at(self) -> u64 {
+        self.fence_check_at() + 8
+    }
+
+    /// The header of a leaf, from the fences on.
+    pub(super) const fn fence_slice(self) -> Slice {
+        Slice::new(self.low_at() as u32, (self.groups_at() - self.low_at()) as u32)
+    }
+
+    /// All of a leaf that its lock protects but for the intent: from the fences on, where it stands at `at` in a buffer.
+    pub(super) const fn body(self, at: u32) -> Slice {
+        Slice::new(at + self.low_at() as u32, (self.leaf_bytes() - self.low_at()) as u32)
+    }
+
+    /// Bytes of an entry.
+    pub(super) const fn entry_bytes(self) -> u64 {
+        16 + self.key_bytes()
+    }
+
+    /// Where the value of an entry is.
+    pub(super) const fn value_at(self, entry: usize) -> u64 {
+        self.entry_at(entry) + 8 + self.key_bytes()
     }
 
     /// How the shape is written into the format word.
     pub(super) fn to_word(self) -> u64 {
         let kind = if self.is_hashed { 2 } else { 1 };
-        kind | (self.span() as u64) << 8 | (self.circle.neighbourhood() as u64) << 32
+        kind | u64::from(self.has_pointers) << 2
+            | (self.span() as u64) << 8
+            | (self.circle.neighbourhood() as u64) << 32
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
         let (span, neighbourhood) = ((word >> 8) as usize & 0xff_ffff, (word >> 32) as usize);
         let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
-        match word & 0xff {
-            1 if fits => Some(Self::unsorted(span)),
+        let of_values = match word & 0xfb {
+            1 if fits => Self::unsorted(span),
             2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
-                Some(Self::hopscotch(span, neighbourhood))
+                Self::hopscotch(span, neighbourhood)
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(if word & 4 == 0 {
+            of_values
+        } else {
+            of_values.of_pointers()
+        })
     }
 
     /// Where keys may be.
@@ -266,16 +352,21 @@ impl Shape {
 
     /// The home of a key: all keys of a leaf that does not hash have the same.
     #[inline]
-    pub(super) fn home(self, key: u64) -> usize {
+    pub(super) fn home(self, key: Key) -> usize {
         if self.is_hashed {
-            (xxh3_64(&key.to_le_bytes()) % self.span() as u64) as usize
+            let hash = if self.has_pointers {
+                xxh3_64(&key.to_le_bytes())
+            } else {
+                xxh3_64(&(key as u64).to_le_bytes())
+            };
+            (hash % self.span() as u64) as usize
         } else {
             0
         }
     }
 
     const fn group_bytes(self) -> u64 {
-        8 + self.circle.neighbourhood() as u64 * ENTRY_BYTES
+        8 + self.circle.neighbourhood() as u64 * self.entry_bytes()
     }
 
     /// How many replicas of the sibling word there are.
@@ -285,13 +376,13 @@ impl Shape {
 
     /// Where a replica of the sibling word is.
     pub(super) const fn replica_at(self, group: usize) -> u64 {
-        GROUPS_AT + group as u64 * self.group_bytes()
+        self.groups_at() + group as u64 * self.group_bytes()
     }
 
     /// Where an entry is.
     pub(super) const fn entry_at(self, entry: usize) -> u64 {
         let size = self.circle.neighbourhood();
-        self.replica_at(entry / size) + 8 + (entry % size) as u64 * ENTRY_BYTES
+        self.replica_at(entry / size) + 8 + (entry % size) as u64 * self.entry_bytes()
     }
 
     /// Bytes of a leaf.
@@ -307,13 +398,41 @@ impl Shape {
     }
 }
 
-/// Bytes of an internal node's image.
-pub(super) const IMAGE_BYTES: u64 = 48 + INNER_SPAN as u64 * 16;
-/// Where the images of an internal node are.
+/// Where the first image of an internal node is.
 pub(super) const IMAGE_AT: u64 = 16;
-pub(super) const SECOND_IMAGE_AT: u64 = IMAGE_AT + IMAGE_BYTES;
-/// Bytes of an internal node.
-pub const INNER_BYTES: u64 = SECOND_IMAGE_AT + IMAGE_BYTES;
+
+impl Shape {
+    /// Where the children stand in the image of an internal node: behind check, shape, fences, sibling, next child.
+    pub(super) const fn children_at(self) -> u64 {
+        32 + 2 * self.key_bytes()
+    }
+
+    /// Bytes of a child with its key.
+    pub(super) const fn child_bytes(self) -> u64 {
+        8 + self.key_bytes()
+    }
+
+    /// Bytes of an internal node's image.
+    pub(super) const fn image_bytes(self) -> u64 {
+        self.children_at() + INNER_SPAN as u64 * self.child_bytes()
+    }
+
+    /// Where an image stands in a buffer.
+    pub(super) const fn image(self) -> Slice {
+        Slice::first(self.image_bytes() as u32)
+    }
+
+    /// Where the second image of an internal node is.
+    pub(super) const fn second_image_at(self) -> u64 {
+        IMAGE_AT + self.image_bytes()
+    }
+
+    /// Bytes of an internal node.
+    #[must_use]
+    pub const fn inner_bytes(self) -> u64 {
+        self.second_image_at() + self.image_bytes()
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -331,11 +450,12 @@ mod tests {
             } else {
                 CHIME.entry_at(home)
             };
-            let end = CHIME.entry_at(home + 7) + ENTRY_BYTES;
-            assert_eq!(end - from, 8 * ENTRY_BYTES + 8, "of home {home}");
+            let end = CHIME.entry_at(home + 7) + CHIME.entry_bytes();
+            assert_eq!(end - from, 8 * CHIME.entry_bytes() + 8, "of home {home}");
         }
         assert_eq!(CHIME.leaf_bytes(), 48 + 8 * 200);
         assert_eq!(Shape::unsorted(64).leaf_bytes(), 48 + 8 + 64 * 24);
+        assert_eq!(CHIME.of_pointers().leaf_bytes(), 72 + 8 * (8 + 8 * 32));
     }
 
     proptest! {
@@ -343,6 +463,7 @@ mod tests {
         fn shapes_survive_encoding(groups in 1_usize..32, neighbourhood in 1_usize..=16) {
             let shape = Shape::hopscotch(groups * neighbourhood, neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+            prop_assert_eq!(Shape::from_word(shape.of_pointers().to_word()), Some(shape.of_pointers()));
             let shape = Shape::unsorted(groups * neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
         }

@@ -14,18 +14,18 @@
 //! # Order of writes, under the lock
 //! - Key and value of an entry change while it is vacant; its meta word makes it taken. So whoever dies leaves no entry
 //!   that is half there, with one exception: an UPDATE writes value and meta of a taken entry, and leaves the old value or
-//!   the new one, each a word, beside a check that may not fit.
+//!   the new one, each a word, beside a check that may not fit. (Data pointers are no part of the check: see `slot`.)
 //! - A key that hops is there twice before it is gone from its old place.
 //! - Bitmaps come last; they follow from the entries.
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{RemoteAddr, Slice};
+use farside_sync::Pointer;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{
-    FENCE_CHECK_AT, GROUPS_AT, HIGH_AT, Intent, LOCK_AT, LOW_AT, LockWord, Meta, Shape, Sibling, VERSIONS,
-};
+use super::layout::{Intent, Key, LOCK_AT, LockWord, Meta, Shape, Sibling, VERSIONS};
+use super::slot::succeeding;
 
 /// What was read does not belong together: a write was under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,14 +34,12 @@ pub(super) struct Torn;
 /// The range of keys that may be in a leaf, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fences {
-    pub(super) low: u64,
-    pub(super) high: u64,
+    pub(super) low: Key,
+    pub(super) high: Key,
 }
 
 impl Fences {
-    pub(super) const ALL: Self = Self { low: 0, high: u64::MAX };
-
-    pub(super) fn contains(self, key: u64) -> bool {
+    pub(super) fn contains(self, key: Key) -> bool {
         (self.low..=self.high).contains(&key)
     }
 }
@@ -66,23 +64,61 @@ fn hash_of(words: [u64; 3]) -> u64 {
     xxh3_64(&bytes)
 }
 
-fn entry_check(key: u64, value: u64) -> u64 {
-    hash_of([key, value, 1]) & ((1 << 32) - 1)
-}
-
 /// What a key contributes to the digest of its home.
-fn digest_of(entry: usize, key: u64) -> u64 {
-    hash_of([key, entry as u64, 2]) & ((1 << 11) - 1)
+fn digest_of(entry: usize, key: Key) -> u64 {
+    hash_of([folded(key), entry as u64, 2]) & ((1 << 11) - 1)
 }
 
 fn fence_check(fences: Fences, sibling: Sibling) -> u64 {
-    hash_of([fences.low, fences.high, sibling.0])
+    hash_of([folded(fences.low), folded(fences.high), sibling.0])
 }
 
-/// The header of a leaf, from the fences on.
-pub(super) const FENCE_SLICE: Slice = Slice::new(LOW_AT as u32, (GROUPS_AT - LOW_AT) as u32);
+/// A key as one word: itself if it has 64 bits, else a hash.
+fn folded(key: Key) -> u64 {
+    u64::try_from(key).unwrap_or_else(|_| xxh3_64(&key.to_le_bytes()))
+}
 
 impl Shape {
+    /// A check over key and value, or the key alone if the value may change without it.
+    fn entry_check(self, key: Key, value: u64) -> u64 {
+        let value = if self.has_pointers() { 0 } else { value };
+        hash_of([folded(key), value, 1]) & ((1 << 32) - 1)
+    }
+
+    /// The key that stands somewhere in an image.
+    pub(super) fn key_at(self, image: &[u8], at: u64) -> Key {
+        if self.has_pointers() {
+            Key::from(word(image, at)) << 64 | Key::from(word(image, at + 8))
+        } else {
+            word(image, at).into()
+        }
+    }
+
+    pub(super) fn set_key_at(self, image: &mut [u8], at: u64, key: Key) {
+        if self.has_pointers() {
+            set_word(image, at, (key >> 64) as u64);
+            set_word(image, at + 8, key as u64);
+        } else {
+            set_word(image, at, key as u64);
+        }
+    }
+
+    /// The fences of a leaf in which there may be any key.
+    pub(super) fn all(self) -> Fences {
+        Fences {
+            low: 0,
+            high: self.key_max(),
+        }
+    }
+
+    /// The fences that stand in an image, right or not.
+    pub(super) fn fences_at(self, image: &[u8]) -> Fences {
+        Fences {
+            low: self.key_at(image, self.low_at()),
+            high: self.key_at(image, self.high_at()),
+        }
+    }
+
     pub(super) fn meta(self, image: &[u8], entry: usize) -> Meta {
         Meta(word(image, self.entry_at(entry)))
     }
@@ -91,16 +127,16 @@ impl Shape {
         set_word(image, self.entry_at(entry), meta.0);
     }
 
-    pub(super) fn key(self, image: &[u8], entry: usize) -> u64 {
-        word(image, self.entry_at(entry) + 8)
+    pub(super) fn key(self, image: &[u8], entry: usize) -> Key {
+        self.key_at(image, self.entry_at(entry) + 8)
     }
 
     pub(super) fn value(self, image: &[u8], entry: usize) -> u64 {
-        word(image, self.entry_at(entry) + 16)
+        word(image, self.value_at(entry))
     }
 
     /// The key of a taken entry.
-    pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<u64> {
+    pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<Key> {
         (self.meta(image, entry).is_taken() == 1).then(|| self.key(image, entry))
     }
 
@@ -112,7 +148,7 @@ impl Shape {
     /// Whether key and value of an entry were written together, if it is taken.
     pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
         let meta = self.meta(image, entry);
-        meta.is_taken() == 0 || meta.check() == entry_check(self.key(image, entry), self.value(image, entry))
+        meta.is_taken() == 0 || meta.check() == self.entry_check(self.key(image, entry), self.value(image, entry))
     }
 
     /// Bitmap and digest of a home, told from the entries.
@@ -146,7 +182,10 @@ impl Shape {
             } else {
                 self.entry_at(from)
             };
-            Slice::new(start as u32, (self.entry_at(to - 1) + 24 - start) as u32)
+            Slice::new(
+                start as u32,
+                (self.entry_at(to - 1) + self.entry_bytes() - start) as u32,
+            )
         };
         let (end, mut segments) = (first + count, ArrayVec::new());
         segments.push(segment(first, end.min(self.span())));
@@ -195,11 +234,8 @@ impl Shape {
 
     /// The fences that were read, if they belong to a sibling word that was.
     pub(super) fn fences(self, image: &[u8], sibling: Sibling) -> Result<Fences, Torn> {
-        let fences = Fences {
-            low: word(image, LOW_AT),
-            high: word(image, HIGH_AT),
-        };
-        if word(image, FENCE_CHECK_AT) == fence_check(fences, sibling) {
+        let fences = self.fences_at(image);
+        if word(image, self.fence_check_at()) == fence_check(fences, sibling) {
             Ok(fences)
         } else {
             Err(Torn)
@@ -207,20 +243,24 @@ impl Shape {
     }
 
     /// Where a key is among the entries of its neighbourhood.
-    pub(super) fn find(self, image: &[u8], key: u64) -> Option<usize> {
+    pub(super) fn find(self, image: &[u8], key: Key) -> Option<usize> {
         let mut neighbours = self.circle().neighbours(self.home(key));
         neighbours.find(|&entry| self.taken(image, entry) == Some(key))
     }
 
-    /// Writes key and value of an entry, and what its meta word says of them.
-    pub(super) fn put(self, image: &mut [u8], entry: usize, key: u64, value: u64) {
-        let at = self.entry_at(entry);
-        set_word(image, at + 8, key);
-        set_word(image, at + 16, value);
+    /// Writes key and value of an entry, and what its meta word says of them. A pointer gets the next identity of the entry.
+    pub(super) fn put(self, image: &mut [u8], entry: usize, key: Key, value: u64) {
+        let value = if self.has_pointers() {
+            succeeding(Pointer::from_word(value), self.pointer(image, entry)).to_word()
+        } else {
+            value
+        };
+        self.set_key_at(image, self.entry_at(entry) + 8, key);
+        set_word(image, self.value_at(entry), value);
         let meta = self
             .meta(image, entry)
             .with_is_taken(1)
-            .with_check(entry_check(key, value));
+            .with_check(self.entry_check(key, value));
         self.set_meta(image, entry, meta);
     }
 
@@ -230,7 +270,7 @@ impl Shape {
     }
 
     /// Notes in its home's bitmap that a key has come to an entry, or has left it.
-    pub(super) fn flip(self, image: &mut [u8], entry: usize, key: u64) {
+    pub(super) fn flip(self, image: &mut [u8], entry: usize, key: Key) {
         if !self.is_hashed() {
             return;
         }
@@ -247,13 +287,13 @@ impl Shape {
         self.seal(image, fences, sibling);
     }
 
-    /// Makes everything else in a leaf fit its fences and taken entries.
+    /// Makes everything else in a leaf fit its fences and taken entries. (What pointers say is not looked at.)
     pub(super) fn seal(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
         for entry in 0..self.span() {
             let is_taken = self.meta(image, entry).is_taken();
             let meta = Meta(0).with_is_taken(is_taken).with_version(sibling.version());
             let check = if is_taken == 1 {
-                entry_check(self.key(image, entry), self.value(image, entry))
+                self.entry_check(self.key(image, entry), self.value(image, entry))
             } else {
                 0
             };
@@ -267,9 +307,9 @@ impl Shape {
         for group in 0..self.replicas() {
             set_word(image, self.replica_at(group), sibling.0);
         }
-        set_word(image, LOW_AT, fences.low);
-        set_word(image, HIGH_AT, fences.high);
-        set_word(image, FENCE_CHECK_AT, fence_check(fences, sibling));
+        self.set_key_at(image, self.low_at(), fences.low);
+        self.set_key_at(image, self.high_at(), fences.high);
+        set_word(image, self.fence_check_at(), fence_check(fences, sibling));
         let vacancy = self.vacancy(image);
         set_word(image, LOCK_AT, vacancy.0);
     }
@@ -281,19 +321,23 @@ impl Shape {
     }
 
     /// The entries of a leaf that are taken.
-    pub(super) fn entries(self, image: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn entries(self, image: &[u8]) -> impl Iterator<Item = (usize, Key)> {
         (0..self.span()).filter_map(move |entry| Some((entry, self.taken(image, entry)?)))
     }
 
     /// Repairs what a client has left that died under the lock: an UPDATE of which the check does not fit, a key that was
-    /// hopping and is there twice, keys that are not of this leaf yet or any more.
-    pub(super) fn mend(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
+    /// hopping and is there twice, keys that are not of this leaf yet or any more, a pointer without a key.
+    pub(super) fn mend(self, image: &mut [u8], fences: Fences, sibling: Sibling, epoch: u64) {
         for entry in 0..self.span() {
-            let Some(key) = self.taken(image, entry) else { continue };
+            let Some(key) = self.taken(image, entry) else {
+                if self.has_pointers() && !self.pointer(image, entry).is_null() {
+                    self.vacate(image, entry, epoch);
+                }
+                continue;
+            };
             let is_twice = self.find(image, key) != Some(entry);
             if is_twice || !fences.contains(key) {
-                let vacated = self.vacated(image, entry);
-                self.set_meta(image, entry, vacated);
+                self.vacate(image, entry, epoch);
             }
         }
         self.seal(image, fences, sibling);

@@ -9,17 +9,11 @@ use std::rc::Rc;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
-use super::inner::{IMAGE, Inner};
-use super::layout::{
-    IMAGE_AT, IMAGE_BYTES, INNER_BYTES, INNER_SPAN, INTENT_AT, LOCK_AT, ROOT_AT, SECOND_IMAGE_AT, Sibling,
-};
-use super::leaf::Fences;
+use super::inner::{Children, Inner};
+use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Key, LOCK_AT, ROOT_AT, Sibling};
 use super::lock::{Held, Kind};
 use super::{LEVEL_MAX, Root, Tree};
 use crate::error::IndexError;
-
-/// Where a second node stands in the buffer.
-const OTHER: Slice = Slice::new(IMAGE_BYTES as u32, IMAGE_BYTES as u32);
 
 impl<E: Endpoint> Tree<E> {
     /// Puts a node whose smallest key is `key` into the node of `level` that covers the key. The caller has pinned since it
@@ -28,7 +22,7 @@ impl<E: Endpoint> Tree<E> {
         &self,
         cx: &mut OpContext<E>,
         mut level: u8,
-        mut key: u64,
+        mut key: Key,
         mut child: RemoteAddr,
         pin: Pin,
     ) -> Result<(), IndexError> {
@@ -39,7 +33,7 @@ impl<E: Endpoint> Tree<E> {
                 continue;
             }
             let (addr, parent) = self.descend(cx, key, level, &pin).await?;
-            if parent.children.binary_search_by_key(&key, |&(first, _)| first).is_ok() {
+            if parent.children.find(key).is_ok() {
                 return Ok(());
             }
             let spare = match parent.children.len() {
@@ -59,13 +53,13 @@ impl<E: Endpoint> Tree<E> {
 
     /// A block for an internal node. The caller is pinned, so this does not wait for memory for long.
     async fn take_inner(&self) -> Result<RemoteAddr, IndexError> {
-        let pool = self.pool();
+        let (pool, bytes) = (self.pool(), self.shape().inner_bytes());
         // Ends: there is memory, or the pool says that there is none.
         loop {
-            if let Some(block) = pool.allocate(INNER_BYTES) {
+            if let Some(block) = pool.allocate(bytes) {
                 return Ok(block);
             }
-            pool.restock(INNER_BYTES, 1, Purpose::Insert).await?;
+            pool.restock(bytes, 1, Purpose::Insert).await?;
         }
     }
 
@@ -73,13 +67,13 @@ impl<E: Endpoint> Tree<E> {
         &self,
         cx: &mut OpContext<E>,
         addr: RemoteAddr,
-        (key, child): (u64, RemoteAddr),
+        (key, child): (Key, RemoteAddr),
         spare: Option<RemoteAddr>,
         pin: &Pin,
     ) -> Result<Linked, IndexError> {
         let give_back = || {
             if let Some(spare) = spare {
-                self.pool().give_back(spare, INNER_BYTES);
+                self.pool().give_back(spare, self.shape().inner_bytes());
             }
         };
         let held = match self.lock(cx, addr, Kind::Inner, pin).await {
@@ -111,7 +105,7 @@ impl<E: Endpoint> Tree<E> {
             self.pool().doubt();
             return Err(error);
         }
-        let first = other.as_ref().map(|other| other.fences.low);
+        let first = other.as_ref().map(|other| other.low());
         for node in core::iter::once(node).chain(other) {
             self.remember_own(node, version);
         }
@@ -123,14 +117,14 @@ impl<E: Endpoint> Tree<E> {
         &self,
         cx: &mut OpContext<E>,
         held: &Held<E>,
-        (key, child): (u64, RemoteAddr),
+        (key, child): (Key, RemoteAddr),
         spare: Option<RemoteAddr>,
     ) -> Result<Prepared, IndexError> {
         let mut node = self.read_locked_inner(cx, held.node).await?;
-        if !node.fences.contains(key) {
+        if !node.fences().contains(key) {
             return Ok(Prepared::Nothing(Linked::Again));
         }
-        let Err(index) = node.children.binary_search_by_key(&key, |&(first, _)| first) else {
+        let Err(index) = node.children.find(key) else {
             return Ok(Prepared::Nothing(Linked::Done));
         };
         // It may have been linked by another one, and be gone since. Whoever takes it out holds this lock.
@@ -145,18 +139,18 @@ impl<E: Endpoint> Tree<E> {
             return Ok(Prepared::Nothing(Linked::Again));
         };
         // The first child of a node is never gone.
-        let middle = node.children[node.children.len() / 2];
+        let middle = node.children.at(node.children.len() / 2);
         if node.level == 1 && self.sibling_of(cx, middle.1).await?.is_gone() {
             self.clean_later(middle.0);
             return Ok(Prepared::Nothing(Linked::Again));
         }
         let mut other = node.split_off(spare);
-        let half = if other.fences.contains(key) {
+        let half = if other.fences().contains(key) {
             &mut other
         } else {
             &mut node
         };
-        let index = half.children.partition_point(|&(first, _)| first < key);
+        let index = half.children.up_to(key);
         half.children.insert(index, (key, child));
         Ok(Prepared::Write(node, Some(other)))
     }
@@ -167,16 +161,15 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Remembers a node that this client has written.
-    pub(super) fn remember_own(&self, mut node: Inner, version: u64) {
-        node.children.shrink_to_fit();
+    pub(super) fn remember_own(&self, node: Inner, version: u64) {
         self.remember(Rc::new(node), version);
     }
 
     /// READs an internal node whose lock is held.
     pub(super) async fn read_locked_inner(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<Inner, IndexError> {
-        let image = cx.read(node.plus(IMAGE_AT), IMAGE).await?;
-        let decoded = Inner::decode(image);
-        cx.rely_on(IMAGE);
+        let image = cx.read(node.plus(IMAGE_AT), self.shape().image()).await?;
+        let decoded = Inner::decode(self.shape(), image);
+        cx.rely_on(self.shape().image());
         decoded.ok_or(IndexError::NodeDamaged { at: node })
     }
 
@@ -188,21 +181,24 @@ impl<E: Endpoint> Tree<E> {
         node: &Inner,
         other: Option<(&Inner, RemoteAddr)>,
     ) -> Result<(), IndexError> {
-        cx.reserve(2 * IMAGE_BYTES as usize);
-        node.encode(cx.buffer_mut());
+        let shape = self.shape();
+        let image = shape.image();
+        let behind = Slice::new(image.bytes, image.bytes);
+        cx.reserve(2 * image.bytes as usize);
+        node.encode(shape, cx.buffer_mut());
         let mut batch = Batch::new();
         if let Some((other, at)) = other {
-            other.encode(&mut cx.buffer_mut()[OTHER.range()]);
-            write_new(&mut batch, at, OTHER);
+            other.encode(shape, &mut cx.buffer_mut()[behind.range()]);
+            write_new(&mut batch, at, behind);
             // Nothing is ordered across nodes.
             if at.node() != held.node.node() {
                 cx.post(&mut batch).await?;
                 batch.clear();
             }
         }
-        batch.write(IMAGE, held.node.plus(SECOND_IMAGE_AT));
+        batch.write(image, held.node.plus(shape.second_image_at()));
         batch.write_word(held.node.plus(INTENT_AT), 1);
-        batch.write(IMAGE, held.node.plus(IMAGE_AT));
+        batch.write(image, held.node.plus(IMAGE_AT));
         batch.write_word(held.node.plus(INTENT_AT), 0);
         batch.write_word(held.at(), 0);
         cx.post(&mut batch).await?;
@@ -216,18 +212,19 @@ impl<E: Endpoint> Tree<E> {
         if level > LEVEL_MAX {
             return Err(IndexError::NodeDamaged { at: old.addr });
         }
-        let block = self.take_inner().await?;
+        let (block, shape) = (self.take_inner().await?, self.shape());
         let node = Inner {
-            level: old.level + 1,
-            fences: Fences::ALL,
+            high: shape.key_max(),
             sibling: RemoteAddr::NULL,
             next_child: RemoteAddr::NULL,
-            children: vec![(0, old.addr)],
+            children: Children::new(shape, [(0, old.addr)]),
+            level: old.level + 1,
             is_used: Cell::default(),
         };
-        node.encode(cx.buffer_mut());
+        cx.reserve(shape.image_bytes() as usize);
+        node.encode(shape, cx.buffer_mut());
         let mut batch = Batch::new();
-        write_new(&mut batch, block, IMAGE);
+        write_new(&mut batch, block, shape.image());
         let new = Root {
             addr: block,
             level: node.level,
@@ -243,7 +240,7 @@ impl<E: Endpoint> Tree<E> {
             Ok(before) if before == old.to_word() => self.shared.root.set(new),
             // Lost to another client that grows it.
             Ok(before) => {
-                self.pool().give_back(block, INNER_BYTES);
+                self.pool().give_back(block, shape.inner_bytes());
                 self.shared.root.set(Root::from_word(before));
             }
             Err(error) => {
@@ -262,7 +259,7 @@ enum Linked {
     /// The parent is another one by now.
     Again,
     /// The parent was split; the right half starts with this key.
-    Split(u64),
+    Split(Key),
 }
 
 enum Prepared {

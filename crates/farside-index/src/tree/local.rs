@@ -8,6 +8,7 @@ use farside_sync::local::{Asked, Combiner};
 
 use super::Tree;
 use super::change::Wish;
+use super::layout::Key;
 use crate::error::IndexError;
 use crate::local::{Shared, late};
 use crate::operation::Change;
@@ -39,7 +40,7 @@ impl<E: Endpoint> Tree<E> {
     pub(super) async fn search_shared(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         local: &Local,
     ) -> Result<Option<u64>, IndexError> {
         match local.reads.ask(cx, &key.to_le_bytes()).await {
@@ -57,7 +58,7 @@ impl<E: Endpoint> Tree<E> {
     pub(super) async fn change_shared(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         wish: Wish,
         local: &Local,
     ) -> Result<Change, IndexError> {
@@ -66,7 +67,7 @@ impl<E: Endpoint> Tree<E> {
             Asked::Done(change) => return Ok(change),
             Asked::Late => return Err(late()),
         };
-        let change = self.change_alone(cx, key, wish).await?;
+        let (change, _) = self.change_alone(cx, key, wish).await?;
         // The key was there: so it was for those who come directly before. Otherwise they look for themselves.
         if change == Change::Updated {
             turn.end(change);

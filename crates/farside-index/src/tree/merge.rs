@@ -8,22 +8,25 @@
 //! both are as they were; otherwise it is made to go altogether. A lock of a leaf that may go is not taken over without
 //! the one that stays being settled: the second intent says which that is.
 
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
+use farside_sync::SizeHint;
 use std::rc::Rc;
 
 use super::Tree;
 use super::inner::Inner;
-use super::layout::{INTENT_AT, Intent, LOCK_AT, LOW_AT, LockWord, Shape, Sibling, VERSION_AT};
+use super::layout::{INTENT_AT, Intent, Key, LOCK_AT, LockWord, Shape, Sibling, VERSION_AT};
 use super::leaf::{self, Fences, next_version, set_word, word};
 use super::lock::{Held, Kind};
+use super::slot::is_layer;
 use super::task::{Name, Task};
 use crate::error::IndexError;
 
 impl<E: Endpoint> Tree<E> {
     /// Starts a merge if a DELETE has left so few keys: once on the way down, and when the leaf is empty.
-    pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: u64, free: LockWord) {
+    pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: Key, free: LockWord) {
         let span = self.shape().span();
         let bits = self.shape().vacancy_bit(span - 1) + 1;
         let taken = bits - free.0.count_ones() as usize;
@@ -36,7 +39,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Sees to it that the parent forgets the leaf of a key that is gone: whoever merged it has died before it could.
-    pub(super) fn clean_later(&self, key: u64) -> Rc<Task> {
+    pub(super) fn clean_later(&self, key: Key) -> Rc<Task> {
         self.start(Name::Clean(key), |tree| async move {
             let mut cx = OpContext::new(tree.pool().endpoint().clone());
             tree.clean(&mut cx, key).await
@@ -47,7 +50,7 @@ impl<E: Endpoint> Tree<E> {
     async fn lock_parent(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         pin: &Pin,
     ) -> Result<Option<(Held<E>, Inner)>, IndexError> {
         // Ends: each failure means that another client has split the parent.
@@ -58,20 +61,20 @@ impl<E: Endpoint> Tree<E> {
             let (addr, _) = self.descend(cx, key, 1, pin).await?;
             let held = self.lock(cx, addr, Kind::Inner, pin).await?;
             let node = self.read_locked_inner(cx, addr).await?;
-            if node.fences.contains(key) {
+            if node.fences().contains(key) {
                 return Ok(Some((held, node)));
             }
             self.unlock(cx, held).await?;
         }
     }
 
-    async fn clean(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+    async fn clean(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
         let pin = self.pin();
         let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
             return Ok(());
         };
         let index = node.index_of(key);
-        let sibling = self.sibling_of(cx, node.children[index].1).await?;
+        let sibling = self.sibling_of(cx, node.children.at(index).1).await?;
         if index == 0 || !sibling.is_gone() {
             return self.unlock(cx, parent).await;
         }
@@ -82,7 +85,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Merges the leaf of a key with one of its neighbours, if both fit into one.
-    async fn merge(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+    async fn merge(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
         let pin = self.pin();
         let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
             return Ok(());
@@ -92,9 +95,9 @@ impl<E: Endpoint> Tree<E> {
             if right == 0 || right >= node.children.len() {
                 continue;
             }
-            let [(_, left), (_, gone)] = [node.children[right - 1], node.children[right]];
+            let [(_, left), (_, gone)] = [node.children.at(right - 1), node.children.at(right)];
             // A leaf that is gone names the one that stayed, which therefore has to stay until the parent forgets the first.
-            if let Some(&(key, next)) = node.children.get(right + 1)
+            if let Some((key, next)) = node.children.get(right + 1)
                 && self.sibling_of(cx, next).await?.is_gone()
             {
                 self.clean_later(key);
@@ -163,12 +166,18 @@ impl<E: Endpoint> Tree<E> {
         let (fences, sibling) = shape.examine_all(lower).map_err(damaged(left))?;
         let (right_fences, right_sibling) = shape.examine_all(&upper[..bytes as usize]).map_err(damaged(right))?;
         let are_neighbours = !sibling.is_gone() && !right_sibling.is_gone() && sibling.next() == right;
-        if !are_neighbours || !shape.take_in(lower, upper) {
+        let epoch = self.pool().epoch();
+        if !are_neighbours || shape.take_in(&mut lower.to_vec(), upper, epoch).is_none() {
             // The other way round, so that nobody waits for the second with the first in hand.
             self.unlock(cx, goes).await?;
             self.unlock(cx, stays).await?;
             return Ok(false);
         }
+        self.freeze_all(cx, left, 0).await?;
+        self.freeze_all(cx, right, bytes).await?;
+        let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
+        // What was read is there still: the locks are held.
+        let taken_in = shape.take_in(lower, upper, epoch).unwrap_or_default();
         let (low, high) = (fences.low, right_fences.high);
         let version = next_version(sibling.version());
         shape.seal(
@@ -177,7 +186,8 @@ impl<E: Endpoint> Tree<E> {
             leaf::sibling(right_sibling.next(), version),
         );
         let free = shape.vacancy(lower);
-        mark_gone(shape, upper, left, right_sibling);
+        mark_gone(shape, upper, (left, right_sibling), epoch);
+        let thawed = shape.hide(lower, &taken_in);
 
         let is_one_node = left.node() == right.node();
         let mut batch = Batch::new();
@@ -185,11 +195,12 @@ impl<E: Endpoint> Tree<E> {
         self.post_unless(cx, is_one_node, &mut batch).await?;
         batch.write_word(right.plus(INTENT_AT), Intent::AbsorbedBy { left }.to_word());
         self.post_unless(cx, is_one_node, &mut batch).await?;
-        let body = Slice::new(LOW_AT as u32, bytes - LOW_AT as u32);
-        batch.write(body, left.plus(LOW_AT));
+        batch.write(shape.body(0), left.plus(shape.low_at()));
         self.post_unless(cx, is_one_node, &mut batch).await?;
         self.write_gone(&mut batch, cx.buffer(), bytes, right);
         self.post_unless(cx, is_one_node, &mut batch).await?;
+        // Only now may anybody replace them here: nobody finds them over there any more.
+        self.write_words(cx, &mut batch, left, &thawed).await?;
         batch.write_word(left.plus(INTENT_AT), 0);
         batch.write_word(left.plus(LOCK_AT), free.0);
         cx.post(&mut batch).await?;
@@ -207,13 +218,32 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
+    /// WRITEs of words of a leaf, some of which are posted if they are many.
+    async fn write_words(
+        &self,
+        cx: &mut OpContext<E>,
+        batch: &mut Batch,
+        leaf: RemoteAddr,
+        words: &[(u64, u64)],
+    ) -> Result<(), IndexError> {
+        for &(at, word) in words {
+            // Two places are kept for the end.
+            if batch.verbs().len() + 2 >= BATCH_VERBS_MAX {
+                cx.post(batch).await?;
+                batch.clear();
+            }
+            batch.write_word(leaf.plus(at), word);
+        }
+        Ok(())
+    }
+
     /// WRITEs of a leaf that goes, whose image stands at `at` in the buffer: first the word that commits the merge. Its lock
     /// is given back for ever.
     fn write_gone(&self, batch: &mut Batch, buffer: &[u8], at: u32, leaf: RemoteAddr) {
-        let (shape, bytes) = (self.shape(), self.shape().leaf_bytes() as u32);
+        let shape = self.shape();
         let first = shape.replica_at(0);
         batch.write_word(leaf.plus(first), word(buffer, u64::from(at) + first));
-        batch.write(Slice::new(at + LOW_AT as u32, bytes - LOW_AT as u32), leaf.plus(LOW_AT));
+        batch.write(shape.body(at), leaf.plus(shape.low_at()));
         batch.write_word(leaf.plus(INTENT_AT), 0);
         batch.write_word(leaf.plus(LOCK_AT), 0);
     }
@@ -238,39 +268,45 @@ impl<E: Endpoint> Tree<E> {
         let now = Sibling(word(lower, shape.replica_at(0)));
         let mut batch = Batch::new();
         let is_one_node = left.node() == right.node();
+        let epoch = self.pool().epoch();
+        let mut thawed = Vec::new();
         if right_sibling.is_gone() {
             // The leaf that stays was written before.
-            let fences = Fences {
-                low: word(lower, LOW_AT),
-                high: word(lower, super::layout::HIGH_AT),
-            };
-            shape.mend(lower, fences, now);
+            self.freeze_left(cx, left).await?;
+            let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
+            let fences = shape.fences_at(lower);
+            shape.mend(lower, fences, now, epoch);
             if is_ours {
-                set_gone(shape, upper, right_sibling);
+                set_gone(shape, upper, right_sibling, epoch);
                 self.write_gone(&mut batch, cx.buffer(), bytes, right);
                 self.post_unless(cx, is_one_node, &mut batch).await?;
             }
         } else {
-            let high = word(upper, LOW_AT).checked_sub(1);
+            let high = shape.fences_at(upper).low.checked_sub(1);
             let fences = Fences {
-                low: word(lower, LOW_AT),
+                low: shape.fences_at(lower).low,
                 high: high.ok_or(IndexError::NodeDamaged { at: right })?,
             };
-            shape.drop_torn(lower);
+            // Neither half of a copy, nor all of it.
+            shape.drop_torn(lower, epoch);
+            shape.keep(lower, epoch, |key| fences.contains(key));
+            self.freeze_left(cx, left).await?;
+            let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
             // Neither the version of before nor the one that was being written: a reader may have seen some of both.
             let version = next_version(next_version(now.version()));
-            shape.mend(lower, fences, leaf::sibling(right, version));
+            shape.mend(lower, fences, leaf::sibling(right, version), epoch);
             if is_ours {
-                // Nothing of it was changed.
-                batch.write_word(right.plus(INTENT_AT), 0);
+                // Nothing of it was changed, but that it may be frozen. It thaws when its copies are gone.
+                thawed = shape.thawed(upper);
             }
         }
         held.free = shape.vacancy(&cx.buffer()[..bytes as usize]);
         let free = shape.vacancy(&cx.buffer()[bytes as usize..]);
-        let body = Slice::new(LOW_AT as u32, bytes - LOW_AT as u32);
-        batch.write(body, left.plus(LOW_AT));
+        batch.write(shape.body(0), left.plus(shape.low_at()));
         self.post_unless(cx, is_one_node, &mut batch).await?;
         if is_ours && !right_sibling.is_gone() {
+            self.write_words(cx, &mut batch, right, &thawed).await?;
+            batch.write_word(right.plus(INTENT_AT), 0);
             batch.write_word(right.plus(LOCK_AT), free.0);
             self.post_unless(cx, is_one_node, &mut batch).await?;
         }
@@ -280,46 +316,80 @@ impl<E: Endpoint> Tree<E> {
 }
 
 impl Shape {
-    /// Puts the keys of another leaf into vacant entries of this one; returns whether there is room, with half of the entries
-    /// left, so that the leaf is not split again soon. Nobody hops: who dies in the middle has moved nothing.
-    fn take_in(self, lower: &mut [u8], upper: &[u8]) -> bool {
+    /// Puts the keys of another leaf into vacant entries of this one, and returns which; `None` if there is no room, with half of
+    /// the entries left, so that the leaf is not split again soon. Nobody hops: who dies in the middle has moved nothing.
+    fn take_in(self, lower: &mut [u8], upper: &[u8], epoch: u64) -> Option<Vec<usize>> {
         if self.entries(lower).count() + self.entries(upper).count() > self.span() / 2 {
-            return false;
+            return None;
         }
+        let mut places = Vec::new();
         for (entry, key) in self.entries(upper) {
             let mut neighbours = self.circle().neighbours(self.home(key));
-            let Some(vacant) = neighbours.find(|&entry| self.taken(lower, entry).is_none()) else {
-                return false;
+            let is_free = |&entry: &usize| {
+                self.taken(lower, entry).is_none() && self.have_rested(lower, core::iter::once(entry), epoch)
             };
+            let vacant = neighbours.find(is_free)?;
             let value = self.value(upper, entry);
             self.put(lower, vacant, key, value);
+            places.push(vacant);
         }
-        true
+        Some(places)
+    }
+
+    /// Shows pointers of an image as frozen; returns where they stand, and what they will be when they thaw.
+    fn hide(self, image: &mut [u8], entries: &[usize]) -> Vec<(u64, u64)> {
+        if !self.has_pointers() {
+            return Vec::new();
+        }
+        let hide = |&entry: &usize| {
+            let (at, pointer) = (self.value_at(entry), self.pointer(image, entry));
+            if !is_layer(pointer) {
+                set_word(image, at, pointer.with_hint(SizeHint::Frozen).to_word());
+            }
+            (at, pointer.to_word())
+        };
+        entries.iter().map(hide).collect()
+    }
+
+    /// Where frozen pointers of an image stand, and what they are when they thaw.
+    fn thawed(self, image: &[u8]) -> Vec<(u64, u64)> {
+        if !self.has_pointers() {
+            return Vec::new();
+        }
+        let frozen = self
+            .entries(image)
+            .filter(|&(entry, _)| self.pointer(image, entry).is_frozen());
+        let thaw = |(entry, _)| {
+            let thawed = self.pointer(image, entry).with_hint(SizeHint::Large);
+            (self.value_at(entry), thawed.to_word())
+        };
+        frozen.map(thaw).collect()
     }
 
     /// Vacates entries whose key and value were not written together, where that can only be a copy.
-    fn drop_torn(self, image: &mut [u8]) {
+    pub(super) fn drop_torn(self, image: &mut [u8], epoch: u64) {
         for entry in 0..self.span() {
             if !self.is_whole(image, entry) {
-                let vacated = self.vacated(image, entry);
-                self.set_meta(image, entry, vacated);
+                self.vacate(image, entry, epoch);
             }
         }
     }
 }
 
 /// Makes the image of a leaf that of one that is gone, and says who has its keys.
-fn mark_gone(shape: Shape, image: &mut [u8], left: RemoteAddr, before: Sibling) {
-    set_gone(shape, image, Sibling::new(left, next_version(before.version()), true));
+fn mark_gone(shape: Shape, image: &mut [u8], (left, before): (RemoteAddr, Sibling), epoch: u64) {
+    set_gone(
+        shape,
+        image,
+        Sibling::new(left, next_version(before.version()), true),
+        epoch,
+    );
 }
 
-fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
-    let fences = Fences {
-        low: word(image, LOW_AT),
-        high: word(image, super::layout::HIGH_AT),
-    };
+fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling, epoch: u64) {
+    let fences = shape.fences_at(image);
     // Who reads a single entry must not find a key that is changed elsewhere.
-    shape.keep(image, |_| is_planted("tree: keys left in a leaf that is gone"));
+    shape.keep(image, epoch, |_| is_planted("tree: keys left in a leaf that is gone"));
     shape.seal(image, fences, gone);
     set_word(image, INTENT_AT, 0);
 }

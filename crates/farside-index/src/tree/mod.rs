@@ -50,7 +50,7 @@
 
 mod bulk;
 mod cache;
-mod change;
+pub(crate) mod change;
 mod descend;
 mod inner;
 mod kind;
@@ -63,6 +63,7 @@ mod merge;
 mod scan;
 mod search;
 mod settle;
+pub(crate) mod slot;
 mod split;
 mod task;
 mod walk;
@@ -78,9 +79,9 @@ use farside_pool::{Pin, Pool, Purpose, make_root, root};
 use self::cache::NodeCache;
 pub use self::kind::TreeKind;
 use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
-pub use self::layout::{INNER_BYTES, INNER_SPAN, LEAF_SPAN_MAX, Shape};
-use self::leaf::Fences;
+pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape};
 pub use self::walk::Census;
+pub(crate) use self::walk::census_of_pool;
 use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
@@ -287,7 +288,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Begins an operation: what it finds from here on stays what it is, and what this client remembers leads nowhere else.
-    fn pin(&self) -> Pin {
+    pub(crate) fn pin(&self) -> Pin {
         let pin = self.shared.pool.pin();
         self.shared.cache.borrow_mut().catch_up(self.shared.pool.watched());
         pin
@@ -299,6 +300,24 @@ impl<E: Endpoint> Tree<E> {
         self.shared.tickets.set(ticket);
         LockWord::held_by(self.shared.pool.owner(), ticket)
     }
+}
+
+/// Which tree of data pointers a pool has, or is getting; `None` if it has none.
+///
+/// # Errors
+/// What the fabric reports.
+pub(crate) async fn kind_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<TreeKind>, IndexError> {
+    let Some(area) = root(cx, NodeId::new(0), ROOT).await? else {
+        return Ok(None);
+    };
+    let at = area.addr.plus(SHAPE_AT);
+    let word = cx.read_word(at).await?;
+    let shape = match word {
+        // Whoever makes it has not come so far.
+        0 => return Ok(None),
+        word => Shape::from_word(word).ok_or(IndexError::NodeDamaged { at })?,
+    };
+    Ok(shape.has_pointers().then(|| TreeKind::of_shape(shape)))
 }
 
 /// The root area and the shape of the leaves of the tree on the nodes of `cx`; `None` if there is none, or it is not complete.
@@ -325,7 +344,7 @@ async fn make_first<E: Endpoint>(
     let bytes = shape.leaf_bytes();
     let (block, _pin) = take_block(pool, bytes).await?;
     cx.reserve(bytes as usize);
-    shape.clear(cx.buffer_mut(), Fences::ALL, leaf::sibling(RemoteAddr::NULL, 0));
+    shape.clear(cx.buffer_mut(), shape.all(), leaf::sibling(RemoteAddr::NULL, 0));
     let root = Root { addr: block, level: 0 };
     let written = cx.write(Slice::first(bytes as u32), block).await;
     let linked = match written {

@@ -16,6 +16,7 @@ use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
+use super::layout::Key;
 use super::leaf::Fences;
 use crate::error::IndexError;
 
@@ -31,12 +32,12 @@ impl<E: Endpoint> Tree<E> {
     pub async fn scan(
         &self,
         cx: &mut OpContext<E>,
-        from: u64,
+        from: impl Into<Key>,
         count: usize,
-        visit: &mut dyn FnMut(u64, u64),
-    ) -> Result<Option<u64>, IndexError> {
+        visit: &mut dyn FnMut(Key, u64),
+    ) -> Result<Option<Key>, IndexError> {
         let pin = self.pin();
-        let (mut next, mut left) = (from, count);
+        let (mut next, mut left) = (from.into(), count);
         // The leaf that its left neighbour has named, if the parent cannot be asked.
         let mut known: Option<RemoteAddr> = None;
         let mut torn = 0;
@@ -89,29 +90,33 @@ impl<E: Endpoint> Tree<E> {
     fn take(
         &self,
         image: &[u8],
-        (next, left): (u64, &mut usize),
+        (next, left): (Key, &mut usize),
         fences: Fences,
-        visit: &mut dyn FnMut(u64, u64),
-    ) -> Option<Option<u64>> {
+        visit: &mut dyn FnMut(Key, u64),
+    ) -> Option<Option<Key>> {
         let shape = self.shape();
-        let entries = shape.entries(image).filter(|&(_, key)| key >= next);
-        let mut entries: Vec<(u64, usize)> = entries.map(|(entry, key)| (key, entry)).collect();
+        // The key of an entry whose pointer is null is being deleted.
+        let is_there = |entry| !shape.has_pointers() || !shape.pointer(image, entry).is_null();
+        let entries = shape
+            .entries(image)
+            .filter(|&(entry, key)| key >= next && is_there(entry));
+        let mut entries: Vec<(Key, usize)> = entries.map(|(entry, key)| (key, entry)).collect();
         entries.sort_unstable();
         for (key, entry) in entries {
             visit(key, shape.value(image, entry));
             *left -= 1;
             if *left == 0 {
-                return Some(key.checked_add(1));
+                return Some(shape.key_after(key));
             }
         }
-        (fences.high == u64::MAX).then_some(None)
+        (fences.high == shape.key_max()).then_some(None)
     }
 
     /// The leaf of a key, and those behind it that a scan of so many keys will probably come to.
     async fn leaves_from(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         count: usize,
         pin: &Pin,
     ) -> Result<Vec<RemoteAddr>, IndexError> {
@@ -121,8 +126,8 @@ impl<E: Endpoint> Tree<E> {
         if let Some(parent) = parent {
             // Leaves are half full at least, but for deleted keys.
             let wanted = (count.div_ceil(self.shape().span() / 2)).clamp(1, LEAVES_MAX);
-            let others = parent.children[parent.index_of(key) + 1..].iter();
-            leaves.extend(others.take(wanted - 1).map(|&(_, leaf)| leaf));
+            let others = parent.children.iter().skip(parent.index_of(key) + 1);
+            leaves.extend(others.take(wanted - 1).map(|(_, leaf)| leaf));
         }
         Ok(leaves)
     }

@@ -5,17 +5,19 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
+use farside_sync::Pointer;
 
 use super::Tree;
 use super::descend::{Place, TORN_READS};
-use super::layout::{ENTRY_BYTES, LOW_AT, Sibling};
-use super::leaf::{FENCE_SLICE, Fences, Torn};
+use super::layout::{Key, Sibling};
+use super::leaf::{Fences, Torn};
 use super::lock::Kind;
 use crate::error::IndexError;
 
 /// What a leaf says of a key.
 enum Seen {
-    Found(u64),
+    /// In this leaf, with its value there.
+    Found(RemoteAddr, RemoteAddr, u64),
     Absent,
     /// Its parent has to be asked again.
     Elsewhere,
@@ -26,31 +28,46 @@ impl<E: Endpoint> Tree<E> {
     ///
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
-    pub async fn search(&self, cx: &mut OpContext<E>, key: u64) -> Result<Option<u64>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext<E>, key: impl Into<Key>) -> Result<Option<u64>, IndexError> {
+        let key = key.into();
         match self.shared.local.get() {
             None => self.search_alone(cx, key).await,
             Some(local) => Box::pin(self.search_shared(cx, key, local)).await,
         }
     }
 
-    pub(super) async fn search_alone(&self, cx: &mut OpContext<E>, key: u64) -> Result<Option<u64>, IndexError> {
+    pub(super) async fn search_alone(&self, cx: &mut OpContext<E>, key: Key) -> Result<Option<u64>, IndexError> {
         let pin = self.pin();
+        Ok(self.seek(cx, key, &pin).await?.map(|(.., value)| value))
+    }
+
+    /// The leaf of a key, where in it the value is, and what it is.
+    pub(super) async fn seek(
+        &self,
+        cx: &mut OpContext<E>,
+        key: Key,
+        pin: &Pin,
+    ) -> Result<Option<(RemoteAddr, RemoteAddr, u64)>, IndexError> {
         // Ends: whoever was in the way has made progress.
         loop {
-            let place = self.locate(cx, key, &pin).await?;
-            match self.look(cx, place, key, &pin).await? {
-                Seen::Found(value) => return Ok(Some(value)),
+            let place = self.locate(cx, key, pin).await?;
+            match self.look(cx, place, key, pin).await? {
+                // The key of an entry whose pointer is null is being deleted.
+                Seen::Found(.., value) if self.shape().has_pointers() && Pointer::from_word(value).is_null() => {
+                    return Ok(None);
+                }
+                Seen::Found(leaf, at, value) => return Ok(Some((leaf, at, value))),
                 Seen::Absent => return Ok(None),
                 Seen::Elsewhere => cx.count_retry(),
             }
         }
     }
 
-    async fn look(&self, cx: &mut OpContext<E>, place: Place, key: u64, pin: &Pin) -> Result<Seen, IndexError> {
+    async fn look(&self, cx: &mut OpContext<E>, place: Place, key: Key, pin: &Pin) -> Result<Seen, IndexError> {
         let shape = self.shape();
         let (mut leaf, mut is_fenced) = (place.leaf, false);
-        if let Some((_, value)) = self.speculate(cx, leaf, key).await? {
-            return Ok(Seen::Found(value));
+        if let Some((entry, value)) = self.speculate(cx, leaf, key).await? {
+            return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
         }
         // Ends: each round goes to the right, or is the last.
         loop {
@@ -67,7 +84,8 @@ impl<E: Endpoint> Tree<E> {
                 if shape.is_hashed() {
                     self.shared.hotspots.borrow_mut().note(leaf, entry, key);
                 }
-                return Ok(Seen::Found(shape.value(cx.buffer(), entry)));
+                let value = shape.value(cx.buffer(), entry);
+                return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
             }
             match fences {
                 _ if is_current => return Ok(Seen::Absent),
@@ -91,7 +109,7 @@ impl<E: Endpoint> Tree<E> {
         &self,
         cx: &mut OpContext<E>,
         leaf: RemoteAddr,
-        key: u64,
+        key: Key,
     ) -> Result<Option<(usize, u64)>, IndexError> {
         let shape = self.shape();
         let neighbours = shape.circle().neighbours(shape.home(key));
@@ -100,10 +118,15 @@ impl<E: Endpoint> Tree<E> {
         };
         let at = shape.entry_at(entry);
         cx.reserve(shape.leaf_bytes() as usize);
-        cx.read(leaf.plus(at), Slice::new(at as u32, ENTRY_BYTES as u32))
+        cx.read(leaf.plus(at), Slice::new(at as u32, shape.entry_bytes() as u32))
             .await?;
         let image = cx.buffer();
-        let is_there = shape.taken(image, entry) == Some(key) && shape.is_whole(image, entry);
+        // What is frozen or gone may be elsewhere by now.
+        let is_current = !shape.has_pointers() || {
+            let pointer = shape.pointer(image, entry);
+            !pointer.is_frozen() && !pointer.is_null()
+        };
+        let is_there = shape.taken(image, entry) == Some(key) && shape.is_whole(image, entry) && is_current;
         let found = is_there.then(|| (entry, shape.value(image, entry)));
         // By the check; or it is not used.
         cx.validated();
@@ -119,7 +142,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// The leaf was taken out of the tree: forgets the parent, or sees to it that it forgets the leaf.
-    pub(super) async fn go_elsewhere(&self, cx: &mut OpContext<E>, place: Place, key: u64) -> Result<(), IndexError> {
+    pub(super) async fn go_elsewhere(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Result<(), IndexError> {
         self.forget_parent(cx, key).await?;
         if !place.is_remembered {
             let task = self.clean_later(key);
@@ -133,7 +156,7 @@ impl<E: Endpoint> Tree<E> {
         &self,
         cx: &mut OpContext<E>,
         leaf: RemoteAddr,
-        key: u64,
+        key: Key,
         with_fences: bool,
         pin: &Pin,
     ) -> Result<(Sibling, Option<Fences>), IndexError> {
@@ -145,7 +168,8 @@ impl<E: Endpoint> Tree<E> {
         loop {
             let mut batch = Batch::new();
             if with_fences {
-                batch.read(leaf.plus(LOW_AT), FENCE_SLICE);
+                let fences = shape.fence_slice();
+                batch.read(leaf.plus(fences.at.into()), fences);
             }
             for segment in shape.segments(home, shape.circle().neighbourhood()) {
                 batch.read(leaf.plus(segment.at.into()), segment);

@@ -4,16 +4,13 @@
 //! gave up, reads the node and does what its intent says; without one it repairs what single changes may have left.
 //! To be done twice, or half and then again, does no harm: all follows from entries and intent.
 
-use core::num::NonZero;
-
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
-use super::inner::{IMAGE, Inner};
-use super::layout::{
-    HIGH_AT, IMAGE_AT, INTENT_AT, Intent, LOCK_AT, LOW_AT, LockWord, SECOND_IMAGE_AT, SPLIT_KEY_AT, Sibling,
-};
+use super::inner::Inner;
+use super::layout::{IMAGE_AT, INTENT_AT, Intent, LOCK_AT, LockWord, SPLIT_KEY_AT, Sibling};
 use super::leaf::{self, Fences, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
@@ -107,14 +104,15 @@ impl<E: Endpoint> Tree<E> {
         if cx.read_word(node.plus(INTENT_AT)).await? == 0 {
             return Ok(());
         }
-        let second = cx.read(node.plus(SECOND_IMAGE_AT), IMAGE).await?;
-        if Inner::decode(second).is_none() {
+        let image = self.shape().image();
+        let second = cx.read(node.plus(self.shape().second_image_at()), image).await?;
+        if Inner::decode(self.shape(), second).is_none() {
             cx.validated();
             return Err(IndexError::NodeDamaged { at: node });
         }
         cx.validated();
         let mut batch = Batch::new();
-        batch.write(IMAGE, node.plus(IMAGE_AT));
+        batch.write(image, node.plus(IMAGE_AT));
         batch.write_word(node.plus(INTENT_AT), 0);
         Ok(cx.post(&mut batch).await?)
     }
@@ -131,9 +129,29 @@ impl<E: Endpoint> Tree<E> {
 
     /// WRITEs a leaf from the fences on, and then that nothing more is intended; the lock stays.
     pub(super) fn write_node(&self, batch: &mut Batch, node: RemoteAddr) {
-        let bytes = (self.shape().leaf_bytes() - LOW_AT) as u32;
-        batch.write(Slice::new(LOW_AT as u32, bytes), node.plus(LOW_AT));
+        let shape = self.shape();
+        batch.write(shape.body(0), node.plus(shape.low_at()));
         batch.write_word(node.plus(INTENT_AT), 0);
+    }
+
+    /// Freezes a leaf whose lock is held and which is in the buffer, whatever has happened to it. A key that is there twice is
+    /// the one that is not frozen: once both are, nobody could tell.
+    pub(super) async fn freeze_left(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+        let shape = self.shape();
+        if !shape.has_pointers() {
+            return Ok(());
+        }
+        let epoch = self.pool().epoch();
+        let dropped = shape.drop_left(cx.buffer_mut(), epoch);
+        for dropped in dropped.chunks(BATCH_VERBS_MAX) {
+            let mut batch = Batch::new();
+            for &entry in dropped {
+                let meta = shape.meta(cx.buffer(), entry);
+                batch.write_word(node.plus(shape.entry_at(entry)), meta.0);
+            }
+            cx.post(&mut batch).await?;
+        }
+        self.freeze_all(cx, node, 0).await
     }
 
     async fn settle_leaf(&self, cx: &mut OpContext<E>, held: &mut Held<E>) -> Result<(), IndexError> {
@@ -142,16 +160,12 @@ impl<E: Endpoint> Tree<E> {
         let damaged = IndexError::NodeDamaged { at: node };
         let intent = leaf::intent(cx.buffer()).ok_or_else(|| damaged.clone())?;
         let image = cx.buffer();
-        let fences = Fences {
-            low: word(image, LOW_AT),
-            high: word(image, HIGH_AT),
-        };
+        let fences = shape.fences_at(image);
         let now = Sibling(word(image, shape.replica_at(0)));
         let (fences, sibling) = match intent {
             Intent::None => (fences, now),
             Intent::Split { right, version } => {
-                let split_key = NonZero::new(word(image, SPLIT_KEY_AT)).ok_or(damaged)?;
-                let high = split_key.get() - 1;
+                let high = shape.key_at(image, SPLIT_KEY_AT).checked_sub(1).ok_or(damaged)?;
                 (Fences { high, ..fences }, leaf::sibling(right, version))
             }
             Intent::Absorb { right } => return self.settle_merge(cx, held, right).await,
@@ -162,7 +176,8 @@ impl<E: Endpoint> Tree<E> {
             held.free = LockWord(0);
             return Ok(());
         }
-        shape.mend(cx.buffer_mut(), fences, sibling);
+        self.freeze_left(cx, node).await?;
+        shape.mend(cx.buffer_mut(), fences, sibling, self.pool().epoch());
         held.free = shape.vacancy(cx.buffer());
         let mut batch = Batch::new();
         self.write_node(&mut batch, node);

@@ -6,8 +6,8 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
-use super::layout::{INNER_BYTES, INTENT_AT, Intent, SPLIT_KEY_AT, Shape};
-use super::leaf::{self, Fences, next_version, set_word};
+use super::layout::{INTENT_AT, Intent, Key, SPLIT_KEY_AT, Shape};
+use super::leaf::{self, Fences, next_version, set_word, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
 use super::{Tree, take_block};
@@ -15,7 +15,7 @@ use crate::error::IndexError;
 
 impl<E: Endpoint> Tree<E> {
     /// Splits the leaf of a key that found no room in it, and waits for that. The caller is not pinned.
-    pub(super) async fn make_room(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: u64) -> Result<(), IndexError> {
+    pub(super) async fn make_room(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: Key) -> Result<(), IndexError> {
         let task = self.start(Name::Split(leaf), |tree| async move {
             let mut cx = OpContext::new(tree.pool().endpoint().clone());
             tree.split(&mut cx, key).await
@@ -24,10 +24,12 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Splits the leaf of a key, unless there is room for the key by then.
-    async fn split(&self, cx: &mut OpContext<E>, key: u64) -> Result<(), IndexError> {
+    async fn split(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
         let bytes = self.shape().leaf_bytes();
         // So that there is a block for a parent that has to be split.
-        self.pool().restock(INNER_BYTES, 2, Purpose::Insert).await?;
+        self.pool()
+            .restock(self.shape().inner_bytes(), 2, Purpose::Insert)
+            .await?;
         let (block, pin) = take_block(self.pool(), bytes).await?;
         // Whatever was remembered before that pin.
         drop(self.pin());
@@ -53,7 +55,7 @@ impl<E: Endpoint> Tree<E> {
     pub(super) async fn lock_leaf_of(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         pin: &Pin,
     ) -> Result<Option<(Held<E>, Fences, super::layout::Sibling)>, IndexError> {
         let mut at = self.locate(cx, key, pin).await?.leaf;
@@ -79,10 +81,10 @@ impl<E: Endpoint> Tree<E> {
     async fn split_into(
         &self,
         cx: &mut OpContext<E>,
-        key: u64,
+        key: Key,
         block: RemoteAddr,
         pin: &Pin,
-    ) -> Result<Option<u64>, IndexError> {
+    ) -> Result<Option<Key>, IndexError> {
         let shape = self.shape();
         let Some((held, fences, sibling)) = self.lock_leaf_of(cx, key, pin).await? else {
             return Ok(None);
@@ -98,6 +100,9 @@ impl<E: Endpoint> Tree<E> {
             return Ok(None);
         }
         let split_key = split_key(shape, image, key);
+        // What is copied, and what is written again, stays what it was read as.
+        self.freeze_all(cx, held.node, 0).await?;
+        let epoch = self.pool().epoch();
         let version = next_version(sibling.version());
         let bytes = shape.leaf_bytes() as u32;
         let (left, right) = (Slice::first(bytes), Slice::new(bytes, bytes));
@@ -105,7 +110,7 @@ impl<E: Endpoint> Tree<E> {
         cx.buffer_mut().copy_within(left.range(), right.at as usize);
         let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
         let (low, high) = (fences.low, fences.high);
-        shape.keep(lower, |key| key < split_key);
+        shape.keep(lower, epoch, |key| key < split_key);
         shape.seal(
             lower,
             Fences {
@@ -114,13 +119,14 @@ impl<E: Endpoint> Tree<E> {
             },
             leaf::sibling(block, version),
         );
-        shape.keep(upper, |key| key >= split_key);
+        shape.keep(upper, epoch, |key| key >= split_key);
         shape.seal(
             upper,
             Fences { low: split_key, high },
             leaf::sibling(sibling.next(), version),
         );
         set_word(upper, INTENT_AT, 0);
+        shape.set_key_at(lower, SPLIT_KEY_AT, split_key);
         let free = shape.vacancy(lower);
 
         let mut batch = Batch::new();
@@ -131,7 +137,9 @@ impl<E: Endpoint> Tree<E> {
             batch.clear();
         }
         let intent = Intent::Split { right: block, version };
-        batch.write_word(held.node.plus(SPLIT_KEY_AT), split_key);
+        for at in shape.key_words().map(|word| SPLIT_KEY_AT + word * 8) {
+            batch.write_word(held.node.plus(at), word(cx.buffer(), at));
+        }
         if !is_planted("tree: a split without an intent") {
             batch.write_word(held.node.plus(INTENT_AT), intent.to_word());
         }
@@ -145,11 +153,10 @@ impl<E: Endpoint> Tree<E> {
 
 impl Shape {
     /// Vacates the entries of all other keys.
-    pub(super) fn keep(self, image: &mut [u8], stays: impl Fn(u64) -> bool) {
+    pub(super) fn keep(self, image: &mut [u8], epoch: u64, stays: impl Fn(Key) -> bool) {
         for entry in 0..self.span() {
             if self.taken(image, entry).is_some_and(|key| !stays(key)) {
-                let vacated = self.vacated(image, entry);
-                self.set_meta(image, entry, vacated);
+                self.vacate(image, entry, epoch);
             }
         }
     }
@@ -157,14 +164,14 @@ impl Shape {
 
 /// The first key of the right half: as near to the middle as leaves room for the new key on its side. If nothing does, the
 /// new key will find no room once more, in a leaf with fewer keys. (CHIME takes the median of the keys that could not hop.)
-fn split_key(shape: Shape, image: &[u8], new: u64) -> u64 {
-    let mut keys: Vec<u64> = shape.entries(image).map(|(_, key)| key).collect();
+fn split_key(shape: Shape, image: &[u8], new: Key) -> Key {
+    let mut keys: Vec<Key> = shape.entries(image).map(|(_, key)| key).collect();
     keys.push(new);
     keys.sort_unstable();
     let middle = keys.len() / 2;
-    let mut candidates: Vec<u64> = keys[1..].to_vec();
+    let mut candidates: Vec<Key> = keys[1..].to_vec();
     candidates.sort_by_key(|&key| keys.partition_point(|&other| other < key).abs_diff(middle));
-    let has_room = |&first: &u64| {
+    let has_room = |&first: &Key| {
         let home_at = |entry| {
             let key = shape.taken(image, entry)?;
             ((key >= first) == (new >= first)).then(|| shape.home(key))

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 
 use super::Tree;
+use super::layout::Key;
 use crate::error::IndexError;
 
 /// What a task is about.
@@ -21,7 +22,7 @@ pub(super) enum Name {
     /// Puts a node into its parent.
     Complete(RemoteAddr),
     /// Takes the leaf of a key out of its parent, if it is gone.
-    Clean(u64),
+    Clean(Key),
     /// Settles a node and gives its lock back, which has this word.
     Settle(u64),
 }

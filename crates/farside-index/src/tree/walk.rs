@@ -8,17 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
 
-use super::layout::{Intent, LOCK_AT, LockWord, Shape, VERSION_AT};
+use super::inner::Inner;
+use super::layout::{
+    IMAGE_AT, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT, SPLIT_KEY_AT, Shape, Sibling, VERSION_AT,
+};
 use super::leaf::{self, Fences, word};
 use super::lock::Kind;
-use super::{LEVEL_MAX, Tree};
+use super::slot::is_layer;
+use super::{LEVEL_MAX, Root, Tree, open_area};
 use crate::error::IndexError;
 
 /// What a walk has found.
 #[derive(Debug, Default)]
 pub struct Census {
     /// Every key with its value.
-    pub items: BTreeMap<u64, u64>,
+    pub items: BTreeMap<Key, u64>,
+    /// How many entries a leaf has.
+    pub span: usize,
     /// Every block that is linked, once.
     pub blocks: BTreeSet<RemoteAddr>,
     /// How many leaves there are.
@@ -36,6 +42,12 @@ pub struct Census {
 }
 
 impl Census {
+    /// Every key with its value, of a tree whose keys have 64 bits.
+    #[must_use]
+    pub fn narrow_items(&self) -> BTreeMap<u64, u64> {
+        self.items.iter().map(|(&key, &value)| (key as u64, value)).collect()
+    }
+
     fn fault(&mut self, fault: impl fmt::Display) {
         self.faults.push(fault.to_string());
     }
@@ -58,15 +70,15 @@ impl<E: Endpoint> Tree<E> {
                 let held = self.lock(cx, addr, Kind::Inner, &pin).await?;
                 let node = self.read_locked_inner(cx, addr).await?;
                 self.unlock(cx, held).await?;
-                if !node.fences.contains(key) {
+                if !node.fences().contains(key) {
                     continue;
                 }
                 visit(addr);
                 // A leaf that is gone is linked as long as its parent names it.
                 if level == 1 {
-                    node.children.iter().for_each(|&(_, leaf)| visit(leaf));
+                    node.children.iter().for_each(|(_, leaf)| visit(leaf));
                 }
-                next = node.fences.high.checked_add(1);
+                next = self.shape().key_after(node.high);
                 self.shared.cache.borrow_mut().forget(level, key);
             }
         }
@@ -80,8 +92,10 @@ impl<E: Endpoint> Tree<E> {
                 continue;
             };
             visit(held.node);
+            // A key that moves to the left comes to a leaf that has the next key to look for, and is seen then.
+            self.linked_items(cx.buffer()).for_each(&mut *visit);
             self.unlock(cx, held).await?;
-            next = fences.high.checked_add(1);
+            next = self.shape().key_after(fences.high);
         }
         visit(self.shared.root.get().addr);
         // Whoever has died may have taken a leaf out and told nobody: the search for lost blocks, which this walk is for, frees it
@@ -90,15 +104,61 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
+    /// The blocks that the entries of a leaf point to.
+    fn linked_items(&self, image: &[u8]) -> impl Iterator<Item = RemoteAddr> {
+        let shape = self.shape();
+        let entries = shape.entries(image).filter(|_| shape.has_pointers());
+        let pointers = entries.map(|(entry, _)| shape.pointer(image, entry));
+        let linked = pointers.filter(|&pointer| !pointer.is_null() && !is_layer(pointer));
+        linked.map(|pointer| pointer.block()).collect::<Vec<_>>().into_iter()
+    }
+
     /// Walks a tree that nobody changes and judges it: fences, siblings, parents; each key in its leaf, once, where a SEARCH
     /// looks for it.
     ///
     /// # Errors
     /// What the fabric reports; everything else is a fault.
     pub async fn check(&self, cx: &mut OpContext<E>) -> Result<Census, IndexError> {
-        let mut census = Census::default();
-        let pin = self.pin();
-        let root = self.read_root(cx).await?;
+        let _pin = self.pin();
+        Walker::new(cx, self.shared.area, self.shape()).walk().await
+    }
+}
+
+/// Walks the tree of a pool that nobody uses, as [`Tree::check`]; `None` if there is none.
+///
+/// # Errors
+/// What the fabric reports, or that it is no tree; everything else is a fault.
+pub(crate) async fn census_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Census>, IndexError> {
+    let Some((area, shape)) = open_area(cx).await? else {
+        return Ok(None);
+    };
+    Walker::new(cx, area, shape).walk().await.map(Some)
+}
+
+/// A walk through a tree as it stands in memory. What a client has left that died is read as whoever settles it will make it.
+struct Walker<'a, E: Endpoint> {
+    cx: &'a mut OpContext<E>,
+    area: RemoteAddr,
+    shape: Shape,
+    census: Census,
+}
+
+impl<'a, E: Endpoint> Walker<'a, E> {
+    fn new(cx: &'a mut OpContext<E>, area: RemoteAddr, shape: Shape) -> Self {
+        let census = Census {
+            span: shape.span(),
+            ..Census::default()
+        };
+        Self {
+            cx,
+            area,
+            shape,
+            census,
+        }
+    }
+
+    async fn walk(mut self) -> Result<Census, IndexError> {
+        let root = Root::from_word(self.cx.read_word(self.area.plus(ROOT_AT)).await?);
         let mut level = root.level;
         let mut leftmost = root.addr;
         let mut named = BTreeSet::new();
@@ -106,71 +166,93 @@ impl<E: Endpoint> Tree<E> {
             let (mut at, mut low) = (leftmost, 0);
             let mut expected: Option<BTreeSet<u64>> = (level < root.level).then(|| core::mem::take(&mut named));
             loop {
-                let node = self.read_inner(cx, at, &pin).await?;
-                census.inner += 1;
-                census.blocks.insert(at);
-                if self.is_locked(cx, at).await? {
-                    census.unsettled += 1;
+                let Some(node) = self.read_inner(at).await? else {
+                    self.census.fault(format_args!("the node at {at} is torn"));
+                    return Ok(self.census);
+                };
+                self.census.inner += 1;
+                self.census.blocks.insert(at);
+                if node.level != level || node.low() != low {
+                    let fences = node.fences();
+                    let fault = format_args!("the node at {at} has fences {fences:?} on level {level}");
+                    self.census.fault(fault);
                 }
-                if node.level != level || node.fences.low != low || node.children[0].0 != low {
-                    census.fault(format_args!(
-                        "the node at {at} has fences {:?} on level {level}",
-                        node.fences
-                    ));
-                }
-                if !node.children.is_sorted_by(|a, b| a.0 < b.0) {
-                    census.fault(format_args!("the keys of the node at {at} are in no order"));
+                if !node.children.iter().is_sorted_by(|a, b| a.0 < b.0) {
+                    self.census
+                        .fault(format_args!("the keys of the node at {at} are in no order"));
                 }
                 if let Some(expected) = &mut expected {
                     expected.remove(&at.to_bits());
                 }
                 if low == 0 {
-                    leftmost = node.children[0].1;
+                    leftmost = node.children.at(0).1;
                 }
-                named.extend(node.children.iter().map(|&(_, child)| child.to_bits()));
-                let Some(next) = node.fences.high.checked_add(1) else {
+                named.extend(node.children.iter().map(|(_, child)| child.to_bits()));
+                let Some(next) = self.shape.key_after(node.high) else {
                     break;
                 };
                 (at, low) = (node.sibling, next);
             }
             for left in expected.unwrap_or_default() {
-                census.fault(format_args!("a parent names {left:#x}, which is not on level {level}"));
+                let fault = format_args!("a parent names {left:#x}, which is not on level {level}");
+                self.census.fault(fault);
             }
             level -= 1;
         }
-        self.check_leaves(cx, leftmost, named, &mut census).await?;
-        Ok(census)
+        self.walk_leaves(leftmost, named, root.level > 0).await?;
+        Ok(self.census)
     }
 
-    async fn check_leaves(
-        &self,
-        cx: &mut OpContext<E>,
+    /// `None` if it is torn.
+    async fn read_inner(&mut self, at: RemoteAddr) -> Result<Option<Inner>, IndexError> {
+        let bytes = self.shape.inner_bytes() as u32;
+        self.cx.reserve(bytes as usize);
+        let node = self.cx.read(at, Slice::first(bytes)).await?;
+        let image_at = match word(node, INTENT_AT) {
+            0 => IMAGE_AT,
+            _ => self.shape.second_image_at(),
+        };
+        let inner = Inner::decode(self.shape, &node[image_at as usize..]);
+        let is_locked = LockWord(word(node, LOCK_AT)).owner().is_some();
+        self.cx.validated();
+        self.census.unsettled += u64::from(is_locked);
+        Ok(inner)
+    }
+
+    async fn read_leaf(&mut self, at: RemoteAddr) -> Result<Vec<u8>, IndexError> {
+        let bytes = self.shape.leaf_bytes() as u32;
+        self.cx.reserve(bytes as usize);
+        let image = self.cx.read(at, Slice::first(bytes)).await?.to_vec();
+        self.cx.validated();
+        Ok(image)
+    }
+
+    async fn walk_leaves(
+        &mut self,
         leftmost: RemoteAddr,
         mut named: BTreeSet<u64>,
-        census: &mut Census,
+        has_parents: bool,
     ) -> Result<(), IndexError> {
-        let shape = self.shape();
-        let bytes = shape.leaf_bytes() as u32;
+        let shape = self.shape;
         let (mut at, mut low) = (leftmost, 0);
-        cx.reserve(bytes as usize);
         loop {
-            cx.read(at, Slice::first(bytes)).await?;
-            cx.validated();
-            let image = &cx.buffer()[..bytes as usize];
-            let Ok((fences, sibling)) = shape.examine_all(image) else {
-                census.fault(format_args!("the leaf at {at} is torn"));
+            let mut image = self.read_leaf(at).await?;
+            let is_settled = self.settle(at, &mut image).await?;
+            let Ok((fences, sibling)) = shape.examine_all(&image) else {
+                self.census.fault(format_args!("the leaf at {at} is torn"));
                 return Ok(());
             };
-            census.leaves += 1;
-            census.blocks.insert(at);
-            census.half_split += u64::from(!named.remove(&at.to_bits()) && self.height() > 0);
+            self.census.leaves += 1;
+            self.census.blocks.insert(at);
+            self.census.half_split += u64::from(!named.remove(&at.to_bits()) && has_parents);
             if fences.low != low || sibling.is_gone() {
-                census.fault(format_args!("the leaf at {at} has fences {fences:?} behind {low}"));
+                let fault = format_args!("the leaf at {at} has fences {fences:?} behind {low}");
+                self.census.fault(fault);
             }
-            check_leaf(shape, image, (at, fences), census);
-            let Some(next) = fences.high.checked_add(1) else {
+            check_leaf(shape, &image, (at, fences, is_settled), &mut self.census);
+            let Some(next) = shape.key_after(fences.high) else {
                 if !sibling.next().is_null() {
-                    census.fault(format_args!("the last leaf at {at} has a sibling"));
+                    self.census.fault(format_args!("the last leaf at {at} has a sibling"));
                 }
                 break;
             };
@@ -178,24 +260,64 @@ impl<E: Endpoint> Tree<E> {
         }
         for left in named.into_iter().map(super::layout::address) {
             // Whoever has merged it has died before the parent could forget it.
-            census.blocks.insert(left);
-            census.half_merged += 1;
-            if !self.sibling_of(cx, left).await?.is_gone() {
-                census.fault(format_args!(
-                    "a parent names the leaf at {left}, which is not in its place"
-                ));
+            self.census.blocks.insert(left);
+            self.census.half_merged += 1;
+            if !self.sibling_of(left).await?.is_gone() {
+                let fault = format_args!("a parent names the leaf at {left}, which is not in its place");
+                self.census.fault(fault);
             }
         }
         Ok(())
     }
+
+    async fn sibling_of(&mut self, leaf: RemoteAddr) -> Result<Sibling, IndexError> {
+        let at = leaf.plus(self.shape.replica_at(0));
+        Ok(Sibling(self.cx.read_word(at).await?))
+    }
+
+    /// Makes the image of a leaf what whoever settles it will make it (`settle`); returns whether it was that before.
+    async fn settle(&mut self, at: RemoteAddr, image: &mut [u8]) -> Result<bool, IndexError> {
+        let shape = self.shape;
+        let lock = LockWord(word(image, LOCK_AT));
+        let intent = leaf::intent(image);
+        if lock.owner().is_none() && intent == Some(Intent::None) {
+            return Ok(true);
+        }
+        self.census.unsettled += 1;
+        let (fences, now) = (shape.fences_at(image), Sibling(word(image, shape.replica_at(0))));
+        let (fences, sibling) = match intent {
+            Some(Intent::Split { right, version }) => {
+                self.census.blocks.insert(right);
+                let high = shape.key_at(image, SPLIT_KEY_AT).saturating_sub(1);
+                (Fences { high, ..fences }, leaf::sibling(right, version))
+            }
+            Some(Intent::Absorb { right }) if !self.sibling_of(right).await?.is_gone() => {
+                let other = self.read_leaf(right).await?;
+                let high = shape.fences_at(&other).low.saturating_sub(1);
+                let fences = Fences { high, ..fences };
+                shape.drop_torn(image, 0);
+                shape.keep(image, 0, |key| fences.contains(key));
+                (fences, leaf::sibling(right, now.version()))
+            }
+            Some(Intent::None | Intent::Absorb { .. } | Intent::AbsorbedBy { .. }) => (fences, now),
+            None => {
+                self.census
+                    .fault(format_args!("the leaf at {at} has an intent that says nothing"));
+                (fences, now)
+            }
+        };
+        if shape.has_pointers() {
+            shape.drop_left(image, 0);
+        }
+        shape.mend(image, fences, sibling, 0);
+        Ok(false)
+    }
 }
 
 /// Judges the entries of a leaf, and its lock.
-fn check_leaf(shape: Shape, image: &[u8], (at, fences): (RemoteAddr, Fences), census: &mut Census) {
+fn check_leaf(shape: Shape, image: &[u8], (at, fences, is_settled): (RemoteAddr, Fences, bool), census: &mut Census) {
     let lock = LockWord(word(image, LOCK_AT));
-    if lock.owner().is_some() || leaf::intent(image) != Some(Intent::None) {
-        census.unsettled += 1;
-    } else if shape.vacancy(image).0 & !lock.0 != 0 {
+    if is_settled && shape.vacancy(image).0 & !lock.0 != 0 {
         census.fault(format_args!(
             "the lock of the leaf at {at} does not know of a vacant entry"
         ));
@@ -203,11 +325,19 @@ fn check_leaf(shape: Shape, image: &[u8], (at, fences): (RemoteAddr, Fences), ce
     for (entry, key) in shape.entries(image) {
         if !fences.contains(key) || shape.find(image, key) != Some(entry) {
             census.fault(format_args!(
-                "entry {entry} of the leaf at {at} has the key {key}, which is elsewhere"
+                "entry {entry} of the leaf at {at} has the key {key:#x}, which is elsewhere"
             ));
         }
+        if shape.has_pointers() && is_settled {
+            let pointer = shape.pointer(image, entry);
+            if pointer.is_null() || pointer.is_frozen() {
+                census.fault(format_args!(
+                    "entry {entry} of the leaf at {at} is frozen or empty, and nobody works on it"
+                ));
+            }
+        }
         if census.items.insert(key, shape.value(image, entry)).is_some() {
-            census.fault(format_args!("the key {key} is there twice"));
+            census.fault(format_args!("the key {key:#x} is there twice"));
         }
     }
 }

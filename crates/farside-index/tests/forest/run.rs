@@ -143,7 +143,9 @@ async fn scan(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, plan: Plan, s
     let start = cx.endpoint().now_ns();
     let mut seen = Vec::new();
     let next = tree
-        .scan(cx, key_of(first), count, &mut |key, value| seen.push((key, value)))
+        .scan(cx, key_of(first), count, &mut |key, value| {
+            seen.push((key as u64, value))
+        })
         .await
         .expect("a scan");
     cx.assert_settled();
@@ -152,7 +154,7 @@ async fn scan(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, plan: Plan, s
     let seen: BTreeMap<u64, u64> = seen.into_iter().collect();
     for number in first..plan.keys {
         let key = key_of(number);
-        if next.is_some_and(|next| key >= next) {
+        if next.is_some_and(|next| u128::from(key) >= next) {
             break;
         }
         let answer = Some(Answer::Read(seen.get(&key).copied()));
@@ -266,10 +268,10 @@ pub(crate) fn run(plan: Plan) -> Outcome {
     if !has_died {
         assert_eq!((census.half_split, census.half_merged), (0, 0));
     }
-    if let Some((key, events)) = state.history.borrow().unexplained(&census.items) {
+    if let Some((key, events)) = state.history.borrow().unexplained(&census.narrow_items()) {
         panic!(
             "no order explains key {key}, which is {:?}: {events:#?}",
-            census.items.get(&key)
+            census.narrow_items().get(&key)
         );
     }
     for &index in &survivors {

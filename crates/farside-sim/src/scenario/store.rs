@@ -17,8 +17,8 @@ use farside_fabric::sim::{Endpoint, MemoryAfterCrash, Sim};
 use farside_fabric::{Clock, OpContext, Pipeline, Spawn, interleave};
 use farside_index::{IndexKind, RaceOptions, check};
 use farside_kv::{
-    Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, Quota, Session, SetOptions,
-    Store, StoreConfig,
+    Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, LeafOptions, Quota, Session,
+    SetOptions, Store, StoreConfig,
 };
 use farside_pool::{FormatOptions, PoolOptions, open};
 use farside_sync::Scheme;
@@ -58,6 +58,15 @@ fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
             subtable_bytes: 768,
             bucket_slots: setup.bucket_slots,
         },
+        // So few entries make leaves split; as many as published need keys by the hundred.
+        leaf: if setup.slots < 1000 {
+            LeafOptions {
+                span: 8,
+                neighbourhood: 4,
+            }
+        } else {
+            LeafOptions::default()
+        },
         format: FormatOptions {
             clients_max: 48,
             // Lock entries make the subtables of RACE larger.
@@ -76,10 +85,14 @@ fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
     }
 }
 
-/// The bytes of a key: mostly short, some long, one empty.
-fn key_bytes(key: u64) -> Vec<u8> {
+/// The bytes of a key: mostly short, some long, one empty. In an index in the order of keys some begin alike.
+fn key_bytes(key: u64, index: IndexKind) -> Vec<u8> {
     match key % 11 {
         0 if key == 0 => Vec::new(),
+        like @ 5..10 if index.is_ordered() => {
+            let ending = (key as u16).to_be_bytes();
+            [&b"alike for twenty bytes"[..(like as usize - 4) * 4], &ending].concat()
+        }
         10 => vec![key as u8; 300],
         _ => (key as u16).to_le_bytes().to_vec(),
     }
@@ -126,6 +139,7 @@ fn expiry(value: u64, is_evicting: bool) -> Expiry {
 struct Witness {
     shared: Rc<Shared>,
     policy: EvictionPolicy,
+    index: IndexKind,
 }
 
 impl core::fmt::Debug for Witness {
@@ -143,7 +157,7 @@ impl EvictionWitness for Witness {
             "a key is evicted that never expires"
         );
         let keys = self.shared.plan.keys();
-        let key = keys.into_iter().find(|&known| key_bytes(known) == key);
+        let key = keys.into_iter().find(|&known| key_bytes(known, self.index) == key);
         let key = key.expect("only what was written is evicted");
         let call = if expiry_ms == 0 { Call::Delete } else { Call::Take };
         let place = self.shared.ask(EVICTIONS, key, call);
@@ -178,10 +192,12 @@ fn with_eviction(store: Store<Endpoint>, eviction: &Eviction, shared: &Rc<Shared
     let quota = Quota::default();
     quota.set_policy(policy);
     quota.set_bytes_max(eviction.bytes_max);
-    let shared = Rc::clone(shared);
-    let store = store
-        .with_quota(quota.into())
-        .with_eviction_witness(Rc::new(Witness { shared, policy }));
+    let witness = Witness {
+        shared: Rc::clone(shared),
+        policy,
+        index: store.index().kind(),
+    };
+    let store = store.with_quota(quota.into()).with_eviction_witness(Rc::new(witness));
     if eviction.is_in_background {
         let pace = EvictionPace {
             step_ns: 20_000,
@@ -281,7 +297,8 @@ async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, share
             Ok(())
         }
         Work::GetMany(keys) => {
-            let bytes: Vec<Vec<u8>> = keys.iter().map(|&key| key_bytes(key)).collect();
+            let index = session.store().index().kind();
+            let bytes: Vec<Vec<u8>> = keys.iter().map(|&key| key_bytes(key, index)).collect();
             let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
             let places: Vec<usize> = keys.iter().map(|&key| shared.ask(client, key, Call::Get)).collect();
             let mut values = session.get_many(&bytes);
@@ -308,8 +325,9 @@ async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> 
         for (key, value) in found {
             let before = seen.insert(key, value);
             // Elsewhere a key that was removed and is stored anew may be in another slot, behind the first.
-            let keeps_its_slot = session.store().index().kind() == IndexKind::PointerArray;
-            assert!(before.is_none() || !keeps_its_slot, "a scan sees a key twice");
+            let kind = session.store().index().kind();
+            let keeps_its_place = kind == IndexKind::PointerArray || kind.is_ordered();
+            assert!(before.is_none() || !keeps_its_place, "a scan sees a key twice");
         }
         if next == 0 {
             break;
@@ -317,7 +335,9 @@ async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> 
         cursor = next;
     }
     for (key, place) in keys.into_iter().zip(places) {
-        let value = seen.remove(&key_bytes(key)).map(|bytes| decode(key, &bytes));
+        let value = seen
+            .remove(&key_bytes(key, session.store().index().kind()))
+            .map(|bytes| decode(key, &bytes));
         shared.answer(place, Answer::Value(value));
     }
     assert!(seen.is_empty(), "a scan sees keys that nobody wrote: {seen:?}");
@@ -331,7 +351,7 @@ pub(crate) async fn execute(
     call: Call,
     is_evicting: bool,
 ) -> Result<Answer, KvError> {
-    let bytes = key_bytes(key);
+    let bytes = key_bytes(key, session.store().index().kind());
     let when = |condition, value| SetOptions {
         condition,
         expiry: expiry(value, is_evicting),
@@ -394,7 +414,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
         for key in keys {
             let place = reader.ask(AUDITOR, key, Call::Get);
             let found = session
-                .get(&key_bytes(key))
+                .get(&key_bytes(key, kind.0))
                 .await
                 .map_err(Failure::of("the last client cannot read"))?;
             reader.answer(place, Answer::Value(found.map(|bytes| decode(key, bytes))));

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{Endpoint, Sim};
 use farside_fabric::{Clock, Deadline, OpContext, Pipeline, Spawn, interleave};
 use farside_index::tree::Census;
+use farside_index::tree::Key;
 use farside_index::{Budget, IndexError, Tree, TreeKind, TreeOptions};
 use farside_kv::KvError;
 use farside_pool::{FormatOptions, Pool, PoolOptions, open, open_or_format};
@@ -213,7 +214,7 @@ async fn scan(
     let keys = shared.plan.keys().into_iter().filter(|&key| key >= from);
     let places: Vec<(u64, usize)> = keys.map(|key| (key, shared.ask(client, key, Call::Get))).collect();
     let mut seen = Vec::new();
-    let visit = &mut |key, value| seen.push((key, value));
+    let visit = &mut |key, value| seen.push((key as u64, value));
     let next = tree.scan(cx, key_of(from), count as usize, visit).await?;
     assert!(
         seen.is_sorted_by(|(before, _), (after, _)| before < after),
@@ -222,7 +223,7 @@ async fn scan(
     let mut seen: BTreeMap<u64, u64> = seen.into_iter().collect();
     for (key, place) in places {
         let key = key_of(key);
-        if next.is_none_or(|next| key < next) {
+        if next.is_none_or(|next| Key::from(key) < next) {
             shared.answer(place, Answer::Value(seen.remove(&key)));
         }
     }
@@ -300,16 +301,16 @@ async fn take_stock(endpoint: &Endpoint, setup: &Setup, kind: TreeKind, shared: 
     }
     let mut scanned = BTreeMap::new();
     let visit = &mut |key, value| {
-        scanned.insert(key, value);
+        scanned.insert(key as u64, value);
     };
-    let ended = tree.scan(&mut cx, 0, usize::MAX, visit).await;
+    let ended = tree.scan(&mut cx, 0_u64, usize::MAX, visit).await;
     let ended = ended.map_err(Failure::of("the last client cannot scan"))?;
     while tree.is_restructuring() {
         endpoint.sleep(PAUSE_NS).await;
     }
     let census = tree.check(&mut cx).await;
     let census = census.map_err(Failure::of("the structure cannot be walked"))?;
-    if ended.is_some() || scanned != found || census.items != found {
+    if ended.is_some() || scanned != found || census.narrow_items() != found {
         let text = format!(
             "searches find {found:?}, a scan {scanned:?}, the leaves hold {:?}",
             census.items

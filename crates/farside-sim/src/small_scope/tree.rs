@@ -11,7 +11,7 @@ use farside_fabric::sim::{
     Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Profile, Sim, SimOptions, explore,
 };
 use farside_fabric::{EndpointId, Messages, OpContext, Spawn};
-use farside_index::tree::{INNER_BYTES, Structure};
+use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
 
@@ -102,7 +102,7 @@ async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree<Endpoint> {
     };
     let options = TreeOptions { shape, budget };
     let tree = Tree::create(&mut cx, pool.clone(), options).await.expect("a tree");
-    for bytes in [shape.leaf_bytes(), INNER_BYTES] {
+    for bytes in [shape.leaf_bytes(), shape.inner_bytes()] {
         pool.restock(bytes, 1, Purpose::Insert).await.expect("room");
     }
     tree

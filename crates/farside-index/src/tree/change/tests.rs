@@ -6,7 +6,7 @@ use farside_fabric::NodeId;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::leaf::{self, Fences, set_word, word};
+use super::super::leaf::{self, set_word, word};
 use super::*;
 
 const SHAPES: [Shape; 3] = [Shape::hopscotch(8, 4), Shape::hopscotch(12, 4), Shape::hopscotch(16, 8)];
@@ -44,7 +44,7 @@ fn words_of(verbs: &[Verb], image: &[u8], draw: &mut impl FnMut(usize) -> usize)
 }
 
 /// What a change does to a leaf; `None` if there is no room.
-fn change(shape: Shape, image: &mut [u8], key: u64, value: u64) -> Option<Vec<Verb>> {
+fn change(shape: Shape, image: &mut [u8], key: Key, value: u64) -> Option<Vec<Verb>> {
     if let Some(entry) = shape.find(image, key) {
         shape.flip(image, entry, key);
         let vacated = shape.vacated(image, entry);
@@ -64,7 +64,7 @@ fn change(shape: Shape, image: &mut [u8], key: u64, value: u64) -> Option<Vec<Ve
     Some(plan(shape, image, &room, (key, value), LEAF))
 }
 
-fn keys_of(shape: Shape, image: &[u8]) -> BTreeMap<u64, u64> {
+fn keys_of(shape: Shape, image: &[u8]) -> BTreeMap<Key, u64> {
     shape
         .entries(image)
         .map(|(entry, key)| (key, shape.value(image, entry)))
@@ -76,14 +76,14 @@ proptest! {
 
     #[test]
     fn what_a_reader_takes_for_whole_was_so(
-        shape in prop::sample::select(&SHAPES[..]), first in vec(0_u64..40, 4..16), then in vec(0_u64..40, 1..6),
+        shape in prop::sample::select(&SHAPES[..]), first in vec(0_u128..40, 4..16), then in vec(0_u128..40, 1..6),
         mut draws in vec(any::<u32>(), 600)
     ) {
         let mut draw = |below: usize| draws.pop().map_or(0, |drawn| drawn as usize % below);
         let mut image = vec![0; shape.leaf_bytes() as usize];
-        shape.clear(&mut image, Fences::ALL, leaf::sibling(RemoteAddr::NULL, 5));
+        shape.clear(&mut image, shape.all(), leaf::sibling(RemoteAddr::NULL, 5));
         for key in first {
-            let _ = change(shape, &mut image, key, key + 100);
+            let _ = change(shape, &mut image, key, key as u64 + 100);
         }
         // The words of a leaf through time, and its keys between the changes.
         let mut memory = image.clone();
@@ -91,7 +91,7 @@ proptest! {
         let (mut time, mut states) = (0, vec![keys_of(shape, &image)]);
         let initial = memory.clone();
         for (number, key) in (1..).zip(then) {
-            let Some(verbs) = change(shape, &mut image, key, key + 100 * number) else { continue };
+            let Some(verbs) = change(shape, &mut image, key, key as u64 + 100 * number) else { continue };
             for moment in words_of(&verbs, &image, &mut draw) {
                 time += 1;
                 set_word(&mut memory, moment.at, moment.value);
@@ -111,7 +111,7 @@ proptest! {
             if shape.examine(&read, home).is_err() {
                 continue;
             }
-            let keys: BTreeSet<u64> = states.iter().flat_map(BTreeMap::keys).copied().collect();
+            let keys: BTreeSet<Key> = states.iter().flat_map(BTreeMap::keys).copied().collect();
             for key in keys.into_iter().filter(|&key| shape.home(key) == home) {
                 let found = shape.find(&read, key).map(|entry| shape.value(&read, entry));
                 let was = states.iter().any(|state| state.get(&key).copied() == found);
@@ -122,15 +122,15 @@ proptest! {
 
     #[test]
     fn who_dies_between_two_words_loses_no_key(
-        shape in prop::sample::select(&SHAPES[..]), first in vec(0_u64..40, 4..16), key in 0_u64..40,
+        shape in prop::sample::select(&SHAPES[..]), first in vec(0_u128..40, 4..16), key in 0_u128..40,
         mut draws in vec(any::<u32>(), 100), end in any::<prop::sample::Index>()
     ) {
         let mut draw = |below: usize| draws.pop().map_or(0, |drawn| drawn as usize % below);
         let mut image = vec![0; shape.leaf_bytes() as usize];
         let sibling = leaf::sibling(RemoteAddr::NULL, 5);
-        shape.clear(&mut image, Fences::ALL, sibling);
+        shape.clear(&mut image, shape.all(), sibling);
         for key in first {
-            let _ = change(shape, &mut image, key, key + 100);
+            let _ = change(shape, &mut image, key, key as u64 + 100);
         }
         let mut memory = image.clone();
         let before = keys_of(shape, &image);
@@ -139,7 +139,7 @@ proptest! {
         for moment in &moments[..end.index(moments.len() + 1)] {
             set_word(&mut memory, moment.at, moment.value);
         }
-        shape.mend(&mut memory, Fences::ALL, sibling);
+        shape.mend(&mut memory, shape.all(), sibling, 0);
         prop_assert!(shape.examine_all(&memory).is_ok());
         let mended = keys_of(shape, &memory);
         prop_assert!([&before, &keys_of(shape, &image)].contains(&&mended), "{:?} became {:?}", before, mended);

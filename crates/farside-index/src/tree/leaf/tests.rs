@@ -24,9 +24,9 @@ fn addr(number: u64) -> RemoteAddr {
 }
 
 /// A leaf with as many of the items as find room without a hop.
-fn leaf_of(shape: Shape, items: &BTreeMap<u64, u64>) -> Vec<u8> {
+fn leaf_of(shape: Shape, items: &BTreeMap<Key, u64>) -> Vec<u8> {
     let mut image = vec![0; shape.leaf_bytes() as usize];
-    shape.clear(&mut image, Fences::ALL, sibling(addr(7), 3));
+    shape.clear(&mut image, shape.all(), sibling(addr(7), 3));
     for (&key, &value) in items {
         let mut neighbours = shape.circle().neighbours(shape.home(key));
         if let Some(vacant) = neighbours.find(|&entry| shape.taken(&image, entry).is_none()) {
@@ -37,7 +37,7 @@ fn leaf_of(shape: Shape, items: &BTreeMap<u64, u64>) -> Vec<u8> {
     image
 }
 
-fn items_of(shape: Shape, image: &[u8]) -> BTreeMap<u64, u64> {
+fn items_of(shape: Shape, image: &[u8]) -> BTreeMap<Key, u64> {
     shape
         .entries(image)
         .map(|(entry, key)| (key, shape.value(image, entry)))
@@ -47,12 +47,12 @@ fn items_of(shape: Shape, image: &[u8]) -> BTreeMap<u64, u64> {
 proptest! {
     #[test]
     fn leaf_that_is_filled_one_by_one_is_one_that_is_sealed(
-        shape in shapes(), items in btree_map(any::<u64>(), any::<u64>(), 0..40)
+        shape in shapes(), items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 0..40)
     ) {
         let image = leaf_of(shape, &items);
-        prop_assert_eq!(shape.examine_all(&image), Ok((Fences::ALL, sibling(addr(7), 3))));
+        prop_assert_eq!(shape.examine_all(&image), Ok((shape.all(), sibling(addr(7), 3))));
         let mut sealed = image.clone();
-        shape.seal(&mut sealed, Fences::ALL, sibling(addr(7), 3));
+        shape.seal(&mut sealed, shape.all(), sibling(addr(7), 3));
         set_word(&mut sealed, LOCK_AT, word(&image, LOCK_AT));
         prop_assert_eq!(&sealed, &image);
         for (entry, key) in shape.entries(&image) {
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn segments_hold_the_neighbourhood_and_a_replica(shape in shapes(), items in btree_map(any::<u64>(), any::<u64>(), 0..40)) {
+    fn segments_hold_the_neighbourhood_and_a_replica(shape in shapes(), items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 0..40)) {
         let image = leaf_of(shape, &items);
         for home in 0..if shape.is_hashed() { shape.span() } else { 1 } {
             let mut read = vec![0xee; image.len()];
@@ -74,12 +74,12 @@ proptest! {
 
     #[test]
     fn any_word_that_is_wrong_is_noticed_or_not_used(
-        items in btree_map(any::<u64>(), any::<u64>(), 1..20), at in any::<prop::sample::Index>(), wrong: u64
+        items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 1..20), at in any::<prop::sample::Index>(), wrong: u64
     ) {
         let shape = CHIME;
         let image = leaf_of(shape, &items);
         let mut torn = image.clone();
-        let at = LOW_AT + at.index((image.len() - LOW_AT as usize) / 8) as u64 * 8;
+        let at = shape.low_at() + at.index((image.len() - shape.low_at() as usize) / 8) as u64 * 8;
         set_word(&mut torn, at, word(&image, at) ^ wrong.max(1));
         if shape.examine_all(&torn).is_ok() {
             prop_assert_eq!(items_of(shape, &torn), items_of(shape, &image));
@@ -89,19 +89,19 @@ proptest! {
     /// A split beside a READ: each word is of before or of after.
     #[test]
     fn half_of_a_split_is_noticed(
-        items in btree_map(any::<u64>(), any::<u64>(), 2..30), is_after in vec(any::<bool>(), 240)
+        items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 2..30), is_after in vec(any::<bool>(), 240)
     ) {
         let shape = CHIME;
         let before = leaf_of(shape, &items);
-        let mut keys: Vec<u64> = shape.entries(&before).map(|(_, key)| key).collect();
+        let mut keys: Vec<Key> = shape.entries(&before).map(|(_, key)| key).collect();
         keys.sort_unstable();
         let split_key = keys[keys.len() / 2];
         prop_assume!(split_key > 0);
         let mut after = before.clone();
-        shape.keep(&mut after, |key| key < split_key);
+        shape.keep(&mut after, 0, |key| key < split_key);
         shape.seal(&mut after, Fences { low: 0, high: split_key - 1 }, sibling(addr(9), 4));
         let mut read = before.clone();
-        for (index, at) in (LOW_AT..shape.leaf_bytes()).step_by(8).enumerate() {
+        for (index, at) in (shape.low_at()..shape.leaf_bytes()).step_by(8).enumerate() {
             if is_after[index] {
                 set_word(&mut read, at, word(&after, at));
             }
@@ -117,19 +117,19 @@ proptest! {
 
     #[test]
     fn mending_keeps_every_key_and_either_value(
-        shape in shapes(), items in btree_map(any::<u64>(), any::<u64>(), 1..20), which in any::<prop::sample::Index>(),
+        shape in shapes(), items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 1..20), which in any::<prop::sample::Index>(),
         new: u64, is_value_new: bool
     ) {
         let before = leaf_of(shape, &items);
-        let entries: Vec<(usize, u64)> = shape.entries(&before).collect();
+        let entries: Vec<(usize, Key)> = shape.entries(&before).collect();
         let (entry, key) = entries[which.index(entries.len())];
         let mut after = before.clone();
         shape.put(&mut after, entry, key, new);
         // Half of the update: value or meta word.
         let mut torn = before.clone();
-        let at = shape.entry_at(entry) + if is_value_new { 16 } else { 0 };
+        let at = shape.entry_at(entry) + if is_value_new { shape.entry_bytes() - 8 } else { 0 };
         set_word(&mut torn, at, word(&after, at));
-        shape.mend(&mut torn, Fences::ALL, sibling(addr(7), 3));
+        shape.mend(&mut torn, shape.all(), sibling(addr(7), 3), 0);
         prop_assert!(shape.examine_all(&torn).is_ok());
         prop_assert!([items_of(shape, &before), items_of(shape, &after)].contains(&items_of(shape, &torn)));
     }

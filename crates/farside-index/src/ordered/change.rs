@@ -1,0 +1,267 @@
+//! INSERT, UPDATE and DELETE, and new layers.
+//!
+//! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a frozen entry, a full leaf, no
+//! block at hand, another client that was quicker) it waits for unpinned, and starts again.
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_pool::{Pin, Purpose};
+use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
+
+use super::part::{PART_BYTES, Part, pointer_to};
+use super::{Ordered, Place};
+use crate::error::IndexError;
+use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::operation::{Change, Decision};
+use crate::tree::change::{Step as TreeStep, Wish};
+use crate::tree::slot::{Slot, succeeding};
+
+/// How an attempt ended.
+enum Step {
+    /// As it should.
+    Done(Change),
+    /// Another client was quicker.
+    Lost,
+    /// This client has no block left.
+    Short { bytes: u64, purpose: Purpose },
+    /// The entry is frozen.
+    Frozen(Slot),
+    /// Something is in the way of a part in its leaf.
+    InTheWay(Part, TreeStep),
+}
+
+/// A new value for a key.
+struct New<'a> {
+    item: Item<'a>,
+    regardless: bool,
+}
+
+impl<E: Endpoint> Ordered<E> {
+    /// Reads what is stored under a key and changes it as `decide` says, atomically; see [`crate::Index::change`].
+    ///
+    /// # Errors
+    /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
+    pub async fn change<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+    ) -> Result<Change, IndexError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(IndexError::KeyTooLong { bytes: key.len() });
+        }
+        let mut round = 0;
+        // Ends when nobody is in the way; each failure means that another client has made progress, or is waited for until
+        // it has.
+        loop {
+            let pin = self.tree.pin();
+            let step = self.attempt(cx, key, &mut decide, &pin).await?;
+            if let Step::Frozen(slot) = step {
+                self.tree.await_thaw(cx, slot, round, &pin).await?;
+            }
+            drop(pin);
+            match step {
+                Step::Done(change) => return Ok(change),
+                Step::Lost => cx.count_retry(),
+                Step::Frozen(_) => {}
+                Step::Short { bytes, purpose } => self.blocks.pool.restock(bytes, 1, purpose).await?,
+                Step::InTheWay(part, step) => self.tree.prepare(cx, part.0, step).await?,
+            }
+            round += 1;
+        }
+    }
+
+    async fn attempt<'v>(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let ((part, depth), place) = self.find(cx, key, pin).await?;
+        let (slot, stored) = match &place {
+            Place::Item { slot, header, is_own } => (Some(*slot), is_own.then(|| header.item(cx.buffer()))),
+            Place::Absent => (None, None),
+        };
+        let old_bytes = stored.map_or(0, |item| item.bytes());
+        let is_there = stored.is_some();
+        match decide(stored) {
+            Decision::Keep => Ok(Step::Done(Change::Kept)),
+            Decision::Put {
+                value,
+                expiry_ms,
+                regardless,
+            } => {
+                if value.len() > VALUE_BYTES_MAX {
+                    return Err(IndexError::ValueTooLong { bytes: value.len() });
+                }
+                let item = Item {
+                    key,
+                    value: &value,
+                    expiry_ms,
+                };
+                match slot {
+                    Some(slot) if slot.pointer.is_frozen() => Ok(Step::Frozen(slot)),
+                    None => self.insert(cx, part, item, pin).await,
+                    Some(slot) if is_there => {
+                        let new = New { item, regardless };
+                        self.replace(cx, part, (slot, old_bytes), new, pin).await
+                    }
+                    Some(slot) => self.make_layer(cx, (part, depth), slot, pin).await,
+                }
+            }
+            Decision::Delete { regardless } => match slot {
+                Some(slot) if is_there && slot.pointer.is_frozen() => Ok(Step::Frozen(slot)),
+                Some(slot) if is_there => self.remove(cx, part, (slot, old_bytes), regardless, pin).await,
+                _ => Ok(Step::Done(Change::Kept)),
+            },
+        }
+    }
+
+    /// Another item under a key that is there.
+    async fn replace(
+        &self,
+        cx: &mut OpContext<E>,
+        part: Part,
+        (slot, old_bytes): (Slot, u64),
+        New { item, regardless }: New<'_>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let (bytes, pool) = (item.bytes(), &self.blocks.pool);
+        let Some(block) = pool.allocate(bytes) else {
+            let purpose = Purpose::Overwrite;
+            return Ok(Step::Short { bytes, purpose });
+        };
+        let target = Target {
+            slot: slot.at,
+            lock: RemoteAddr::NULL,
+            name: part.0 as u64 ^ (part.0 >> 64) as u64,
+        };
+        let mut turn = None;
+        if regardless {
+            let entered = self.blocks.enter(cx, target, slot.pointer, Intent::Update, pin).await;
+            match entered.inspect_err(|_| pool.give_back(block, bytes))? {
+                Entered::Turn(own) => turn = Some(own),
+                Entered::Combined => {
+                    pool.give_back(block, bytes);
+                    return Ok(Step::Done(Change::Updated));
+                }
+                Entered::Lost { .. } => {
+                    pool.give_back(block, bytes);
+                    return Ok(Step::Lost);
+                }
+            }
+        }
+        let new = match &mut turn {
+            Some(turn) => self.blocks.write_in_turn(cx, item, block, 0, (slot.at, turn)).await?,
+            None => self.blocks.write_to(cx, item, block, 0).await?,
+        };
+        let new = new.with_identity(slot.pointer.identity());
+        if self
+            .blocks
+            .replace(cx, target, slot.pointer, new, (old_bytes, turn))
+            .await?
+        {
+            return Ok(Step::Done(Change::Updated));
+        }
+        pool.give_back(block, bytes);
+        Ok(Step::Lost)
+    }
+
+    /// An item under a part that has none.
+    async fn insert(&self, cx: &mut OpContext<E>, part: Part, item: Item<'_>, pin: &Pin) -> Result<Step, IndexError> {
+        let (bytes, pool) = (item.bytes(), &self.blocks.pool);
+        let Some(block) = pool.allocate(bytes) else {
+            let purpose = Purpose::Insert;
+            return Ok(Step::Short { bytes, purpose });
+        };
+        let new = self.blocks.write_to(cx, item, block, 0).await?;
+        let linked = Box::pin(self.tree.attempt(cx, part.0, Wish::Insert(new.to_word()), pin)).await;
+        // On an error nobody knows whether it is linked.
+        let step = linked.inspect_err(|_| pool.doubt())?;
+        if let TreeStep::Done(Change::Inserted, _) = step {
+            return Ok(Step::Done(Change::Inserted));
+        }
+        pool.give_back(block, bytes);
+        Ok(match step {
+            // Somebody else was quicker.
+            TreeStep::Done(..) => Step::Lost,
+            step => Step::InTheWay(part, step),
+        })
+    }
+
+    async fn remove(
+        &self,
+        cx: &mut OpContext<E>,
+        part: Part,
+        (slot, bytes): (Slot, u64),
+        regardless: bool,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        // A key that shares its part with longer ones must not be taken for them.
+        let expected = (!regardless || part.is_longer()).then_some(slot.pointer.to_word());
+        let unlinked = Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), pin)).await;
+        let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
+        match step {
+            TreeStep::Done(Change::Deleted, old) => {
+                let old = Pointer::from_word(old);
+                let bytes = match old == slot.pointer {
+                    true => Some(bytes),
+                    false => self.blocks.item_bytes(cx, slot.at, old).await,
+                };
+                self.blocks.pool.retire(old.block(), bytes);
+                Ok(Step::Done(Change::Deleted))
+            }
+            TreeStep::Done(..) => Ok(Step::Lost),
+            step => Ok(Step::InTheWay(part, step)),
+        }
+    }
+
+    /// Makes a layer for the keys that share a part, of which one has the entry; its item stands at the start of the buffer.
+    /// The steps stand in [`super`]. Whatever comes of it, the attempt starts again.
+    async fn make_layer(
+        &self,
+        cx: &mut OpContext<E>,
+        (part, depth): (Part, usize),
+        slot: Slot,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;
+        let other = header.item(cx.buffer());
+        let (key, value, expiry_ms) = (other.key.to_vec(), other.value.to_vec(), other.expiry_ms);
+        let other = Item {
+            key: &key,
+            value: &value,
+            expiry_ms,
+        };
+        let bytes = other.bytes();
+        let layer = self.tree.take_layer(cx).await?;
+        let own = Part::of(layer, &key, depth + PART_BYTES);
+        let step = self.insert(cx, own, other, pin).await?;
+        if !matches!(step, Step::Done(_)) {
+            return Ok(step);
+        }
+        let new = succeeding(pointer_to(layer), slot.pointer);
+        let swapped = cx.compare_swap(slot.at, slot.pointer.to_word(), new.to_word()).await;
+        let before = swapped.inspect_err(|_| self.blocks.pool.doubt())?;
+        if before == slot.pointer.to_word() {
+            self.remember(part, layer);
+            self.blocks.pool.retire(slot.pointer.block(), Some(bytes));
+            return Ok(Step::Lost);
+        }
+        // The other key was changed meanwhile, or frozen. Nobody has seen the copy.
+        // Ends: each round has waited for what was in the way.
+        loop {
+            let unlinked = Box::pin(self.tree.attempt(cx, own.0, Wish::Unlink(None), pin)).await;
+            match unlinked.inspect_err(|_| self.blocks.pool.doubt())? {
+                TreeStep::Done(_, old) => {
+                    let old = Pointer::from_word(old);
+                    if !old.is_null() && old.hint() != SizeHint::Bucket {
+                        self.blocks.pool.retire(old.block(), Some(bytes));
+                    }
+                    return Ok(Step::Lost);
+                }
+                step => self.tree.prepare(cx, own.0, step).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! An index in the order of its keys, which are any bytes: a [`Tree`] of data pointers.
+//!
+//! On the path: what `serve --index chime` has beneath. SEARCH: 1. READ where in its leaf a key may be. 2. READ the item. UPDATE:
+//! the same, then 3. WRITE the new item. 4. Let the synchronisation scheme replace the pointer; no leaf is locked. INSERT:
+//! 1. as a SEARCH that finds nothing. 2. WRITE the item. 3. Lock the leaf. 4. READ it. 5. WRITE the entry, and unlock.
+//! DELETE: as UPDATE up to 2., then 3. lock, 4. READ, 5. swap the pointer to nothing, 6. WRITE the entry, and unlock.
+//!
+//! CHIME's entries have the first eight bytes of a long key, and keys that share them are fetched together (section 4.5).
+//! That suits keys that differ early. Here a long key has one entry while it alone has those eight bytes; keys that share
+//! them go on in a layer of their own (`part`), so that `user:0001` and a million others are told apart by the tree.
+//!
+//! # A new layer
+//! A key is to be inserted, and another one has its entry. Whoever inserts
+//!  1. takes a number for the layer that nobody ever had;
+//!  2. puts a copy of the other key's item into that layer, where nobody looks yet;
+//!  3. swaps the entry from the item to the layer: from here on both are looked for there.
+//!
+//! Whoever changes the other key meanwhile changes the entry, so that 3. fails and is tried again. Who dies between 2. and 3.
+//! leaves a copy in a layer that nothing leads to: two blocks that are lost, and that a check counts.
+//!
+//! A layer that is there stays, even if its keys are deleted: others may remember the way to it.
+
+mod change;
+mod cursors;
+mod part;
+mod scan;
+mod walk;
+
+use core::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use farside_fabric::{Endpoint, OpContext};
+use farside_pool::{Pin, Pool};
+use farside_sync::SyncOptions;
+
+pub use self::cursors::Cursors;
+use self::part::{Layer, PART_BYTES};
+pub(crate) use self::part::{Part, layer_of};
+pub(crate) use self::walk::walk;
+use crate::blocks::Blocks;
+use crate::error::IndexError;
+use crate::item::Header;
+use crate::operation::Found;
+use crate::tree::slot::{Slot, is_layer};
+use crate::tree::{Budget, Tree, TreeKind, TreeOptions};
+
+/// What a client may remember of a tree.
+const BUDGET: Budget = Budget {
+    cache_bytes: 256 << 20,
+    // A hotspot saves most of a neighbourhood's bytes; its item is one READ more either way.
+    hotspot_bytes: 1 << 20,
+};
+/// How many layers a client remembers the way to.
+const LAYERS_MAX: usize = 1 << 16;
+
+/// What the leaves of a new tree look like; a tree that is there keeps its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeafOptions {
+    /// How many entries a leaf has.
+    pub span: usize,
+    /// In how many of them a key may be, if leaves are hashed; a divisor of the span.
+    pub neighbourhood: usize,
+}
+
+impl LeafOptions {
+    /// The published leaf (CHIME, section 5.1).
+    pub const PUBLISHED: Self = Self {
+        span: 64,
+        neighbourhood: 8,
+    };
+}
+
+impl Default for LeafOptions {
+    fn default() -> Self {
+        Self::PUBLISHED
+    }
+}
+
+/// The index, as one client sees it. Clones share what the client remembers.
+#[derive(Debug)]
+pub struct Ordered<E> {
+    tree: Tree<E>,
+    blocks: Blocks<E>,
+    layers: Rc<RefCell<BTreeMap<Part, Layer>>>,
+    cursors: Arc<Cursors>,
+}
+
+impl<E> Clone for Ordered<E> {
+    fn clone(&self) -> Self {
+        Self {
+            tree: self.tree.clone(),
+            blocks: self.blocks.clone(),
+            layers: Rc::clone(&self.layers),
+            cursors: Arc::clone(&self.cursors),
+        }
+    }
+}
+
+/// What is where a key would be.
+enum Place {
+    /// Nothing.
+    Absent,
+    /// An item, which stands at the start of the buffer: the key's, or another's whose parts are the same up to here.
+    Item { slot: Slot, header: Header, is_own: bool },
+}
+
+impl<E: Endpoint> Ordered<E> {
+    /// Makes the index of a pool, or opens the one that is there.
+    ///
+    /// # Errors
+    /// If there is not enough memory, or the fabric fails.
+    ///
+    /// # Panics
+    /// If `leaf` is none: see [`Shape::hopscotch`](crate::Shape::hopscotch) and
+    /// [`Shape::unsorted`](crate::Shape::unsorted).
+    pub async fn create(
+        cx: &mut OpContext<E>,
+        pool: Pool<E>,
+        sync: SyncOptions,
+        (kind, leaf): (TreeKind, LeafOptions),
+    ) -> Result<Self, IndexError> {
+        let blocks = Blocks::new(pool.clone(), sync)?;
+        if blocks.sync.scheme().needs_locks() {
+            return Err(IndexError::NoLocks {
+                scheme: blocks.sync.scheme().name(),
+            });
+        }
+        let options = TreeOptions {
+            shape: kind.leaf(leaf.span, leaf.neighbourhood).of_pointers(),
+            budget: BUDGET,
+        };
+        let tree = Tree::create(cx, pool, options).await?;
+        let there = tree.shape();
+        if TreeKind::of_shape(there) != kind || !there.has_pointers() {
+            return Err(IndexError::OtherIndex {
+                there: TreeKind::of_shape(there).name(),
+                wanted: kind.name(),
+            });
+        }
+        Ok(Self {
+            tree,
+            blocks,
+            layers: Rc::default(),
+            cursors: Arc::default(),
+        })
+    }
+
+    /// The same index with cursors that other clients of this process have too.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: Arc<Cursors>) -> Self {
+        self.cursors = cursors;
+        self
+    }
+
+    /// The pool from which it allocates.
+    #[must_use]
+    pub fn pool(&self) -> &Pool<E> {
+        &self.blocks.pool
+    }
+
+    pub(crate) fn blocks(&self) -> &Blocks<E> {
+        &self.blocks
+    }
+
+    /// Bytes that this client uses to remember where things are.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        let place = (size_of::<Part>() + size_of::<Layer>()) * 3 / 2;
+        self.tree.cache_bytes() + self.tree.hotspot_bytes() + self.layers.borrow().len() * place
+    }
+
+    /// Whether a task of this client works on the structure, and has to end before the client leaves.
+    #[must_use]
+    pub fn is_restructuring(&self) -> bool {
+        self.tree.is_restructuring()
+    }
+
+    /// Which tree it is.
+    #[must_use]
+    pub fn kind(&self) -> TreeKind {
+        TreeKind::of_shape(self.tree.shape())
+    }
+
+    /// SEARCH. The value is left in the context's buffer.
+    ///
+    /// # Errors
+    /// See [`IndexError`]; likewise for all operations.
+    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+        let pin = self.tree.pin();
+        let (_, place) = self.find(cx, key, &pin).await?;
+        Ok(match place {
+            Place::Item {
+                header, is_own: true, ..
+            } => Some(Found::in_block(header, 0)),
+            _ => None,
+        })
+    }
+
+    /// Looks for a key; also returns its part in the layer that the search ends in, and where that part starts.
+    async fn find(&self, cx: &mut OpContext<E>, key: &[u8], pin: &Pin) -> Result<((Part, usize), Place), IndexError> {
+        let (mut layer, mut depth) = self.deepest(key);
+        // Ends: each round goes to a later part of the key.
+        loop {
+            let part = Part::of(layer, key, depth);
+            let Some(slot) = self.tree.find_slot(cx, part.0, pin).await? else {
+                return Ok(((part, depth), Place::Absent));
+            };
+            if is_layer(slot.pointer) {
+                layer = layer_of(slot.pointer);
+                self.remember(part, layer);
+                depth += PART_BYTES;
+                continue;
+            }
+            let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;
+            let is_own = Found::in_item(header, cx.buffer(), 0, key).is_some();
+            return Ok(((part, depth), Place::Item { slot, header, is_own }));
+        }
+    }
+
+    /// The last layer of a key that this client remembers the way to, and where the key's part in it starts.
+    fn deepest(&self, key: &[u8]) -> (Layer, usize) {
+        let layers = self.layers.borrow();
+        let (mut layer, mut depth) = (0, 0);
+        while depth + PART_BYTES < key.len()
+            && let Some(&next) = layers.get(&Part::of(layer, key, depth))
+        {
+            (layer, depth) = (next, depth + PART_BYTES);
+        }
+        (layer, depth)
+    }
+
+    fn remember(&self, part: Part, layer: Layer) {
+        let mut layers = self.layers.borrow_mut();
+        if layers.len() >= LAYERS_MAX {
+            layers.clear();
+        }
+        layers.insert(part, layer);
+    }
+}

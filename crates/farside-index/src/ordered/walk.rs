@@ -1,0 +1,40 @@
+//! Every block that the index links: for the search for lost blocks, and for checks.
+//!
+//! On the path: nowhere.
+
+use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_sync::Pointer;
+
+use super::Ordered;
+use crate::error::IndexError;
+use crate::tree::census_of_pool;
+use crate::tree::slot::is_layer;
+
+impl<E: Endpoint> Ordered<E> {
+    /// Calls `visit` with every block that is linked, as [`crate::Tree::walk`].
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+        self.tree.walk(cx, visit).await
+    }
+}
+
+/// The same for a pool that nobody uses.
+///
+/// # Errors
+/// See [`IndexError`].
+pub(crate) async fn walk<E: Endpoint>(
+    cx: &mut OpContext<E>,
+    visit: &mut dyn FnMut(RemoteAddr),
+) -> Result<(), IndexError> {
+    let Some(census) = census_of_pool(cx).await? else {
+        return Ok(());
+    };
+    census.blocks.into_iter().for_each(&mut *visit);
+    let pointers = census.items.into_values().map(Pointer::from_word);
+    pointers
+        .filter(|&pointer| !is_layer(pointer))
+        .for_each(|pointer| visit(pointer.block()));
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! Entries whose values are data pointers: who may change which word, and when.
+//!
+//! On the path: in a tree of pointers ([`Shape::of_pointers`]) an UPDATE takes no lock. It reads the pointer as a SEARCH does, and
+//! lets a synchronisation scheme replace it; so updates of a key go as fast as the scheme lets them, whatever is under way
+//! in the leaf. INSERT and DELETE lock the leaf as ever.
+//!
+//! # Who writes the pointer of an entry
+//! - A taken entry: whoever compares its identity, or all of it. Whoever holds the lock compares as well.
+//! - One that is *frozen*: the holder of the lock alone. So what a split, a merge or a hop copies is what it was. Frozen entries
+//!   are read as ever: as long as a reader finds one nobody has changed its key elsewhere, since the new place is shown
+//!   to nobody before the old one is taken back, but as a frozen copy (a merge).
+//! - A vacant entry: the holder of the lock alone.
+//!
+//! The identity counts: each time an entry comes, goes, or freezes, it is one more. Whoever has seen an entry before that fails.
+//! All sixteen bits of it count, as the home says what fingerprints say elsewhere. An entry that has used them up rests for
+//! some epochs, so that no operation sees one identity twice; freezing alone would have to come sixty thousand times within
+//! one operation.
+//!
+//! # A death
+//! Whoever settles a leaf freezes it before it writes anything, as a split does. A hint is lost when its pointer was frozen by
+//! somebody else: the next READ of that item asks for more than it needs.
+
+use core::mem;
+
+use arrayvec::ArrayVec;
+use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use farside_pool::Pin;
+use farside_sync::{Pointer, SizeHint};
+
+use super::Tree;
+use super::layout::{Key, LAYERS_AT, Shape};
+use super::leaf::{set_word, word};
+use super::lock::Kind;
+use crate::error::IndexError;
+
+/// From this identity on an entry that goes leaves a slot that rests.
+const IDENTITY_REST: u16 = u16::MAX - 1024;
+
+/// An entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    /// Where its pointer is.
+    pub(crate) at: RemoteAddr,
+    /// What it is.
+    pub(crate) pointer: Pointer,
+    leaf: RemoteAddr,
+}
+
+/// A pointer for a slot that has held another word.
+pub(crate) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
+    let identity = if before.is_resting() {
+        1
+    } else {
+        before.identity().wrapping_add(1)
+    };
+    pointer.with_identity(identity)
+}
+
+fn frozen(pointer: Pointer) -> Pointer {
+    succeeding(pointer, pointer).with_hint(SizeHint::Frozen)
+}
+
+/// What a slot holds when its entry goes.
+pub(super) fn emptied(pointer: Pointer, epoch: u64) -> Pointer {
+    match pointer.identity() {
+        identity @ 0..IDENTITY_REST => Pointer::NULL.with_identity(identity + 1),
+        _ => Pointer::resting(epoch),
+    }
+}
+
+/// The pointer to a layer; see [`crate::ordered`]. It is never replaced, so it need not be frozen.
+pub(crate) fn is_layer(pointer: Pointer) -> bool {
+    pointer.hint() == SizeHint::Bucket
+}
+
+impl Shape {
+    pub(super) fn pointer(self, image: &[u8], entry: usize) -> Pointer {
+        Pointer::from_word(self.value(image, entry))
+    }
+
+    /// Takes the key out of an entry of an image.
+    pub(super) fn vacate(self, image: &mut [u8], entry: usize, epoch: u64) {
+        let vacated = self.vacated(image, entry);
+        self.set_meta(image, entry, vacated);
+        if self.has_pointers() {
+            let empty = emptied(self.pointer(image, entry), epoch);
+            set_word(image, self.value_at(entry), empty.to_word());
+        }
+    }
+
+    /// Whether all of these entries may get a pointer, for a client that has seen this epoch of the pool.
+    pub(super) fn have_rested(self, image: &[u8], mut entries: impl Iterator<Item = usize>, epoch: u64) -> bool {
+        let pointer = |entry| Pointer::from_word(word(image, self.value_at(entry)));
+        !self.has_pointers() || entries.all(|entry| !pointer(entry).is_resting() || pointer(entry).is_vacant(epoch))
+    }
+
+    /// Vacates what a client has left that died: the place that a hop has come from, and entries whose keys were deleted.
+    /// Returns the entries.
+    pub(super) fn drop_left(self, image: &mut [u8], epoch: u64) -> Vec<usize> {
+        let mut dropped = Vec::new();
+        for entry in 0..self.span() {
+            let Some(key) = self.taken(image, entry) else { continue };
+            let pointer = self.pointer(image, entry);
+            let is_elsewhere = |other: usize| {
+                other != entry && self.taken(image, other) == Some(key) && !self.pointer(image, other).is_frozen()
+            };
+            let is_left = pointer.is_frozen() && self.circle().neighbours(self.home(key)).any(is_elsewhere);
+            if pointer.is_null() || is_left {
+                self.vacate(image, entry, epoch);
+                dropped.push(entry);
+            }
+        }
+        dropped
+    }
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// The slot of a key.
+    pub(crate) async fn find_slot(
+        &self,
+        cx: &mut OpContext<E>,
+        key: Key,
+        pin: &Pin,
+    ) -> Result<Option<Slot>, IndexError> {
+        let found = self.seek(cx, key, pin).await?;
+        Ok(found.map(|(leaf, at, value)| Slot {
+            at,
+            pointer: Pointer::from_word(value),
+            leaf,
+        }))
+    }
+
+    /// A number for a layer that nobody ever had, from 1 on.
+    pub(crate) async fn take_layer(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+        Ok(cx.fetch_add(self.shared.area.plus(LAYERS_AT), 1).await? + 1)
+    }
+
+    /// Waits until an entry that was found frozen may be something else by now.
+    pub(crate) async fn await_thaw(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: Slot,
+        round: u32,
+        pin: &Pin,
+    ) -> Result<(), IndexError> {
+        const LOOK_ROUNDS: u32 = 8;
+        if round % LOOK_ROUNDS == LOOK_ROUNDS - 1 {
+            self.help(cx, slot.leaf, Kind::Leaf, pin).await?;
+        }
+        cx.count_retry();
+        self.shared.backoff.wait(cx.endpoint(), round).await;
+        Ok(())
+    }
+
+    /// Freezes entries of a leaf whose lock is held and whose image stands at `at` in the buffer. There they are as they will
+    /// be when they thaw.
+    pub(super) async fn freeze(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        at: u32,
+        entries: impl IntoIterator<Item = usize>,
+    ) -> Result<(), IndexError> {
+        let shape = self.shape();
+        if !shape.has_pointers() || is_planted("tree: entries moved without being frozen") {
+            return Ok(());
+        }
+        let own = |entry| u64::from(at) + shape.value_at(entry);
+        let mut left: Vec<(usize, Pointer)> = entries
+            .into_iter()
+            .map(|entry| (entry, Pointer::from_word(word(cx.buffer(), own(entry)))))
+            .collect();
+        // Ends: each round freezes an entry, or another client has replaced its pointer.
+        loop {
+            let mut settled = Vec::new();
+            left.retain(|&(entry, pointer)| {
+                // Frozen by somebody who has died: nobody knows the hint any more.
+                let thawed = match pointer.is_frozen() {
+                    true => pointer.with_hint(SizeHint::Large),
+                    false => pointer,
+                };
+                let is_settled = pointer.is_frozen() || pointer.is_null() || is_layer(pointer);
+                if is_settled {
+                    settled.push((entry, thawed));
+                }
+                !is_settled
+            });
+            for (entry, thawed) in settled {
+                set_word(cx.buffer_mut(), own(entry), thawed.to_word());
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            for some in mem::take(&mut left).chunks(BATCH_VERBS_MAX) {
+                let mut batch = Batch::new();
+                let swaps: ArrayVec<_, BATCH_VERBS_MAX> = some
+                    .iter()
+                    .map(|&(entry, pointer)| {
+                        let target = leaf.plus(shape.value_at(entry));
+                        batch.compare_swap(target, pointer.to_word(), frozen(pointer).to_word())
+                    })
+                    .collect();
+                cx.post(&mut batch).await?;
+                for (&(entry, pointer), swap) in some.iter().zip(swaps) {
+                    let seen = Pointer::from_word(batch.result(swap));
+                    if seen == pointer {
+                        let thawed = succeeding(pointer, pointer);
+                        set_word(cx.buffer_mut(), own(entry), thawed.to_word());
+                    } else {
+                        left.push((entry, seen));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Freezes every taken entry of a leaf, as [`Tree::freeze`].
+    pub(super) async fn freeze_all(&self, cx: &mut OpContext<E>, leaf: RemoteAddr, at: u32) -> Result<(), IndexError> {
+        let image = &cx.buffer()[at as usize..];
+        let entries: Vec<usize> = self.shape().entries(image).map(|(entry, _)| entry).collect();
+        self.freeze(cx, leaf, at, entries).await
+    }
+}
