@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: real processes, killed, stopped and cut off at random, for as long as you like.
 //!
 //! The run itself is a test, `crates/farside/tests/soak/`, which `cargo test` runs for some seconds. The contract with it
-//! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS`, `_FAULTS` and `_SYNC`, and one test for each
+//! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS`, `_FAULTS`, `_INDEX` and `_SYNC`, and one test for each
 //! fabric. The release profile is used: the faster the workers are, the more they meet.
 //!
 //! `--locks N` runs another one instead, `crates/farside-lock/tests/soak/`: N acquisitions of each lock that survives its
@@ -35,11 +35,14 @@ pub(crate) struct Options {
     /// What happens: kill and stop workers, kill and stop the memory nodes (tcp only); separated by commas
     #[arg(long, default_value = "kill,stop,node")]
     faults: String,
-    /// The scheme by which data pointers are replaced, such as cider-no-ca, whose updates all queue up
+    /// The index that finds data pointers: race, pointer-array, chime or sherman
+    #[arg(long, default_value = "race")]
+    index: String,
+    /// The scheme by which they are replaced, such as cider-no-ca, whose updates all queue up
     #[arg(long, default_value = "farside")]
     sync: String,
     /// Instead of the store: so many acquisitions of each lock that survives its holders, by processes that are killed
-    #[arg(long, value_name = "ACQUISITIONS", conflicts_with_all = ["fabric", "seconds", "faults", "sync"])]
+    #[arg(long, value_name = "ACQUISITIONS", conflicts_with_all = ["fabric", "seconds", "faults", "index", "sync"])]
     locks: Option<u64>,
     /// About how often a process is killed per lock; with `--locks` [default: one for 10000 acquisitions]
     #[arg(long, requires = "locks")]
@@ -69,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .env("FARSIDE_SOAK_SECONDS", options.seconds.to_string())
             .env("FARSIDE_SOAK_WORKERS", options.workers.to_string())
             .env("FARSIDE_SOAK_FAULTS", &options.faults)
+            .env("FARSIDE_SOAK_INDEX", &options.index)
             .env("FARSIDE_SOAK_SYNC", &options.sync);
         if let Some(seed) = options.seed {
             command.env("FARSIDE_SOAK_SEED", seed.to_string());

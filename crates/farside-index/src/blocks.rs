@@ -221,22 +221,22 @@ impl<E: Endpoint> Blocks<E> {
             self.pool.retire(old.block(), Some(bytes));
             return Ok(true);
         } else {
-            self.item_bytes(cx, target.slot, replaced).await
+            self.item_bytes(cx, replaced).await
         };
         self.pool.retire(replaced.block(), bytes);
         Ok(true)
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
-    pub(crate) async fn item_bytes(&self, cx: &mut OpContext<E>, slot: RemoteAddr, pointer: Pointer) -> Option<u64> {
+    pub(crate) async fn item_bytes(&self, cx: &mut OpContext<E>, pointer: Pointer) -> Option<u64> {
         if let Some(bytes) = class_bytes(pointer) {
             return Some(bytes);
         }
         // The operation is pinned: it is still there.
         let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await.ok()?;
-        let header = self.header_and_rest(slot, pointer, bytes, HEADER_BYTES as u32);
+        let header = Header::decode(bytes);
         cx.rely_on(Slice::first(HEADER_BYTES as u32));
-        header.ok().map(|(header, _)| header.block_bytes())
+        header.map(|header| header.block_bytes())
     }
 
     /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it

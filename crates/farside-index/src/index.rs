@@ -536,7 +536,9 @@ pub async fn walk<E: Endpoint, P>(
         Some(IndexKind::Race) => {
             race::walk::walk(cx, geometry, pin, &mut |visited| {
                 visit(visited.addr);
-                for (_, pointer) in visited.image.entries(visited.addr) {
+                // What has been replaced still says what it once linked.
+                let own = (!visited.is_replaced).then(|| visited.image.entries(visited.addr));
+                for (_, pointer) in own.into_iter().flatten() {
                     visit(pointer.block());
                 }
             })

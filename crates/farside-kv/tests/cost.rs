@@ -117,6 +117,24 @@ fn a_long_value_costs_one_read_more() {
 
 /// RACE, section 3: a SEARCH takes two round trips, everything else three. Two READs for the buckets,
 /// and one for each item whose fingerprint fits, which is one but for chance.
+#[test]
+fn a_key_of_a_tree_costs_what_its_module_says() {
+    with_session(IndexKind::Chime, async |endpoint, mut session| {
+        let e = &endpoint;
+        assert_eq!(cost_of(e, session.get(b"nothing")).await, [1, 0, 0, 1]);
+        // The neighbourhood; the item; the lock; the neighbourhood again; key and pointer, what is known of them, the lock.
+        assert_eq!(cost_of(e, session.put(b"one", b"1")).await, [2, 4, 1, 5], "insert");
+        assert_eq!(cost_of(e, session.get(b"one")).await, [2, 0, 0, 2], "search");
+        // The neighbourhood; the old item; the new item; the pointer. No lock.
+        assert_eq!(cost_of(e, session.put(b"one", b"2")).await, [2, 1, 1, 4], "update");
+        // The neighbourhood; the item; the lock; the neighbourhood again; the pointer; what is known of it, the lock.
+        assert_eq!(cost_of(e, session.delete(b"one")).await, [3, 2, 2, 6], "delete");
+        // The entry that it was in, then the neighbourhood.
+        let cost = cost_of(e, session.delete(b"one")).await;
+        assert_eq!(cost, [2, 0, 0, 2], "delete of what is not there");
+    });
+}
+
 mod race {
     use super::*;
     use farside_kv::Condition;

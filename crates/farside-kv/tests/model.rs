@@ -217,6 +217,38 @@ fn approaching_keys_reads_their_slots_once() {
     });
 }
 
+/// Enough keys for internal nodes, and leaves as published.
+#[test]
+fn thousands_of_keys_come_and_go() {
+    const KEYS: u32 = 12_000;
+    run(async {
+        for index in [IndexKind::Chime, IndexKind::Sherman] {
+            let store = open(index, 64 << 20, 8).await;
+            let mut session = store.session();
+            let key = |number: u32| format!("key:{:05}", number * 7919 % KEYS).into_bytes();
+            for number in 0..KEYS {
+                session.put(&key(number), &number.to_le_bytes()).await.expect("put");
+            }
+            for number in 0..KEYS {
+                let found = session.get(&key(number)).await.expect("get").map(<[u8]>::to_vec);
+                assert_eq!(found, Some(number.to_le_bytes().to_vec()), "{number}");
+            }
+            for number in (0..KEYS).filter(|number| number % 3 > 0) {
+                assert_eq!(session.delete(&key(number)).await, Ok(true), "{number}");
+            }
+            for number in 0..KEYS {
+                let is_there = session.get(&key(number)).await.expect("get").is_some();
+                assert_eq!(is_there, number % 3 == 0, "{number}");
+            }
+            assert_eq!(session.count().await, Ok(u64::from(KEYS / 3)));
+            assert_eq!(session.clear().await, Ok(u64::from(KEYS / 3)));
+            assert_eq!(session.count().await, Ok(0));
+            drop(session);
+            store.close().await.expect("close");
+        }
+    });
+}
+
 #[test]
 fn expired_keys_are_absent() {
     on_each(async |index| {

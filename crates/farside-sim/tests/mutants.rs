@@ -178,6 +178,17 @@ const MUTANTS: &[(&str, Notices)] = &[
         "tree: a leaf linked while its neighbour is written",
         Check(trees::a_leaf_that_is_half_written),
     ),
+    ("tree: entries moved without being frozen", Hot("ordered:")),
+    ("tree: an entry that forgets whose it was", Hot("ordered:chime/farside")),
+    (
+        "tree: of a key that is there twice the frozen one kept",
+        Swarm("ordered:"),
+    ),
+    ("ordered: a layer that begins without the other key", Swarm("ordered:")),
+    (
+        "ordered: an entry that leads to a layer whatever it was",
+        Swarm("ordered:"),
+    ),
     ("evict: whatever is stored by then removed", Swarm("store")),
     ("evict: a key chosen that never expires", Swarm("store")),
     ("kv: an insert over what is there", Swarm("store")),
@@ -205,6 +216,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("tree: a leaf linked while its neighbour is written", 274),
     ("tree: a split without an intent", 3813),
     ("tree: a version that nobody compares", 5269),
+    ("tree: an entry that forgets whose it was", 369),
     ("tree: keys left in a leaf that is gone", 2915),
 ];
 

@@ -1,9 +1,10 @@
 //! An index in the order of its keys, which are any bytes: a [`Tree`] of data pointers.
 //!
-//! On the path: what `serve --index chime` has beneath. SEARCH: 1. READ where in its leaf a key may be. 2. READ the item. UPDATE:
-//! the same, then 3. WRITE the new item. 4. Let the synchronisation scheme replace the pointer; no leaf is locked. INSERT:
-//! 1. as a SEARCH that finds nothing. 2. WRITE the item. 3. Lock the leaf. 4. READ it. 5. WRITE the entry, and unlock.
-//! DELETE: as UPDATE up to 2., then 3. lock, 4. READ, 5. swap the pointer to nothing, 6. WRITE the entry, and unlock.
+//! On the path: what `serve --index chime` has beneath.
+//! - SEARCH: READ where in its leaf a key may be; READ the item.
+//! - UPDATE: the same; WRITE the new item; let the synchronisation scheme replace the pointer. No leaf is locked.
+//! - INSERT: a SEARCH that finds nothing; WRITE the item; lock the leaf; READ it; WRITE the entry, and unlock.
+//! - DELETE: a SEARCH; lock the leaf; READ it; swap the pointer to nothing; WRITE the entry, and unlock.
 //!
 //! CHIME's entries have the first eight bytes of a long key, and keys that share them are fetched together (section 4.5).
 //! That suits keys that differ early. Here a long key has one entry while it alone has those eight bytes; keys that share

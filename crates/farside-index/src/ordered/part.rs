@@ -78,7 +78,7 @@ pub(super) fn pointer_to(layer: Layer) -> Pointer {
 /// The layer that a pointer leads to.
 pub(crate) fn layer_of(pointer: Pointer) -> Layer {
     let block = pointer.block();
-    (block.node().index() as u64) << OFFSET_BITS | block.offset() / 32
+    ((block.node().index() as u64) << OFFSET_BITS) | (block.offset() / 32)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! On the path: an operation goes from the root, or from an internal node that this client remembers, down to a leaf; reads
 //! take no lock, changes lock the leaf. What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
 //! entries in no order ([`crate::sherman`]). Everything else is the same for both. Keys and values are integers of eight
-//! bytes; each of them may be a key, and each a value.
+//! bytes; each of them may be a key, and each a value. Or values are data pointers, which are replaced without a lock: see
+//! `slot`, and [`crate::ordered`] for keys of any bytes.
 //!
 //! SEARCH: 1. READ where the key may be; its leaf is known. (If the client remembers in which entry it was, that entry
 //! alone.) INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is vacant; 2. READ where the key may be, and as far as

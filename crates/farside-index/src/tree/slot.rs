@@ -65,6 +65,7 @@ fn frozen(pointer: Pointer) -> Pointer {
 /// What a slot holds when its entry goes.
 pub(super) fn emptied(pointer: Pointer, epoch: u64) -> Pointer {
     match pointer.identity() {
+        _ if is_planted("tree: an entry that forgets whose it was") => Pointer::NULL,
         identity @ 0..IDENTITY_REST => Pointer::NULL.with_identity(identity + 1),
         _ => Pointer::resting(epoch),
     }
@@ -106,7 +107,9 @@ impl Shape {
             let is_elsewhere = |other: usize| {
                 other != entry && self.taken(image, other) == Some(key) && !self.pointer(image, other).is_frozen()
             };
-            let is_left = pointer.is_frozen() && self.circle().neighbours(self.home(key)).any(is_elsewhere);
+            let is_left = !is_planted("tree: of a key that is there twice the frozen one kept")
+                && pointer.is_frozen()
+                && self.circle().neighbours(self.home(key)).any(is_elsewhere);
             if pointer.is_null() || is_left {
                 self.vacate(image, entry, epoch);
                 dropped.push(entry);

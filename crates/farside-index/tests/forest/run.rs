@@ -144,7 +144,7 @@ async fn scan(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, plan: Plan, s
     let mut seen = Vec::new();
     let next = tree
         .scan(cx, key_of(first), count, &mut |key, value| {
-            seen.push((key as u64, value))
+            seen.push((key as u64, value));
         })
         .await
         .expect("a scan");

@@ -90,8 +90,8 @@ fn key_bytes(key: u64, index: IndexKind) -> Vec<u8> {
     match key % 11 {
         0 if key == 0 => Vec::new(),
         like @ 5..10 if index.is_ordered() => {
-            let ending = (key as u16).to_be_bytes();
-            [&b"alike for twenty bytes"[..(like as usize - 4) * 4], &ending].concat()
+            let (group, ending) = (((key / 22) as u32).to_be_bytes(), (key as u16).to_be_bytes());
+            [&group, &b"alike for some bytes"[..(like as usize - 5) * 4], &ending].concat()
         }
         10 => vec![key as u8; 300],
         _ => (key as u16).to_le_bytes().to_vec(),

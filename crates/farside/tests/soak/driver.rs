@@ -15,6 +15,7 @@ use std::time::Duration;
 use farside_fabric::Endpoint;
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{Segment, SegmentOptions};
+use farside_index::IndexKind;
 use farside_kv::stack::{self, EndpointTask};
 use farside_kv::{KvError, PoolSpec, Store};
 use farside_sync::Scheme;
@@ -170,7 +171,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Opens the store and leaves it.
-struct OpenOnce(Scheme);
+struct OpenOnce((IndexKind, Scheme));
 
 impl EndpointTask for OpenOnce {
     type Output = Result<(), KvError>;
@@ -188,7 +189,11 @@ impl Run<'_> {
 
     fn open_once(&self) {
         let spec: PoolSpec = self.pool().parse().expect("it is a list of nodes");
-        let opened = stack::run(spec.locate().expect("they are there"), None, OpenOnce(self.plan.scheme));
+        let opened = stack::run(
+            spec.locate().expect("they are there"),
+            None,
+            OpenOnce((self.plan.index, self.plan.scheme)),
+        );
         opened
             .expect("nothing has happened yet")
             .expect("nothing has happened yet");
@@ -206,7 +211,7 @@ impl Run<'_> {
             seed: self.dice.word(),
             incarnation,
             start_ns: self.start_ns,
-            scheme: self.plan.scheme.name().to_owned(),
+            made_of: (self.plan.index.name().to_owned(), self.plan.scheme.name().to_owned()),
             lies: self.plan.lies,
         })
     }
@@ -350,7 +355,12 @@ impl Run<'_> {
         let mut logs = self.logs.clone();
         logs.push(self.folder.file("last.log"));
         let scheme = self.plan.scheme;
-        let keys = verdict::read_everything(self.pool(), scheme, self.start_ns, logs.last().expect("it was pushed"));
+        let keys = verdict::read_everything(
+            self.pool(),
+            (self.plan.index, scheme),
+            self.start_ns,
+            logs.last().expect("it was pushed"),
+        );
         let by_network = verdict::fsck(self.pool());
         let mut reports = vec![by_network];
         if !self.nodes.is_empty() {

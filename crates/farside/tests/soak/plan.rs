@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use farside_index::IndexKind;
 use farside_sync::Scheme;
 
 /// How the workers reach the memory.
@@ -55,7 +56,9 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) workers: usize,
     pub(crate) faults: Vec<Fault>,
-    /// How data pointers are replaced.
+    /// What finds the data pointers.
+    pub(crate) index: IndexKind,
+    /// How they are replaced.
     pub(crate) scheme: Scheme,
     /// How many operations every worker must complete once there are no more faults.
     pub(crate) last_operations: u64,
@@ -85,6 +88,9 @@ impl Plan {
         let scheme = variable::<String>("SYNC").map_or(Scheme::Farside, |name| {
             Scheme::by_name(&name).unwrap_or_else(|| panic!("FARSIDE_SOAK_SYNC: `{name}` is no scheme"))
         });
+        let index = variable::<String>("INDEX").map_or(IndexKind::Race, |name| {
+            IndexKind::by_name(&name).unwrap_or_else(|| panic!("FARSIDE_SOAK_INDEX: `{name}` is no index"))
+        });
         let workers = variable("WORKERS").unwrap_or(4);
         assert!(workers > 0, "FARSIDE_SOAK_WORKERS: at least one");
         Self {
@@ -93,6 +99,7 @@ impl Plan {
             seed: variable("SEED").unwrap_or_else(|| u64::from(std::process::id())),
             workers,
             faults,
+            index,
             scheme,
             last_operations: 200,
             lies: false,
@@ -107,6 +114,7 @@ impl Plan {
             seed: u64::from(std::process::id()),
             workers: 3,
             faults: Vec::new(),
+            index: IndexKind::Race,
             scheme: Scheme::Farside,
             last_operations: 1500,
             lies: false,
@@ -120,12 +128,13 @@ impl Plan {
             .map(|kind| kind.0)
             .collect();
         format!(
-            "cargo xtask soak --fabric {} --seconds {} --seed {} --workers {} --faults '{}' --sync {}",
+            "cargo xtask soak --fabric {} --seconds {} --seed {} --workers {} --faults '{}' --index {} --sync {}",
             self.fabric,
             self.seconds,
             self.seed,
             self.workers,
             names.join(","),
+            self.index.name(),
             self.scheme.name()
         )
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::{Endpoint, OpContext};
+use farside_index::IndexKind;
 use farside_kv::stack::{self, EndpointTask};
 use farside_kv::{KvError, PoolSpec, Store};
 use farside_pool::account;
@@ -24,11 +25,11 @@ use crate::worker::{KEYS, POOL, config, generation};
 const LINES_MAX: usize = 40;
 
 /// Reads every key after what the dead held has been taken over, into a log. Returns how many keys are stored.
-pub(crate) fn read_everything(pool: &str, scheme: Scheme, start_ns: u64, log: &Path) -> u64 {
+pub(crate) fn read_everything(pool: &str, made_of: (IndexKind, Scheme), start_ns: u64, log: &Path) -> u64 {
     let spec: PoolSpec = pool.parse().expect("it is a list of nodes");
     let task = ReadEverything {
         log: Writer::create(log),
-        scheme,
+        made_of,
         start_ns,
     };
     let read = stack::run(spec.locate().expect("they are there"), None, task);
@@ -38,7 +39,7 @@ pub(crate) fn read_everything(pool: &str, scheme: Scheme, start_ns: u64, log: &P
 
 struct ReadEverything {
     log: Writer,
-    scheme: Scheme,
+    made_of: (IndexKind, Scheme),
     start_ns: u64,
 }
 
@@ -46,7 +47,7 @@ impl EndpointTask for ReadEverything {
     type Output = Result<u64, KvError>;
 
     async fn run<E: Endpoint>(mut self, endpoint: E, _: Option<u64>) -> Self::Output {
-        let store = Store::open(endpoint, config(self.scheme)).await?;
+        let store = Store::open(endpoint, config(self.made_of)).await?;
         // A dead client is noticed when its lease has run out; then what it held is searched for.
         let mut cx = OpContext::new(store.endpoint().clone());
         let patience = store.endpoint().deadline_in(60_000_000_000);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farside_fabric::host::HostClock;
 use farside_fabric::tcp::ConnectError;
 use farside_fabric::{Endpoint, FabricError};
-use farside_index::IndexError;
+use farside_index::{IndexError, IndexKind, LeafOptions};
 use farside_kv::stack::{self, EndpointTask};
 use farside_kv::{Condition, KvError, PoolSpec, Session, SetOptions, StackError, Store, StoreConfig};
 use farside_pool::{PoolError, PoolOptions};
@@ -54,17 +54,23 @@ pub(crate) struct Order {
     pub(crate) incarnation: u64,
     /// When the run started.
     pub(crate) start_ns: u64,
-    /// The scheme's name.
-    pub(crate) scheme: String,
+    /// The names of index and scheme.
+    pub(crate) made_of: (String, String),
     /// Whether to acknowledge some writes that are not made.
     pub(crate) lies: bool,
 }
 
-/// How a store is opened that has this scheme.
-pub(crate) fn config(scheme: Scheme) -> StoreConfig {
+/// How a store is opened that has this index and scheme.
+pub(crate) fn config((index, scheme): (IndexKind, Scheme)) -> StoreConfig {
     StoreConfig {
         pool: POOL,
+        index: Some(index),
         scheme,
+        // So few entries that leaves split and merge.
+        leaf: LeafOptions {
+            span: 8,
+            neighbourhood: 4,
+        },
         ..StoreConfig::default()
     }
 }
@@ -328,10 +334,12 @@ impl EndpointTask for Work<'_> {
     type Output = Result<(), KvError>;
 
     async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
-        let scheme = Scheme::by_name(&self.worker.order.scheme).expect("the driver wrote it");
+        let (index, scheme) = &self.worker.order.made_of;
+        let index = IndexKind::by_name(index).expect("the driver wrote it");
+        let scheme = Scheme::by_name(scheme).expect("the driver wrote it");
         let config = StoreConfig {
             timeout_ns: timeout_ns.map(|timeout_ns| timeout_ns.min(OPERATION_NS)),
-            ..config(scheme)
+            ..config((index, scheme))
         };
         let store = Store::open(endpoint, config).await?;
         self.worker.log.borrow_mut().remark("joined");
