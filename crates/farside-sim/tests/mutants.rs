@@ -179,6 +179,7 @@ const MUTANTS: &[(&str, Notices)] = &[
         Check(trees::a_leaf_that_is_half_written),
     ),
     ("tree: entries moved without being frozen", Hot("ordered:")),
+    ("tree: a pointer that no check covers", Swarm("ordered:")),
     ("tree: an entry that forgets whose it was", Hot("ordered:chime/farside")),
     (
         "tree: of a key that is there twice the frozen one kept",

@@ -14,7 +14,7 @@ use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decision};
 use crate::tree::change::{Step as TreeStep, Wish};
-use crate::tree::slot::{Slot, succeeding};
+use crate::tree::slot::{Slot, in_place_of};
 
 /// How an attempt ended.
 enum Step {
@@ -245,7 +245,7 @@ impl<E: Endpoint> Ordered<E> {
         if !matches!(step, Step::Done(_)) {
             return Ok(step);
         }
-        let new = succeeding(pointer_to(layer), slot.pointer);
+        let new = in_place_of(pointer_to(layer), slot.pointer);
         let swapped = cx.compare_swap(slot.at, slot.pointer.to_word(), new.to_word()).await;
         let mut before = swapped.inspect_err(|_| self.blocks.pool.doubt())?;
         if is_planted("ordered: an entry that leads to a layer whatever it was") && before != slot.pointer.to_word() {

@@ -334,7 +334,7 @@ impl<E: Endpoint> Tree<E> {
         let movers: Vec<usize> = room.hops.iter().map(|hop| hop.from).collect();
         // Those that were vacant before.
         let vacant: Vec<usize> = targets.filter(|entry| !movers.contains(entry)).collect();
-        if !shape.have_rested(cx.buffer(), vacant.into_iter(), self.pool().epoch()) {
+        if self.must_rest(cx, leaf, &vacant).await? {
             self.unlock(cx, held).await?;
             return Ok(Step::Resting);
         }

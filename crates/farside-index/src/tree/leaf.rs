@@ -14,7 +14,7 @@
 //! # Order of writes, under the lock
 //! - Key and value of an entry change while it is vacant; its meta word makes it taken. So whoever dies leaves no entry
 //!   that is half there, with one exception: an UPDATE writes value and meta of a taken entry, and leaves the old value or
-//!   the new one, each a word, beside a check that may not fit. (Data pointers are no part of the check: see `slot`.)
+//!   the new one, each a word, beside a check that may not fit. (Of data pointers the check covers a part: see `slot`.)
 //! - A key that hops is there twice before it is gone from its old place.
 //! - Bitmaps come last; they follow from the entries.
 
@@ -25,7 +25,7 @@ use farside_sync::Pointer;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::{Intent, Key, LOCK_AT, LockWord, Meta, Shape, Sibling, VERSIONS};
-use super::slot::succeeding;
+use super::slot::{checked, succeeding};
 
 /// What was read does not belong together: a write was under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +79,13 @@ fn folded(key: Key) -> u64 {
 }
 
 impl Shape {
-    /// A check over key and value, or the key alone if the value may change without it.
+    /// A check over key and value, or what of it changes with the key alone.
     fn entry_check(self, key: Key, value: u64) -> u64 {
-        let value = if self.has_pointers() { 0 } else { value };
+        let value = if self.has_pointers() {
+            checked(Pointer::from_word(value))
+        } else {
+            value
+        };
         hash_of([folded(key), value, 1]) & ((1 << 32) - 1)
     }
 
@@ -326,18 +330,13 @@ impl Shape {
     }
 
     /// Repairs what a client has left that died under the lock: an UPDATE of which the check does not fit, a key that was
-    /// hopping and is there twice, keys that are not of this leaf yet or any more, a pointer without a key.
-    pub(super) fn mend(self, image: &mut [u8], fences: Fences, sibling: Sibling, epoch: u64) {
+    /// hopping and is there twice, keys that are not of this leaf yet or any more.
+    pub(super) fn mend(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
         for entry in 0..self.span() {
-            let Some(key) = self.taken(image, entry) else {
-                if self.has_pointers() && !self.pointer(image, entry).is_null() {
-                    self.vacate(image, entry, epoch);
-                }
-                continue;
-            };
+            let Some(key) = self.taken(image, entry) else { continue };
             let is_twice = self.find(image, key) != Some(entry);
             if is_twice || !fences.contains(key) {
-                self.vacate(image, entry, epoch);
+                self.vacate(image, entry);
             }
         }
         self.seal(image, fences, sibling);

@@ -12,7 +12,6 @@ use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
-use farside_sync::SizeHint;
 use std::rc::Rc;
 
 use super::Tree;
@@ -20,7 +19,7 @@ use super::inner::Inner;
 use super::layout::{INTENT_AT, Intent, Key, LOCK_AT, LockWord, Shape, Sibling, VERSION_AT};
 use super::leaf::{self, Fences, next_version, set_word, word};
 use super::lock::{Held, Kind};
-use super::slot::is_layer;
+use super::slot::thawed;
 use super::task::{Name, Task};
 use crate::error::IndexError;
 
@@ -186,8 +185,8 @@ impl<E: Endpoint> Tree<E> {
             leaf::sibling(right_sibling.next(), version),
         );
         let free = shape.vacancy(lower);
-        mark_gone(shape, upper, (left, right_sibling), epoch);
-        let thawed = shape.hide(lower, &taken_in);
+        mark_gone(shape, upper, left, right_sibling);
+        let thawed = shape.hide_all(lower, &taken_in);
 
         let is_one_node = left.node() == right.node();
         let mut batch = Batch::new();
@@ -268,16 +267,15 @@ impl<E: Endpoint> Tree<E> {
         let now = Sibling(word(lower, shape.replica_at(0)));
         let mut batch = Batch::new();
         let is_one_node = left.node() == right.node();
-        let epoch = self.pool().epoch();
         let mut thawed = Vec::new();
         if right_sibling.is_gone() {
             // The leaf that stays was written before.
             self.freeze_left(cx, left).await?;
             let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
             let fences = shape.fences_at(lower);
-            shape.mend(lower, fences, now, epoch);
+            shape.mend(lower, fences, now);
             if is_ours {
-                set_gone(shape, upper, right_sibling, epoch);
+                set_gone(shape, upper, right_sibling);
                 self.write_gone(&mut batch, cx.buffer(), bytes, right);
                 self.post_unless(cx, is_one_node, &mut batch).await?;
             }
@@ -288,13 +286,13 @@ impl<E: Endpoint> Tree<E> {
                 high: high.ok_or(IndexError::NodeDamaged { at: right })?,
             };
             // Neither half of a copy, nor all of it.
-            shape.drop_torn(lower, epoch);
-            shape.keep(lower, epoch, |key| fences.contains(key));
+            shape.drop_torn(lower);
+            shape.keep(lower, |key| fences.contains(key));
             self.freeze_left(cx, left).await?;
             let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
             // Neither the version of before nor the one that was being written: a reader may have seen some of both.
             let version = next_version(next_version(now.version()));
-            shape.mend(lower, fences, leaf::sibling(right, version), epoch);
+            shape.mend(lower, fences, leaf::sibling(right, version));
             if is_ours {
                 // Nothing of it was changed, but that it may be frozen. It thaws when its copies are gone.
                 thawed = shape.thawed(upper);
@@ -325,9 +323,7 @@ impl Shape {
         let mut places = Vec::new();
         for (entry, key) in self.entries(upper) {
             let mut neighbours = self.circle().neighbours(self.home(key));
-            let is_free = |&entry: &usize| {
-                self.taken(lower, entry).is_none() && self.have_rested(lower, core::iter::once(entry), epoch)
-            };
+            let is_free = |&entry: &usize| self.taken(lower, entry).is_none() && self.has_rested(lower, entry, epoch);
             let vacant = neighbours.find(is_free)?;
             let value = self.value(upper, entry);
             self.put(lower, vacant, key, value);
@@ -337,16 +333,14 @@ impl Shape {
     }
 
     /// Shows pointers of an image as frozen; returns where they stand, and what they will be when they thaw.
-    fn hide(self, image: &mut [u8], entries: &[usize]) -> Vec<(u64, u64)> {
+    fn hide_all(self, image: &mut [u8], entries: &[usize]) -> Vec<(u64, u64)> {
         if !self.has_pointers() {
             return Vec::new();
         }
         let hide = |&entry: &usize| {
-            let (at, pointer) = (self.value_at(entry), self.pointer(image, entry));
-            if !is_layer(pointer) {
-                set_word(image, at, pointer.with_hint(SizeHint::Frozen).to_word());
-            }
-            (at, pointer.to_word())
+            let thawed = (self.value_at(entry), self.value(image, entry));
+            self.hide(image, entry);
+            thawed
         };
         entries.iter().map(hide).collect()
     }
@@ -360,36 +354,31 @@ impl Shape {
             .entries(image)
             .filter(|&(entry, _)| self.pointer(image, entry).is_frozen());
         let thaw = |(entry, _)| {
-            let thawed = self.pointer(image, entry).with_hint(SizeHint::Large);
+            let thawed = thawed(self.pointer(image, entry));
             (self.value_at(entry), thawed.to_word())
         };
         frozen.map(thaw).collect()
     }
 
     /// Vacates entries whose key and value were not written together, where that can only be a copy.
-    pub(super) fn drop_torn(self, image: &mut [u8], epoch: u64) {
+    pub(super) fn drop_torn(self, image: &mut [u8]) {
         for entry in 0..self.span() {
             if !self.is_whole(image, entry) {
-                self.vacate(image, entry, epoch);
+                self.vacate(image, entry);
             }
         }
     }
 }
 
 /// Makes the image of a leaf that of one that is gone, and says who has its keys.
-fn mark_gone(shape: Shape, image: &mut [u8], (left, before): (RemoteAddr, Sibling), epoch: u64) {
-    set_gone(
-        shape,
-        image,
-        Sibling::new(left, next_version(before.version()), true),
-        epoch,
-    );
+fn mark_gone(shape: Shape, image: &mut [u8], left: RemoteAddr, before: Sibling) {
+    set_gone(shape, image, Sibling::new(left, next_version(before.version()), true));
 }
 
-fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling, epoch: u64) {
+fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
     let fences = shape.fences_at(image);
     // Who reads a single entry must not find a key that is changed elsewhere.
-    shape.keep(image, epoch, |_| is_planted("tree: keys left in a leaf that is gone"));
+    shape.keep(image, |_| is_planted("tree: keys left in a leaf that is gone"));
     shape.seal(image, fences, gone);
     set_word(image, INTENT_AT, 0);
 }

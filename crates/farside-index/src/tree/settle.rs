@@ -141,8 +141,7 @@ impl<E: Endpoint> Tree<E> {
         if !shape.has_pointers() {
             return Ok(());
         }
-        let epoch = self.pool().epoch();
-        let dropped = shape.drop_left(cx.buffer_mut(), epoch);
+        let dropped = shape.drop_left(cx.buffer_mut());
         for dropped in dropped.chunks(BATCH_VERBS_MAX) {
             let mut batch = Batch::new();
             for &entry in dropped {
@@ -177,7 +176,7 @@ impl<E: Endpoint> Tree<E> {
             return Ok(());
         }
         self.freeze_left(cx, node).await?;
-        shape.mend(cx.buffer_mut(), fences, sibling, self.pool().epoch());
+        shape.mend(cx.buffer_mut(), fences, sibling);
         held.free = shape.vacancy(cx.buffer());
         let mut batch = Batch::new();
         self.write_node(&mut batch, node);

@@ -9,12 +9,16 @@
 //! - One that is *frozen*: the holder of the lock alone. So what a split, a merge or a hop copies is what it was. Frozen entries
 //!   are read as ever: as long as a reader finds one nobody has changed its key elsewhere, since the new place is shown
 //!   to nobody before the old one is taken back, but as a frozen copy (a merge).
-//! - A vacant entry: the holder of the lock alone.
+//! - A vacant entry: the holder of the lock alone. A pointer that is left there says nothing.
 //!
-//! The identity counts: each time an entry comes, goes, or freezes, it is one more. Whoever has seen an entry before that fails.
-//! All sixteen bits of it count, as the home says what fingerprints say elsewhere. An entry that has used them up rests for
-//! some epochs, so that no operation sees one identity twice; freezing alone would have to come sixty thousand times within
-//! one operation.
+//! A taken entry without a pointer has a key that is being deleted, which is no more.
+//!
+//! The identity counts who the entry has belonged to. It is even, and grows by two with each key that comes and each node write;
+//! it is odd, one more, while the entry is frozen, its key is being deleted, or it leads to a layer. Whoever has seen an entry
+//! before that fails. The check of an entry covers its key and all but the last bit of the identity: an UPDATE leaves it
+//! right, and a pointer that was read beside the key of another time does not fit. All sixteen bits of it count, as
+//! the home says what fingerprints say elsewhere. An entry that has used them up rests for some epochs, so that no operation
+//! sees one identity twice; node writes alone would have to come thirty thousand times within one operation.
 //!
 //! # A death
 //! Whoever settles a leaf freezes it before it writes anything, as a split does. A hint is lost when its pointer was frozen by
@@ -49,24 +53,49 @@ pub(crate) struct Slot {
 }
 
 /// A pointer for a slot that has held another word.
-pub(crate) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
+pub(super) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
     let identity = if before.is_resting() {
-        1
+        2
     } else {
-        before.identity().wrapping_add(1)
+        before.identity().wrapping_add(2) & !1
     };
     pointer.with_identity(identity)
 }
 
+/// A pointer that takes the place of another one under the same key, so that whoever has seen that one fails.
+pub(crate) fn in_place_of(pointer: Pointer, before: Pointer) -> Pointer {
+    pointer.with_identity(before.identity() | 1)
+}
+
 fn frozen(pointer: Pointer) -> Pointer {
-    succeeding(pointer, pointer).with_hint(SizeHint::Frozen)
+    in_place_of(pointer, pointer).with_hint(SizeHint::Frozen)
+}
+
+/// A frozen pointer as it was before, but for its hint, which nobody knows any more.
+pub(super) fn thawed(pointer: Pointer) -> Pointer {
+    pointer
+        .with_identity(pointer.identity() & !1)
+        .with_hint(SizeHint::Large)
+}
+
+/// What the check of an entry covers of its pointer.
+pub(super) fn checked(pointer: Pointer) -> u64 {
+    if is_planted("tree: a pointer that no check covers") {
+        return 0;
+    }
+    u64::from(pointer.identity() >> 1)
+}
+
+/// Whether a vacant slot has to rest, or does.
+fn is_tired(pointer: Pointer) -> bool {
+    pointer.is_resting() || pointer.identity() >= IDENTITY_REST
 }
 
 /// What a slot holds when its entry goes.
 pub(super) fn emptied(pointer: Pointer, epoch: u64) -> Pointer {
     match pointer.identity() {
         _ if is_planted("tree: an entry that forgets whose it was") => Pointer::NULL,
-        identity @ 0..IDENTITY_REST => Pointer::NULL.with_identity(identity + 1),
+        0..IDENTITY_REST => in_place_of(Pointer::NULL, pointer),
         _ => Pointer::resting(epoch),
     }
 }
@@ -81,25 +110,34 @@ impl Shape {
         Pointer::from_word(self.value(image, entry))
     }
 
-    /// Takes the key out of an entry of an image.
-    pub(super) fn vacate(self, image: &mut [u8], entry: usize, epoch: u64) {
+    /// Takes the key out of an entry of an image. Its pointer stays, frozen: who reads it beside what was known of the entry
+    /// before must neither take the key for deleted nor replace it here.
+    pub(super) fn vacate(self, image: &mut [u8], entry: usize) {
         let vacated = self.vacated(image, entry);
         self.set_meta(image, entry, vacated);
         if self.has_pointers() {
-            let empty = emptied(self.pointer(image, entry), epoch);
-            set_word(image, self.value_at(entry), empty.to_word());
+            self.hide(image, entry);
         }
     }
 
-    /// Whether all of these entries may get a pointer, for a client that has seen this epoch of the pool.
-    pub(super) fn have_rested(self, image: &[u8], mut entries: impl Iterator<Item = usize>, epoch: u64) -> bool {
-        let pointer = |entry| Pointer::from_word(word(image, self.value_at(entry)));
-        !self.has_pointers() || entries.all(|entry| !pointer(entry).is_resting() || pointer(entry).is_vacant(epoch))
+    /// Shows the pointer of an entry of an image as frozen.
+    pub(super) fn hide(self, image: &mut [u8], entry: usize) {
+        let pointer = self.pointer(image, entry);
+        if !pointer.is_null() && !is_layer(pointer) {
+            let frozen = pointer.with_hint(SizeHint::Frozen);
+            set_word(image, self.value_at(entry), frozen.to_word());
+        }
+    }
+
+    /// Whether a vacant entry may get a pointer, for a client that has seen this epoch of the pool.
+    pub(super) fn has_rested(self, image: &[u8], entry: usize, epoch: u64) -> bool {
+        let pointer = self.pointer(image, entry);
+        !self.has_pointers() || (pointer.is_null() && pointer.is_vacant(epoch)) || !is_tired(pointer)
     }
 
     /// Vacates what a client has left that died: the place that a hop has come from, and entries whose keys were deleted.
     /// Returns the entries.
-    pub(super) fn drop_left(self, image: &mut [u8], epoch: u64) -> Vec<usize> {
+    pub(super) fn drop_left(self, image: &mut [u8]) -> Vec<usize> {
         let mut dropped = Vec::new();
         for entry in 0..self.span() {
             let Some(key) = self.taken(image, entry) else { continue };
@@ -111,7 +149,7 @@ impl Shape {
                 && pointer.is_frozen()
                 && self.circle().neighbours(self.home(key)).any(is_elsewhere);
             if pointer.is_null() || is_left {
-                self.vacate(image, entry, epoch);
+                self.vacate(image, entry);
                 dropped.push(entry);
             }
         }
@@ -138,6 +176,29 @@ impl<E: Endpoint> Tree<E> {
     /// A number for a layer that nobody ever had, from 1 on.
     pub(crate) async fn take_layer(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
         Ok(cx.fetch_add(self.shared.area.plus(LAYERS_AT), 1).await? + 1)
+    }
+
+    /// Makes those of some vacant entries rest that have to; returns whether any did not rest before, or has not rested yet.
+    /// The lock of the leaf is held, whose image is in the buffer.
+    pub(super) async fn must_rest(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        entries: &[usize],
+    ) -> Result<bool, IndexError> {
+        let (shape, epoch) = (self.shape(), self.pool().epoch());
+        if entries.iter().all(|&entry| shape.has_rested(cx.buffer(), entry, epoch)) {
+            return Ok(false);
+        }
+        for &entry in entries {
+            let pointer = shape.pointer(cx.buffer(), entry);
+            if is_tired(pointer) && !pointer.is_resting() {
+                let resting = Pointer::resting(epoch);
+                cx.write_word(leaf.plus(shape.value_at(entry)), resting.to_word())
+                    .await?;
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until an entry that was found frozen may be something else by now.
@@ -179,9 +240,9 @@ impl<E: Endpoint> Tree<E> {
         loop {
             let mut settled = Vec::new();
             left.retain(|&(entry, pointer)| {
-                // Frozen by somebody who has died: nobody knows the hint any more.
+                // Frozen by somebody who has died, or it needs not be.
                 let thawed = match pointer.is_frozen() {
-                    true => pointer.with_hint(SizeHint::Large),
+                    true => succeeding(thawed(pointer), pointer),
                     false => pointer,
                 };
                 let is_settled = pointer.is_frozen() || pointer.is_null() || is_layer(pointer);

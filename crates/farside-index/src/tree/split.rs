@@ -102,7 +102,6 @@ impl<E: Endpoint> Tree<E> {
         let split_key = split_key(shape, image, key);
         // What is copied, and what is written again, stays what it was read as.
         self.freeze_all(cx, held.node, 0).await?;
-        let epoch = self.pool().epoch();
         let version = next_version(sibling.version());
         let bytes = shape.leaf_bytes() as u32;
         let (left, right) = (Slice::first(bytes), Slice::new(bytes, bytes));
@@ -110,7 +109,7 @@ impl<E: Endpoint> Tree<E> {
         cx.buffer_mut().copy_within(left.range(), right.at as usize);
         let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
         let (low, high) = (fences.low, fences.high);
-        shape.keep(lower, epoch, |key| key < split_key);
+        shape.keep(lower, |key| key < split_key);
         shape.seal(
             lower,
             Fences {
@@ -119,7 +118,7 @@ impl<E: Endpoint> Tree<E> {
             },
             leaf::sibling(block, version),
         );
-        shape.keep(upper, epoch, |key| key >= split_key);
+        shape.keep(upper, |key| key >= split_key);
         shape.seal(
             upper,
             Fences { low: split_key, high },
@@ -153,10 +152,10 @@ impl<E: Endpoint> Tree<E> {
 
 impl Shape {
     /// Vacates the entries of all other keys.
-    pub(super) fn keep(self, image: &mut [u8], epoch: u64, stays: impl Fn(Key) -> bool) {
+    pub(super) fn keep(self, image: &mut [u8], stays: impl Fn(Key) -> bool) {
         for entry in 0..self.span() {
             if self.taken(image, entry).is_some_and(|key| !stays(key)) {
-                self.vacate(image, entry, epoch);
+                self.vacate(image, entry);
             }
         }
     }

@@ -295,8 +295,8 @@ impl<'a, E: Endpoint> Walker<'a, E> {
                 let other = self.read_leaf(right).await?;
                 let high = shape.fences_at(&other).low.saturating_sub(1);
                 let fences = Fences { high, ..fences };
-                shape.drop_torn(image, 0);
-                shape.keep(image, 0, |key| fences.contains(key));
+                shape.drop_torn(image);
+                shape.keep(image, |key| fences.contains(key));
                 (fences, leaf::sibling(right, now.version()))
             }
             Some(Intent::None | Intent::Absorb { .. } | Intent::AbsorbedBy { .. }) => (fences, now),
@@ -307,9 +307,9 @@ impl<'a, E: Endpoint> Walker<'a, E> {
             }
         };
         if shape.has_pointers() {
-            shape.drop_left(image, 0);
+            shape.drop_left(image);
         }
-        shape.mend(image, fences, sibling, 0);
+        shape.mend(image, fences, sibling);
         Ok(false)
     }
 }

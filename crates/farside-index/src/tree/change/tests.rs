@@ -139,7 +139,7 @@ proptest! {
         for moment in &moments[..end.index(moments.len() + 1)] {
             set_word(&mut memory, moment.at, moment.value);
         }
-        shape.mend(&mut memory, shape.all(), sibling, 0);
+        shape.mend(&mut memory, shape.all(), sibling);
         prop_assert!(shape.examine_all(&memory).is_ok());
         let mended = keys_of(shape, &memory);
         prop_assert!([&before, &keys_of(shape, &image)].contains(&&mended), "{:?} became {:?}", before, mended);

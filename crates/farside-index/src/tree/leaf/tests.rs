@@ -98,7 +98,7 @@ proptest! {
         let split_key = keys[keys.len() / 2];
         prop_assume!(split_key > 0);
         let mut after = before.clone();
-        shape.keep(&mut after, 0, |key| key < split_key);
+        shape.keep(&mut after, |key| key < split_key);
         shape.seal(&mut after, Fences { low: 0, high: split_key - 1 }, sibling(addr(9), 4));
         let mut read = before.clone();
         for (index, at) in (shape.low_at()..shape.leaf_bytes()).step_by(8).enumerate() {
@@ -129,7 +129,7 @@ proptest! {
         let mut torn = before.clone();
         let at = shape.entry_at(entry) + if is_value_new { shape.entry_bytes() - 8 } else { 0 };
         set_word(&mut torn, at, word(&after, at));
-        shape.mend(&mut torn, shape.all(), sibling(addr(7), 3), 0);
+        shape.mend(&mut torn, shape.all(), sibling(addr(7), 3));
         prop_assert!(shape.examine_all(&torn).is_ok());
         prop_assert!([items_of(shape, &before), items_of(shape, &after)].contains(&items_of(shape, &torn)));
     }
