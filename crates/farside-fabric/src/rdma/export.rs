@@ -105,7 +105,7 @@ impl Scratch {
 impl Exported {
     /// A queue pair for the client that is at `client`, and where it is.
     pub(crate) fn connect(&self, client: &Address) -> Result<(NodeEnd, Address), RdmaError> {
-        let pair = QueuePair::create(&self.queue, DEPTH, self.random.random(), false)?;
+        let pair = QueuePair::create(&self.queue, DEPTH, self.random.random(), false, None)?;
         pair.connect(client)?;
         let scratch = Scratch::new(&self.export.device)?;
         let address = pair.address(Some((&self.export.region, &scratch.region)));

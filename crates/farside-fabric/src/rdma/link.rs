@@ -179,7 +179,7 @@ impl Link {
 
     /// A queue pair for this link that is to be connected.
     pub(crate) fn prepare(&self, random: u64) -> Result<HalfOpen, RdmaError> {
-        let pair = QueuePair::create(self.poller.queue(), DEPTH, random, true)?;
+        let pair = QueuePair::create(self.poller.queue(), DEPTH, random, true, None)?;
         let device = self.poller.device();
         let mut results = Buffer::unregistered((u64::from(pair.depth()) * RESULT_BYTES) as usize);
         results.memory_mut().register(device)?;

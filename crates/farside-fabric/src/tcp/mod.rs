@@ -28,6 +28,7 @@ mod service;
 mod session;
 
 pub(crate) use connection::Connection;
+pub(crate) use inbox::Inbox;
 pub(crate) use operations::{Operations, SlotIndex};
 
 pub use connect::{ConnectError, ConnectOptions, NodeLocation, connect};
