@@ -422,6 +422,16 @@ impl Messenger {
         self.changed.notify_waiters();
     }
 
+    #[cfg(test)]
+    pub(crate) fn sent_by_card(&self) -> u64 {
+        self.peers.borrow().sends
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.peers.borrow().in_flight
+    }
+
     /// Ends the task.
     pub(crate) fn stop(&self) {
         self.is_stopped.set(true);

@@ -387,6 +387,26 @@ impl Endpoint {
         }
     }
 
+    /// How many messages this client's card has been given.
+    #[cfg(test)]
+    pub(crate) fn sent_by_card(&self) -> u64 {
+        self.messenger().sent_by_card()
+    }
+
+    /// How many messages this client's card has been given and no peer's card has taken.
+    #[cfg(test)]
+    pub(crate) fn in_flight_by_card(&self) -> u32 {
+        self.messenger().in_flight()
+    }
+
+    #[cfg(test)]
+    fn messenger(&self) -> &Messenger {
+        match &self.shared.nodes[0].way {
+            Way::Remote { connection, .. } => connection.messenger().expect("node 0 is reached by RDMA"),
+            Way::Mapped { .. } => panic!("node 0 is mapped"),
+        }
+    }
+
     #[inline]
     fn node(&self, node: NodeId) -> Result<&Node, FabricError> {
         self.shared
