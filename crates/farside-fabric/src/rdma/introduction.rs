@@ -88,8 +88,10 @@ impl Introduction {
 pub(super) enum Outgoing<P> {
     Asking(Asking<P>),
     Open(P),
-    /// There is no pair: everything is relayed.
-    Refused,
+    /// There is no pair: everything is relayed, and until then nobody asks again.
+    Refused {
+        until_ns: u64,
+    },
 }
 
 /// Between question and answer.
@@ -134,7 +136,7 @@ impl<P> Outgoing<P> {
         match self {
             Self::Asking(asking) => asking.has_relayed = true,
             Self::Open(_) => unreachable!("nothing is relayed beside an open pair"),
-            Self::Refused => {}
+            Self::Refused { .. } => {}
         }
     }
 
@@ -149,7 +151,7 @@ impl<P> Outgoing<P> {
     /// The question has been answered, and the end is connected. Returns whether the pair is open now; else there is
     /// another question, `next_round`, to be asked.
     pub(super) fn answered(&mut self, next_round: u32, now_ns: u64) -> bool {
-        let Self::Asking(asking) = core::mem::replace(self, Self::Refused) else {
+        let Self::Asking(asking) = core::mem::replace(self, Self::Refused { until_ns: 0 }) else {
             unreachable!("there was a question");
         };
         let is_open = !asking.has_relayed;
@@ -164,6 +166,11 @@ impl<P> Outgoing<P> {
             })
         };
         is_open
+    }
+
+    /// Whether there is no pair, and it is time to ask for one with another end.
+    pub(super) fn may_begin(&self, now_ns: u64) -> bool {
+        matches!(self, Self::Refused { until_ns } if now_ns >= *until_ns)
     }
 
     /// Asks once more, if there was no answer for `patience_ns`. Returns what is to be asked.
@@ -205,6 +212,8 @@ mod tests {
         AskAgain,
         /// The sender's end breaks.
         Break,
+        /// It cannot be connected, when an answer comes.
+        Refuse,
     }
 
     enum Pushed {
@@ -254,7 +263,7 @@ mod tests {
                         (_, outgoing, _) => {
                             self.mailbox.push_back(self.next);
                             match outgoing {
-                                Some(outgoing) => outgoing.relayed(),
+                                Some(outgoing) if !outgoing.may_begin(0) => outgoing.relayed(),
                                 none => {
                                     (self.ends, self.round) = (self.ends + 1, self.round + 1);
                                     *none = Some(Outgoing::ask(self.ends, self.round, 0));
@@ -310,6 +319,14 @@ mod tests {
                         }
                     }
                 }
+                Event::Refuse => {
+                    if let Some(round) = self.answers.pop_front()
+                        && let Some(outgoing) = &mut self.outgoing
+                        && outgoing.asked(round).is_some()
+                    {
+                        *outgoing = Outgoing::Refused { until_ns: 0 };
+                    }
+                }
                 Event::AskAgain => {
                     self.round += 1;
                     if let Some(outgoing) = &mut self.outgoing
@@ -338,6 +355,7 @@ mod tests {
             2 => Just(Event::Collect),
             4 => Just(Event::Answer),
             1 => Just(Event::AskAgain),
+            1 => Just(Event::Refuse),
             1 => Just(if with_breaks { Event::Break } else { Event::Collect }),
         ]
     }

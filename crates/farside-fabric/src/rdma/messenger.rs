@@ -7,11 +7,12 @@
 //!
 //! - A pair leads one way. Its sender's end has no receives, its receiver's end sends nothing; all receivers' ends of a client
 //!   share one [`ReceiveQueue`], and all its ends one completion queue.
-//! - A send is over when its work request is posted. At most [`WINDOW`] of a pair are under way; when they stay so for
-//!   [`PATIENCE_NS`], the receiver's mailbox is full. A receiver posts no places while its inbox is full; its device then asks
-//!   senders to come again, for as long as it takes.
+//! - A send is over when the peer's card has the message: then it is there although the sender ends. A receiver posts no
+//!   places while its inbox is full; its device then asks senders to come again, for as long as it takes. So a send does not
+//!   wait longer than [`PATIENCE_NS`], and leaves the message to the card. When [`WINDOW`] of them are under way and stay so,
+//!   the receiver's mailbox is full.
 //! - All this is made when it is needed first: a client that neither sends nor receives has none of it. What cannot be made
-//!   is done without: messages are then relayed.
+//!   is done without: messages are then relayed, and after a while it is tried again.
 //!
 //! Invariants:
 //! - `numbers` has an entry for each open pair, and no other;
@@ -47,10 +48,12 @@ const INBOX_MAX: usize = 512;
 const WINDOW: u32 = 16;
 /// How many messages may be under way to all peers.
 const SENDS: u32 = 1024;
-/// How long a send waits for an answer, or for room, before it does without.
+/// How long a send waits for an answer, for room, or to be over, before it does without.
 const PATIENCE_NS: u64 = 20_000_000;
 /// After how long without an answer to ask again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
+/// How long to do without a pair that could not be made.
+const REFUSED_NS: u64 = 5_000_000_000;
 /// How many completions are taken out at once.
 const BURST: usize = 32;
 /// How long to look before sleeping, after something has come.
@@ -63,12 +66,20 @@ const FIRST_SEND: u64 = 1 << 32;
 /// What became of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
-    /// The card has it.
-    Posted,
+    /// The peer's card has it, or this one's, or it is lost with the peer.
+    Done,
     /// Nothing was sent: the peer takes no messages out.
     Full,
     /// Nothing was sent: it is to be relayed.
     NotHere,
+}
+
+/// What became of the attempt to post a message.
+enum Posted {
+    /// The number of its SEND.
+    Number(u64),
+    Full,
+    Broken,
 }
 
 /// What of the device a client has for its messages.
@@ -112,6 +123,8 @@ struct Sending {
     peer: Option<Address>,
     /// The number of its first SEND, or a lower one.
     first: u64,
+    /// All its SENDs with lower numbers are over.
+    done: u64,
     in_flight: u32,
 }
 
@@ -197,14 +210,43 @@ impl Messenger {
                 Way::Relay => return Sent::NotHere,
                 Way::Unclear => true,
                 Way::Pair => match self.try_post(peer, message) {
-                    Some(sent) => return sent,
-                    None => false,
+                    Posted::Number(number) => {
+                        self.settle(peer, number, deadline).await;
+                        return Sent::Done;
+                    }
+                    Posted::Broken => return Sent::NotHere,
+                    Posted::Full => false,
                 },
             };
-            let give_up = *give_up.get_or_insert_with(|| deadline.0.min(HostClock.now_ns() + PATIENCE_NS));
-            if HostClock.until(Deadline(give_up), changed).await.is_none() {
+            let give_up = *give_up.get_or_insert_with(|| soon(deadline));
+            if HostClock.until(give_up, changed).await.is_none() {
                 return if is_unclear { Sent::NotHere } else { Sent::Full };
             }
+        }
+    }
+
+    /// Waits until the peer's card has a message, but not for long.
+    async fn settle(&self, peer: EndpointId, number: u64, deadline: Deadline) {
+        let (give_up, linger_until_ns) = (soon(deadline), HostClock.now_ns() + LINGER_NS);
+        loop {
+            let changed = self.changed.notified();
+            self.collect();
+            if self.is_over(peer, number) {
+                return;
+            }
+            if HostClock.now_ns() < linger_until_ns {
+                tokio::task::yield_now().await;
+            } else if HostClock.until(give_up, changed).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a SEND is no longer under way.
+    fn is_over(&self, peer: EndpointId, number: u64) -> bool {
+        match self.peers.borrow().outgoing.get(&peer) {
+            Some(Outgoing::Open(end)) => end.done > number || end.first > number,
+            _ => true,
         }
     }
 
@@ -213,29 +255,26 @@ impl Messenger {
         peers.outgoing.get(&peer).map_or(Way::Relay, Outgoing::way)
     }
 
-    /// Posts a message to a pair that is open; `None` if there is no room.
-    fn try_post(&self, peer: EndpointId, message: &Message) -> Option<Sent> {
-        let is_posted = {
+    /// Posts a message to a pair that is open.
+    fn try_post(&self, peer: EndpointId, message: &Message) -> Posted {
+        {
             let peers = &mut *self.peers.borrow_mut();
             let Some(Outgoing::Open(end)) = peers.outgoing.get_mut(&peer) else {
-                return Some(Sent::NotHere);
+                return Posted::Broken;
             };
             if end.in_flight == WINDOW || peers.in_flight == SENDS {
-                return None;
+                return Posted::Full;
             }
-            let is_posted = end.post(self.own, FIRST_SEND + peers.sends, message);
-            if is_posted {
+            let number = FIRST_SEND + peers.sends;
+            if end.post(self.own, number, message) {
                 peers.sends += 1;
                 end.in_flight += 1;
                 peers.in_flight += 1;
+                return Posted::Number(number);
             }
-            is_posted
-        };
-        if !is_posted {
-            self.leave(peer);
-            return Some(Sent::NotHere);
         }
-        Some(Sent::Posted)
+        self.leave(peer);
+        Posted::Broken
     }
 
     /// A message is handed to the connection to be relayed.
@@ -252,15 +291,15 @@ impl Messenger {
             let peers = &mut *self.peers.borrow_mut();
             let round = peers.next_round();
             match peers.outgoing.get_mut(&peer) {
-                Some(outgoing) => {
+                Some(outgoing) if !outgoing.may_begin(now_ns) => {
                     let Some(end) = outgoing.ask_again(round, now_ns, ASK_AGAIN_NS) else {
                         return;
                     };
                     (round, end.pair.address(None))
                 }
-                None => {
+                _ => {
                     let Some(end) = self.new_sending(peers.sends) else {
-                        peers.outgoing.insert(peer, Outgoing::Refused);
+                        peers.outgoing.insert(peer, refused(now_ns));
                         return;
                     };
                     let address = end.pair.address(None);
@@ -290,6 +329,7 @@ impl Messenger {
             pair,
             peer: None,
             first: FIRST_SEND + sends,
+            done: 0,
             in_flight: 0,
         })
     }
@@ -350,6 +390,7 @@ impl Messenger {
 
     /// Opens a pair, or asks again.
     fn answered(&self, from: EndpointId, answer: &Introduction) {
+        let now_ns = HostClock.now_ns();
         let ask = {
             let peers = &mut *self.peers.borrow_mut();
             let next_round = peers.next_round();
@@ -362,11 +403,11 @@ impl Messenger {
             let end = &mut asking.end;
             let theirs = answer.address();
             if !theirs.is_some_and(|theirs| end.connect(&theirs)) {
-                *outgoing = Outgoing::Refused;
+                *outgoing = refused(now_ns);
                 None
             } else {
                 let (number, address) = (end.pair.number(), end.pair.address(None));
-                if outgoing.answered(next_round, HostClock.now_ns()) {
+                if outgoing.answered(next_round, now_ns) {
                     peers.numbers.insert(number, from);
                     None
                 } else {
@@ -494,11 +535,10 @@ impl Messenger {
                 return;
             }
             if completion.status == ffi::STATUS_SUCCESS {
-                if end.in_flight == WINDOW || peers.in_flight == SENDS {
-                    self.changed.notify_waiters();
-                }
+                end.done = completion.wr_id + 1;
                 end.in_flight -= 1;
                 peers.in_flight -= 1;
+                self.changed.notify_waiters();
                 return;
             }
             peer
@@ -553,6 +593,17 @@ impl Sending {
         request.send_flags = ffi::SEND_INLINE | ffi::SEND_SIGNALED;
         // SAFETY: one request with one entry. It is carried inline: its bytes are copied before the post returns.
         unsafe { self.pair.post(&raw mut request) }
+    }
+}
+
+/// The end of the time that somebody waits who can do without.
+fn soon(deadline: Deadline) -> Deadline {
+    Deadline(deadline.0.min(HostClock.now_ns() + PATIENCE_NS))
+}
+
+fn refused<P>(now_ns: u64) -> Outgoing<P> {
+    Outgoing::Refused {
+        until_ns: now_ns + REFUSED_NS,
     }
 }
 

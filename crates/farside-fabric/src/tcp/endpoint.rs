@@ -773,7 +773,7 @@ impl Messages for Endpoint {
             self.require_room(connection, deadline).await?;
             let Some(messenger) = messenger else { break };
             match messenger.send(peer, message, deadline).await {
-                Sent::Posted => return Ok(()),
+                Sent::Done => return Ok(()),
                 Sent::Full => return Err(FabricError::MailboxFull { peer }),
                 // From here to the post nobody else may run: a pair may be opened.
                 Sent::NotHere if connection.has_room() => break,

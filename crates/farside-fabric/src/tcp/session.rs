@@ -298,6 +298,12 @@ impl Session {
             }
             RequestKind::Introduce => {
                 let (peer, introduction) = frame::decode_introduction(&self.input.bytes()[body])?;
+                if introduction.kind() == IntroductionKind::Gone {
+                    return Err(FrameError::Introduction.into());
+                }
+                if self.service.exported().is_none() {
+                    return Err(SessionEnd::NoRdma);
+                }
                 self.service
                     .introduce(self.connected.id(), &self.handle, peer, &introduction);
             }

@@ -342,7 +342,18 @@ fn rdma_messages_go_on_when_a_client_comes_back_and_when_a_new_one_comes() {
         assert_eq!(refused, FabricError::PeerUnknown { peer: gone });
         let newcomer = node.client().await;
         get_to_know(&sender, &newcomer, 0).await;
-        get_to_know(&newcomer, &sender, 0).await;
+        let next = get_to_know(&newcomer, &sender, 0).await;
+        for number in next..next + 16 {
+            send(&newcomer, sender.id(), number).await.expect("it is there");
+        }
+        drop(newcomer);
+        for expected in next..next + 16 {
+            let received = sender
+                .receive(soon(&sender))
+                .await
+                .expect("it was sent before its sender left");
+            assert_eq!(number(&received.message), expected);
+        }
     });
 }
 
