@@ -74,14 +74,6 @@ pub(crate) enum Sent {
     NotHere,
 }
 
-/// What became of the attempt to post a message.
-enum Posted {
-    /// The number of its SEND.
-    Number(u64),
-    Full,
-    Broken,
-}
-
 /// What of the device a client has for its messages.
 struct Desk {
     queue: Rc<CompletionQueue>,
@@ -210,12 +202,12 @@ impl Messenger {
                 Way::Relay => return Sent::NotHere,
                 Way::Unclear => true,
                 Way::Pair => match self.try_post(peer, message) {
-                    Posted::Number(number) => {
+                    Ok(number) => {
                         self.settle(peer, number, deadline).await;
                         return Sent::Done;
                     }
-                    Posted::Broken => return Sent::NotHere,
-                    Posted::Full => false,
+                    Err(Sent::Full) => false,
+                    Err(sent) => return sent,
                 },
             };
             let give_up = *give_up.get_or_insert_with(|| soon(deadline));
@@ -255,26 +247,26 @@ impl Messenger {
         peers.outgoing.get(&peer).map_or(Way::Relay, Outgoing::way)
     }
 
-    /// Posts a message to a pair that is open.
-    fn try_post(&self, peer: EndpointId, message: &Message) -> Posted {
+    /// Posts a message to a pair that is open. Returns the number of its SEND.
+    fn try_post(&self, peer: EndpointId, message: &Message) -> Result<u64, Sent> {
         {
             let peers = &mut *self.peers.borrow_mut();
             let Some(Outgoing::Open(end)) = peers.outgoing.get_mut(&peer) else {
-                return Posted::Broken;
+                return Err(Sent::NotHere);
             };
             if end.in_flight == WINDOW || peers.in_flight == SENDS {
-                return Posted::Full;
+                return Err(Sent::Full);
             }
             let number = FIRST_SEND + peers.sends;
             if end.post(self.own, number, message) {
                 peers.sends += 1;
                 end.in_flight += 1;
                 peers.in_flight += 1;
-                return Posted::Number(number);
+                return Ok(number);
             }
         }
         self.leave(peer);
-        Posted::Broken
+        Err(Sent::NotHere)
     }
 
     /// A message is handed to the connection to be relayed.

@@ -23,6 +23,9 @@ pub(crate) trait Place: Sync {
     /// Whether a client can be cut off that still runs.
     const CUTS_OFF: bool;
 
+    /// How long a client may be busy with those who write to it for the first time.
+    const INTRODUCTION_NS: u64 = 0;
+
     /// Whether there are the atomics that a lock needs.
     fn has_atomics_for(_: LockKind) -> bool {
         true
@@ -128,6 +131,9 @@ impl Place for Reached {
     type Endpoint = tcp::Endpoint;
 
     const CUTS_OFF: bool = true;
+
+    // A queue pair takes an emulated machine up to a fifth of a second.
+    const INTRODUCTION_NS: u64 = 1_000_000_000;
 
     fn has_atomics_for(kind: LockKind) -> bool {
         !matches!(kind, LockKind::ShiftLock | LockKind::ShiftLockMutex)
