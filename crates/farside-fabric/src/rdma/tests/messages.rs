@@ -213,7 +213,9 @@ fn rdma_a_flood_of_messages_from_several_clients_arrives() {
                 for count in 0..SENDERS as u64 * EACH {
                     if count % 997 == 500 {
                         // More come meanwhile than it has places.
-                        std::thread::sleep(std::time::Duration::from_millis(300));
+                        let pause = std::time::Duration::from_millis(300);
+                        #[expect(clippy::disallowed_methods, reason = "the thread is to stand still")]
+                        std::thread::sleep(pause);
                     }
                     let received = receiver.receive(soon(&receiver)).await;
                     let received = received.unwrap_or_else(|error| panic!("{error}, after {next:?}"));
@@ -305,10 +307,10 @@ fn rdma_messages_to_a_killed_process_end_and_others_notice_nothing() {
         };
         assert_eq!(end, FabricError::PeerUnknown { peer });
         let before = sender.sent_by_card();
-        for number in known..known + 100 {
-            send(&sender, other.id(), number).await.expect("it is there");
+        for expected in known..known + 100 {
+            send(&sender, other.id(), expected).await.expect("it is there");
             let received = other.receive(soon(&other)).await.expect("it was sent");
-            assert_eq!(super::messages::number(&received.message), number);
+            assert_eq!(number(&received.message), expected);
         }
         assert_eq!(sender.sent_by_card() - before, 100, "by the same pair");
         assert_eq!(sender.in_flight_by_card(), 0);
