@@ -2,8 +2,8 @@
 //!
 //! On the path: once per pair of clients, over their connections to node 0. Until then messages are relayed by the node.
 //! The sender of the messages owns the pair; for messages the other way there is another one.
-//!  1. Behind a message that was relayed, the sender *asks*: here is my end. The node hands that on behind all messages that
-//!     it had taken for the peer.
+//!  1. Behind some messages that were relayed, the sender *asks*: here is my end. The node hands that on behind all messages
+//!     that it had taken for the peer. Who is written to now and then costs no pair.
 //!  2. The peer makes its end and *answers*. By then it has all that was relayed before the question.
 //!  3. If the sender has had nothing relayed since it asked, everything that it ever had relayed has arrived: the pair is
 //!     open, and nothing is relayed any more. Else it asks again, in another round.
@@ -88,9 +88,9 @@ impl Introduction {
 pub(super) enum Outgoing<P> {
     Asking(Asking<P>),
     Open(P),
-    /// There is no pair: everything is relayed, and until then nobody asks again.
-    Refused {
-        until_ns: u64,
+    /// There is no pair: so many messages more are relayed before one is asked for.
+    Relayed {
+        left: u32,
     },
 }
 
@@ -136,7 +136,7 @@ impl<P> Outgoing<P> {
         match self {
             Self::Asking(asking) => asking.has_relayed = true,
             Self::Open(_) => unreachable!("nothing is relayed beside an open pair"),
-            Self::Refused { .. } => {}
+            Self::Relayed { left } => *left = left.saturating_sub(1),
         }
     }
 
@@ -151,7 +151,7 @@ impl<P> Outgoing<P> {
     /// The question has been answered, and the end is connected. Returns whether the pair is open now; else there is
     /// another question, `next_round`, to be asked.
     pub(super) fn answered(&mut self, next_round: u32, now_ns: u64) -> bool {
-        let Self::Asking(asking) = core::mem::replace(self, Self::Refused { until_ns: 0 }) else {
+        let Self::Asking(asking) = core::mem::replace(self, Self::Relayed { left: 0 }) else {
             unreachable!("there was a question");
         };
         let is_open = !asking.has_relayed;
@@ -168,9 +168,9 @@ impl<P> Outgoing<P> {
         is_open
     }
 
-    /// Whether there is no pair, and it is time to ask for one with another end.
-    pub(super) fn may_begin(&self, now_ns: u64) -> bool {
-        matches!(self, Self::Refused { until_ns } if now_ns >= *until_ns)
+    /// Whether it is time to ask for a pair with a new end.
+    pub(super) fn may_begin(&self) -> bool {
+        matches!(self, Self::Relayed { left: 0 })
     }
 
     /// Asks once more, if there was no answer for `patience_ns`. Returns what is to be asked.
@@ -262,13 +262,12 @@ mod tests {
                         (Way::Unclear, _, Event::SendPatiently) => return,
                         (_, outgoing, _) => {
                             self.mailbox.push_back(self.next);
-                            match outgoing {
-                                Some(outgoing) if !outgoing.may_begin(0) => outgoing.relayed(),
-                                none => {
-                                    (self.ends, self.round) = (self.ends + 1, self.round + 1);
-                                    *none = Some(Outgoing::ask(self.ends, self.round, 0));
-                                    self.asks.push_back((self.ends, self.round));
-                                }
+                            let outgoing = outgoing.get_or_insert(Outgoing::Relayed { left: 1 });
+                            outgoing.relayed();
+                            if outgoing.may_begin() {
+                                (self.ends, self.round) = (self.ends + 1, self.round + 1);
+                                *outgoing = Outgoing::ask(self.ends, self.round, 0);
+                                self.asks.push_back((self.ends, self.round));
                             }
                         }
                     }
@@ -324,7 +323,7 @@ mod tests {
                         && let Some(outgoing) = &mut self.outgoing
                         && outgoing.asked(round).is_some()
                     {
-                        *outgoing = Outgoing::Refused { until_ns: 0 };
+                        *outgoing = Outgoing::Relayed { left: 2 };
                     }
                 }
                 Event::AskAgain => {

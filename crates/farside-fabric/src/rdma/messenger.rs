@@ -52,8 +52,10 @@ const SENDS: u32 = 1024;
 const PATIENCE_NS: u64 = 20_000_000;
 /// After how long without an answer to ask again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
-/// How long to do without a pair that could not be made.
-const REFUSED_NS: u64 = 5_000_000_000;
+/// How many messages to a peer are relayed before a pair is worth its while.
+const RELAYED_FIRST: u32 = 8;
+/// The same, after a pair could not be made.
+const REFUSED: Outgoing<Sending> = Outgoing::Relayed { left: 1000 };
 /// How many completions are taken out at once.
 const BURST: usize = 32;
 /// How long to look before sleeping, after something has come.
@@ -271,33 +273,40 @@ impl Messenger {
 
     /// A message is handed to the connection to be relayed.
     pub(crate) fn relayed(&self, peer: EndpointId) {
-        if let Some(outgoing) = self.peers.borrow_mut().outgoing.get_mut(&peer) {
-            outgoing.relayed();
-        }
+        let left = RELAYED_FIRST;
+        let outgoing = &mut self.peers.borrow_mut().outgoing;
+        outgoing.entry(peer).or_insert(Outgoing::Relayed { left }).relayed();
     }
 
-    /// A message was relayed: the peer is there. Asks it for a pair, unless that was done.
+    /// Nobody has the identity of a peer.
+    pub(crate) fn forget(&self, peer: EndpointId) {
+        drop(self.peers.borrow_mut().forget(peer));
+    }
+
+    /// A message was relayed: the peer is there. Asks it for a pair, if it is time to.
     pub(crate) fn introduce(self: &Rc<Self>, peer: EndpointId) {
         let now_ns = HostClock.now_ns();
         let ask = {
             let peers = &mut *self.peers.borrow_mut();
             let round = peers.next_round();
             match peers.outgoing.get_mut(&peer) {
-                Some(outgoing) if !outgoing.may_begin(now_ns) => {
+                Some(outgoing) if outgoing.may_begin() => {
+                    let Some(end) = self.new_sending(peers.sends) else {
+                        *outgoing = REFUSED;
+                        return;
+                    };
+                    let address = end.pair.address(None);
+                    *outgoing = Outgoing::ask(end, round, now_ns);
+                    (round, address)
+                }
+                Some(outgoing) => {
                     let Some(end) = outgoing.ask_again(round, now_ns, ASK_AGAIN_NS) else {
                         return;
                     };
                     (round, end.pair.address(None))
                 }
-                _ => {
-                    let Some(end) = self.new_sending(peers.sends) else {
-                        peers.outgoing.insert(peer, refused(now_ns));
-                        return;
-                    };
-                    let address = end.pair.address(None);
-                    peers.outgoing.insert(peer, Outgoing::ask(end, round, now_ns));
-                    (round, address)
-                }
+                // It has gone meanwhile.
+                None => return,
             }
         };
         self.tell(peer, IntroductionKind::Ask, ask.0, Some(ask.1));
@@ -395,7 +404,7 @@ impl Messenger {
             let end = &mut asking.end;
             let theirs = answer.address();
             if !theirs.is_some_and(|theirs| end.connect(&theirs)) {
-                *outgoing = refused(now_ns);
+                *outgoing = REFUSED;
                 None
             } else {
                 let (number, address) = (end.pair.number(), end.pair.address(None));
@@ -591,12 +600,6 @@ impl Sending {
 /// The end of the time that somebody waits who can do without.
 fn soon(deadline: Deadline) -> Deadline {
     Deadline(deadline.0.min(HostClock.now_ns() + PATIENCE_NS))
-}
-
-fn refused<P>(now_ns: u64) -> Outgoing<P> {
-    Outgoing::Refused {
-        until_ns: now_ns + REFUSED_NS,
-    }
 }
 
 /// What was made, or nothing, with a line in the log: messages go another way then.

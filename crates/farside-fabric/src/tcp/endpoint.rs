@@ -787,7 +787,12 @@ impl Messages for Endpoint {
             frame::put_send(output, request, peer, message);
         };
         match self.ask(connection, deadline, encode).await? {
-            Status::PeerUnknown => Err(FabricError::PeerUnknown { peer }),
+            Status::PeerUnknown => {
+                if let Some(messenger) = messenger {
+                    messenger.forget(peer);
+                }
+                Err(FabricError::PeerUnknown { peer })
+            }
             Status::MailboxFull => Err(FabricError::MailboxFull { peer }),
             Status::Done | Status::StillRunning => {
                 if let Some(messenger) = messenger {

@@ -26,6 +26,9 @@ pub(crate) trait Place: Sync {
     /// How long a client may be busy with those who write to it for the first time.
     const INTRODUCTION_NS: u64 = 0;
 
+    /// Longer than a living client of this suite is kept from running.
+    const LEASE_NS: u64 = 250_000_000;
+
     /// Whether there are the atomics that a lock needs.
     fn has_atomics_for(_: LockKind) -> bool {
         true
@@ -134,6 +137,8 @@ impl Place for Reached {
 
     // A queue pair takes an emulated machine up to a fifth of a second.
     const INTRODUCTION_NS: u64 = 1_000_000_000;
+
+    const LEASE_NS: u64 = 2_000_000_000;
 
     fn has_atomics_for(kind: LockKind) -> bool {
         !matches!(kind, LockKind::ShiftLock | LockKind::ShiftLockMutex)

@@ -399,7 +399,7 @@ fn rdma_messages_go_on_after_the_link_was_down() {
 #[ignore = "needs an RDMA device: cargo xtask vm-tests"]
 fn rdma_messages_go_between_all_of_many_clients() {
     const CLIENTS: u64 = 8;
-    const EACH: u64 = 20;
+    const EACH: u64 = 40;
     let node = Node::start();
     on_this_thread(async {
         let mut clients = Vec::new();
