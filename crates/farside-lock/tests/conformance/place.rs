@@ -23,9 +23,6 @@ pub(crate) trait Place: Sync {
     /// Whether a client can be cut off that still runs.
     const CUTS_OFF: bool;
 
-    /// How long a client may be busy with those who write to it for the first time.
-    const INTRODUCTION_NS: u64 = 0;
-
     /// Longer than a living client of this suite is kept from running.
     const LEASE_NS: u64 = 250_000_000;
 
@@ -135,9 +132,7 @@ impl Place for Reached {
 
     const CUTS_OFF: bool = true;
 
-    // A queue pair takes an emulated machine up to a fifth of a second.
-    const INTRODUCTION_NS: u64 = 1_000_000_000;
-
+    // Each queue pair takes an emulated machine up to a fifth of a second, in which its client answers nobody.
     const LEASE_NS: u64 = 2_000_000_000;
 
     fn has_atomics_for(kind: LockKind) -> bool {

@@ -88,11 +88,7 @@ pub(crate) fn real<P: Place>(subject: Subject) {
     let place = P::start();
     on_this_thread(async {
         let endpoints = (place.endpoint().await, place.endpoint().await);
-        let patience = Patience {
-            vain_ns: REAL.vain_ns + P::INTRODUCTION_NS,
-            ..REAL
-        };
-        gives_up(subject, endpoints.0, endpoints.1, patience).await;
+        gives_up(subject, endpoints.0, endpoints.1, REAL).await;
     });
 }
 
