@@ -31,7 +31,7 @@ use super::error::RdmaError;
 use super::exchange::Address;
 use super::ffi::{self, ScatterGather, SendRequest, WorkCompletion};
 use super::introduction::{Introduction, IntroductionKind, Outgoing, Way};
-use super::queue_pair::QueuePair;
+use super::queue_pair::{Purpose, QueuePair};
 use super::receive_queue::{PLACE_BYTES, ReceiveQueue, seal};
 use crate::clock::Deadline;
 use crate::host::{self, HostClock, HostRandom};
@@ -314,7 +314,7 @@ impl Messenger {
 
     fn new_sending(self: &Rc<Self>, sends: u64) -> Option<Sending> {
         let desk = self.desk()?;
-        let made = QueuePair::create(&desk.queue, WINDOW, self.random.random(), false, None);
+        let made = QueuePair::create(&desk.queue, WINDOW, self.random.random(), Purpose::Sends);
         let usable = made.and_then(|pair| {
             if pair.inline_bytes() < PLACE_BYTES || pair.depth() < WINDOW {
                 return Err(RdmaError::System {
@@ -373,8 +373,8 @@ impl Messenger {
         if !self.peers.borrow().incoming.get(&from).is_some_and(is_known) {
             self.stop_listening(from);
             let made = self.desk().and_then(|desk| {
-                let receives = Some(&desk.receives);
-                let made = QueuePair::create(&desk.queue, 1, self.random.random(), false, receives);
+                let receives = Purpose::Receives(&desk.receives);
+                let made = QueuePair::create(&desk.queue, 1, self.random.random(), receives);
                 without(made.and_then(|pair| pair.connect(&theirs).map(|()| pair)))
             });
             if let Some(pair) = made {

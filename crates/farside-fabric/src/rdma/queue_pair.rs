@@ -34,8 +34,19 @@ const NOT_READY_RETRIES: u8 = 7;
 const NOT_READY_CODE: u8 = 12;
 /// How many hops packets may take.
 const HOPS: u8 = 64;
-/// How many bytes a WRITE or a SEND may carry in its work request.
-const INLINE_BYTES: u32 = PLACE_BYTES;
+/// How many bytes a WRITE may carry in its work request.
+const INLINE_BYTES: u32 = 64;
+
+/// What a queue pair is for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// READs, WRITEs and atomics; entries as well if that is wished for and the device's driver makes such pairs.
+    Verbs { takes_entries: bool },
+    /// Messages to a peer.
+    Sends,
+    /// Messages from a peer, which are taken from the queue.
+    Receives(&'a Rc<ReceiveQueue>),
+}
 
 /// One end of a connection.
 pub(super) struct QueuePair {
@@ -44,6 +55,7 @@ pub(super) struct QueuePair {
     first_packet: u32,
     inline_bytes: u32,
     depth: u32,
+    not_ready_retries: u8,
     /// Where what others SEND to it goes.
     _receives: Option<Rc<ReceiveQueue>>,
     /// Takes entries, if it was made for them.
@@ -51,17 +63,23 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// A queue pair that takes up to `depth` work requests, and entries as well if that is wished for and the device's
-    /// driver makes such pairs. Completions come to `queue`; what others SEND to it is taken from `receives`.
+    /// A queue pair that takes up to `depth` work requests. Completions come to `queue`.
     pub(super) fn create(
         queue: &Rc<CompletionQueue>,
         depth: u32,
         random: u64,
-        takes_entries: bool,
-        receives: Option<&Rc<ReceiveQueue>>,
+        purpose: Purpose<'_>,
     ) -> Result<Self, RdmaError> {
         let device = queue.device();
         let depth = depth.min(device.work_requests_max());
+        let (takes_entries, inline_bytes, not_ready_retries) = match purpose {
+            Purpose::Verbs { takes_entries } => (takes_entries, INLINE_BYTES, RETRIES),
+            Purpose::Sends | Purpose::Receives(_) => (false, PLACE_BYTES, NOT_READY_RETRIES),
+        };
+        let receives = match purpose {
+            Purpose::Receives(receives) => Some(receives),
+            _ => None,
+        };
         let mut init = ffi::QueuePairInit {
             qp_context: null_mut(),
             send_cq: queue.handle(),
@@ -72,7 +90,7 @@ impl QueuePair {
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: INLINE_BYTES,
+                max_inline_data: inline_bytes,
             },
             qp_type: ffi::QP_TYPE_RC,
             sq_sig_all: 0,
@@ -97,6 +115,7 @@ impl QueuePair {
             first_packet: random as u32 & 0x00ff_ffff,
             inline_bytes: init.cap.max_inline_data,
             depth,
+            not_ready_retries,
             _receives: receives.cloned(),
             entries,
         };
@@ -180,7 +199,7 @@ impl QueuePair {
         attributes.qp_state = ffi::QP_STATE_RTS;
         attributes.timeout = TIMEOUT_CODE;
         attributes.retry_cnt = RETRIES;
-        attributes.rnr_retry = NOT_READY_RETRIES;
+        attributes.rnr_retry = self.not_ready_retries;
         attributes.sq_psn = self.first_packet;
         attributes.max_rd_atomic = reads_out.min(peer.reads);
         let mask = ffi::MASK_STATE
