@@ -131,6 +131,11 @@ fn frame(kind: u8, verb_count: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// What endpoint 0 says of a queue pair.
+fn introduction(kind: u8) -> Vec<u8> {
+    [&[0; 8][..], &[kind], &[0; 59]].concat()
+}
+
 fn verb(code: u8, offset: u64, operands: &[u8]) -> Vec<u8> {
     let mut bytes = offset.to_le_bytes()[..6].to_vec();
     bytes.extend_from_slice(&[code, 0]);
@@ -250,6 +255,9 @@ fn impossible_frames_close_their_connection() {
         ("message that is too long", frame(2, 0, &[0; 8 + 65])),
         ("fence of half a number", frame(3, 0, &[0; 4])),
         ("fence of more than a number", frame(3, 0, &[0; 9])),
+        ("introduction of no kind", frame(7, 0, &introduction(0))),
+        ("introduction that is too long", frame(7, 0, &[0; 8 + 61])),
+        ("introduction at a node without RDMA", frame(7, 0, &introduction(1))),
     ];
     for (what, bytes) in cases {
         let mut stream = node.raw();
@@ -496,6 +504,9 @@ fn a_node_that_breaks_the_protocol_is_left() {
         frame(77, 0, &[]),
         frame(1, 88, &[]),
         frame(2, 0, &[0; 100]),
+        frame(4, 0, &introduction(0)),
+        // This client has no network card.
+        frame(4, 0, &introduction(1)),
         vec![0xff; 64],
     ];
     block_on(async {

@@ -1,16 +1,23 @@
 //! Where a device says which work requests are done.
 //!
-//! On the path: polled by the endpoint's poller. Nobody else polls, and a device that has nothing to say is
-//! waited for through a file descriptor.
+//! On the path: one for all verbs of an endpoint, polled by its poller, and one for its messages. A device that has nothing
+//! to say is waited for through a file descriptor: whoever waits arms the queue, polls once more, since what came before is
+//! not announced, and then waits.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::rc::Rc;
 use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::device::Device;
 use super::error::RdmaError;
 use super::ffi::{self, WorkCompletion};
+use crate::clock::Deadline;
+use crate::host::HostClock;
 
 /// A completion queue and the channel that announces its completions.
 pub(super) struct CompletionQueue {
@@ -84,7 +91,7 @@ impl CompletionQueue {
     }
 
     /// Takes announcements away, so that the file descriptor is no longer readable.
-    pub(super) fn clear_announcements(&self) {
+    fn clear_announcements(&self) {
         loop {
             let (mut queue, mut context): (_, *mut c_void) = (null_mut(), null_mut());
             // SAFETY: the channel does not block; both places are ours. What was got is acknowledged, once.
@@ -119,5 +126,44 @@ impl Drop for CompletionQueue {
             (library.destroy_cq)(self.queue.as_ptr());
             (library.destroy_comp_channel)(self.channel.as_ptr());
         }
+    }
+}
+
+/// A queue's descriptor, and the queue that keeps it open.
+struct Descriptor(Rc<CompletionQueue>);
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits for what a queue announces.
+pub(super) struct Announcements(Option<AsyncFd<Descriptor>>);
+
+impl Announcements {
+    /// Those of `queue`. Without a file descriptor that can be waited for, it is looked at all the time.
+    pub(super) fn of(queue: &Rc<CompletionQueue>) -> Self {
+        let descriptor = Descriptor(queue.clone());
+        // SAFETY: the queue's descriptor is open and the same as long as the queue, which `descriptor` holds.
+        let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+        if registered.is_err() {
+            tracing::warn!("no file descriptor can be waited for: looking for completions all the time");
+        }
+        Self(registered.ok())
+    }
+
+    /// Waits for one, or until `until`: some drivers forget one when a completion and the wish to hear of it meet.
+    pub(super) async fn next(&self, until: Deadline) {
+        let Some(registered) = &self.0 else {
+            return HostClock.sleep(0).await;
+        };
+        let announced = async {
+            if let Ok(mut ready) = registered.readable().await {
+                registered.get_ref().0.clear_announcements();
+                ready.clear_ready();
+            }
+        };
+        HostClock.until(until, announced).await;
     }
 }

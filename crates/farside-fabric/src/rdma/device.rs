@@ -281,6 +281,11 @@ impl Device {
         self.attributes.max_cqe.max(1) as u32
     }
 
+    /// How many places a shared receive queue has at most.
+    pub(super) fn shared_receives_max(&self) -> u32 {
+        self.attributes.max_srq_wr.max(1) as u32
+    }
+
     pub(super) fn work_requests_max(&self) -> u32 {
         self.attributes.max_qp_wr.max(1) as u32
     }

@@ -11,7 +11,7 @@ use super::completion_queue::CompletionQueue;
 use super::device::{Device, MemoryRegion};
 use super::error::RdmaError;
 use super::exchange::Address;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{Purpose, QueuePair};
 use crate::host::HostRandom;
 use crate::shm::{NicUse, Segment, SegmentError};
 
@@ -105,7 +105,12 @@ impl Scratch {
 impl Exported {
     /// A queue pair for the client that is at `client`, and where it is.
     pub(crate) fn connect(&self, client: &Address) -> Result<(NodeEnd, Address), RdmaError> {
-        let pair = QueuePair::create(&self.queue, DEPTH, self.random.random(), false)?;
+        let pair = QueuePair::create(
+            &self.queue,
+            DEPTH,
+            self.random.random(),
+            Purpose::Verbs { takes_entries: false },
+        )?;
         pair.connect(client)?;
         let scratch = Scratch::new(&self.export.device)?;
         let address = pair.address(Some((&self.export.region, &scratch.region)));

@@ -21,13 +21,20 @@ pub(crate) struct ProtectionDomain([u8; 0]);
 #[repr(C)]
 pub(crate) struct CompletionQueueHandle([u8; 0]);
 
+/// Opaque to us.
+#[repr(C)]
+pub(crate) struct SharedReceivesHandle([u8; 0]);
+
 /// `ibv_context_ops`: what is no function of the library.
 #[repr(C)]
 pub(crate) struct ContextOps {
     before_poll: [*const c_void; 11],
     pub(crate) poll_cq: Option<unsafe extern "C" fn(*mut CompletionQueueHandle, c_int, *mut WorkCompletion) -> c_int>,
     pub(crate) req_notify_cq: Option<unsafe extern "C" fn(*mut CompletionQueueHandle, c_int) -> c_int>,
-    before_post: [*const c_void; 12],
+    before_shared: [*const c_void; 7],
+    pub(crate) post_srq_recv:
+        Option<unsafe extern "C" fn(*mut SharedReceivesHandle, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int>,
+    before_post: [*const c_void; 4],
     pub(crate) post_send:
         Option<unsafe extern "C" fn(*mut QueuePairHandle, *mut SendRequest, *mut *mut SendRequest) -> c_int>,
     pub(crate) post_recv: *const c_void,
@@ -57,7 +64,7 @@ pub(crate) struct QueuePairHandle {
     pub(crate) pd: *mut ProtectionDomain,
     pub(crate) send_cq: *mut CompletionQueueHandle,
     pub(crate) recv_cq: *mut CompletionQueueHandle,
-    pub(crate) srq: *mut c_void,
+    pub(crate) srq: *mut SharedReceivesHandle,
     pub(crate) handle: u32,
     pub(crate) qp_num: u32,
 }
@@ -194,10 +201,28 @@ pub(crate) struct QueuePairInit {
     pub(crate) qp_context: *mut c_void,
     pub(crate) send_cq: *mut CompletionQueueHandle,
     pub(crate) recv_cq: *mut CompletionQueueHandle,
-    pub(crate) srq: *mut c_void,
+    pub(crate) srq: *mut SharedReceivesHandle,
     pub(crate) cap: QueuePairCapacity,
     pub(crate) qp_type: c_uint,
     pub(crate) sq_sig_all: c_int,
+}
+
+/// `ibv_srq_init_attr`.
+#[repr(C)]
+pub(crate) struct SharedReceivesInit {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) srq_limit: u32,
+}
+
+/// `ibv_recv_wr`.
+#[repr(C)]
+pub(crate) struct ReceiveRequest {
+    pub(crate) wr_id: u64,
+    pub(crate) next: *mut ReceiveRequest,
+    pub(crate) sg_list: *mut ScatterGather,
+    pub(crate) num_sge: c_int,
 }
 
 /// `ibv_qp_attr`.
@@ -316,6 +341,7 @@ pub(crate) const QP_TYPE_RC: c_uint = 2;
 pub(crate) const QP_STATE_INIT: c_uint = 1;
 pub(crate) const QP_STATE_RTR: c_uint = 2;
 pub(crate) const QP_STATE_RTS: c_uint = 3;
+pub(crate) const QP_STATE_ERROR: c_uint = 6;
 
 pub(crate) const MASK_STATE: c_int = 1;
 pub(crate) const MASK_ACCESS_FLAGS: c_int = 1 << 3;
@@ -334,6 +360,7 @@ pub(crate) const MASK_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 pub(crate) const MASK_DEST_QPN: c_int = 1 << 20;
 
 pub(crate) const OPCODE_WRITE: c_uint = 0;
+pub(crate) const OPCODE_SEND: c_uint = 2;
 pub(crate) const OPCODE_READ: c_uint = 4;
 pub(crate) const OPCODE_COMPARE_SWAP: c_uint = 5;
 pub(crate) const OPCODE_FETCH_ADD: c_uint = 6;
@@ -410,6 +437,9 @@ functions! {
         get_cq_event: "ibv_get_cq_event",
             fn(*mut CompletionChannel, *mut *mut CompletionQueueHandle, *mut *mut c_void) -> c_int;
         ack_cq_events: "ibv_ack_cq_events", fn(*mut CompletionQueueHandle, c_uint);
+        create_srq: "ibv_create_srq",
+            fn(*mut ProtectionDomain, *mut SharedReceivesInit) -> *mut SharedReceivesHandle;
+        destroy_srq: "ibv_destroy_srq", fn(*mut SharedReceivesHandle) -> c_int;
         create_qp: "ibv_create_qp", fn(*mut ProtectionDomain, *mut QueuePairInit) -> *mut QueuePairHandle;
         modify_qp: "ibv_modify_qp", fn(*mut QueuePairHandle, *mut QueuePairAttributes, c_int) -> c_int;
         destroy_qp: "ibv_destroy_qp", fn(*mut QueuePairHandle) -> c_int;

@@ -37,7 +37,7 @@ use super::ffi::{self, ScatterGather, SendRequest, WorkCompletion};
 use super::mlx5::{Entry, Frame};
 use super::native::{ByteOrder, Native};
 use super::poller::{DEPTH, Poller};
-use super::queue_pair::QueuePair;
+use super::queue_pair::{Purpose, QueuePair};
 use crate::addr::NodeId;
 use crate::buffer::Buffer;
 use crate::error::FabricError;
@@ -179,7 +179,12 @@ impl Link {
 
     /// A queue pair for this link that is to be connected.
     pub(crate) fn prepare(&self, random: u64) -> Result<HalfOpen, RdmaError> {
-        let pair = QueuePair::create(self.poller.queue(), DEPTH, random, true)?;
+        let pair = QueuePair::create(
+            self.poller.queue(),
+            DEPTH,
+            random,
+            Purpose::Verbs { takes_entries: true },
+        )?;
         let device = self.poller.device();
         let mut results = Buffer::unregistered((u64::from(pair.depth()) * RESULT_BYTES) as usize);
         results.memory_mut().register(device)?;

@@ -2,12 +2,14 @@
 //!
 //! On the path: beside TCP. A client joins a node over a TCP connection as any remote client does
 //! ([`tcp`](crate::tcp)); over it both exchange where their queue pairs are, and from then on verbs go from card to card
-//! while messages, fences and signs of life stay on the connection. What is mapped, remote or reached by RDMA is one
-//! [`Endpoint`](crate::tcp::Endpoint).
+//! while fences and signs of life stay on the connection, and the first messages between two clients. What is mapped, remote
+//! or reached by RDMA is one [`Endpoint`](crate::tcp::Endpoint).
 //!
 //! - [`Device`] is an opened card: `device`, and what the system's library is to us in `ffi`;
 //! - a node makes its memory known with an [`Export`], and has a queue pair for each client;
 //! - a client has a `link` for each node, which posts verbs and collects what they return, and one `poller` for all;
+//! - a client's `messenger` sends to other clients from card to card, and receives. How it gets to know them is in
+//!   `introduction`;
 //! - verbs that cards do not have are made of compare-and-swaps (`emulation`). Which a card has is tried when a client
 //!   connects (`native`); those beyond libibverbs are posted as entries of its driver (`mlx5`).
 //!
@@ -25,11 +27,14 @@ mod error;
 mod exchange;
 mod export;
 pub(crate) mod ffi;
+mod introduction;
 mod link;
+mod messenger;
 mod mlx5;
 mod native;
 mod poller;
 mod queue_pair;
+mod receive_queue;
 
 pub use device::{Device, DeviceFacts, DeviceOptions, device_names};
 pub use error::RdmaError;
@@ -39,7 +44,9 @@ pub use native::NativeAtomics;
 pub(crate) use device::MemoryRegion;
 pub(crate) use exchange::{ADDRESS_BYTES, Address};
 pub(crate) use export::{Exported, NodeEnd};
+pub(crate) use introduction::{Introduction, IntroductionKind};
 pub(crate) use link::{Link, PinnedMemory};
+pub(crate) use messenger::{Messenger, Sent};
 pub(crate) use native::{Native, Scratch, Trial, Verdict};
 pub(crate) use poller::Poller;
 

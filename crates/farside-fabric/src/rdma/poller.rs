@@ -7,15 +7,12 @@
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, RawFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use super::completion_queue::CompletionQueue;
+use super::completion_queue::{Announcements, CompletionQueue};
 use super::device::Device;
 use super::error::RdmaError;
 use super::ffi::WorkCompletion;
@@ -122,17 +119,7 @@ impl Poller {
 
     /// Collects until the poller is stopped.
     pub(crate) async fn drive(self: Rc<Self>) {
-        let descriptor = Descriptor(self.queue.clone());
-        // SAFETY: the queue's descriptor is open and the same as long as the queue, which `descriptor` holds.
-        let announcements = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
-        let Ok(announcements) = announcements else {
-            tracing::warn!("no file descriptor can be waited for: looking for completions all the time");
-            while !self.is_stopped.get() {
-                self.poll();
-                HostClock.sleep(0).await;
-            }
-            return;
-        };
+        let announcements = Announcements::of(&self.queue);
         let (mut linger_until_ns, mut watch_at_ns) = (0, 0);
         while !self.is_stopped.get() {
             let is_any = self.poll();
@@ -151,13 +138,7 @@ impl Poller {
                 self.queue.arm();
                 // What came before is not announced.
                 if !self.poll() {
-                    let announced = async {
-                        if let Ok(mut ready) = announcements.readable().await {
-                            self.queue.clear_announcements();
-                            ready.clear_ready();
-                        }
-                    };
-                    HostClock.until(Deadline(now_ns + SLEEP_NS), announced).await;
+                    announcements.next(Deadline(now_ns + SLEEP_NS)).await;
                 }
                 linger_until_ns = HostClock.now_ns() + LINGER_NS;
                 continue;
@@ -173,14 +154,5 @@ impl Poller {
         for link in links {
             link.watch(now_ns);
         }
-    }
-}
-
-/// A queue's descriptor, and the queue that keeps it open.
-struct Descriptor(Rc<CompletionQueue>);
-
-impl AsRawFd for Descriptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }

@@ -1,7 +1,8 @@
 //! A reliably connected queue pair, from its making to its end.
 //!
-//! On the path: a client has one for each node, a node one for each client. `create` -> INIT -> `connect` -> RTR ->
-//! RTS; an error of a work request ends it, and a new one takes its place.
+//! On the path: a client has one for each node, a node one for each client; two clients have two for each direction in which
+//! messages go. `create` -> INIT -> `connect` -> RTR -> RTS; an error of a work request ends it, and a new one takes its
+//! place.
 //!
 //! Invariant: once a queue pair is dropped, its device touches no memory on its behalf, on either side.
 
@@ -18,6 +19,7 @@ use super::error::RdmaError;
 use super::exchange::Address;
 use super::ffi::{self, SendRequest};
 use super::mlx5::{Entries, Entry};
+use super::receive_queue::{PLACE_BYTES, ReceiveQueue};
 
 /// How long the device waits for an answer before it repeats itself: 4.096 us * 2^16 = 0.27 s. It only matters when the
 /// last packet of several is lost, since a gap is noticed at once; and a node that stands still for a second or two, as
@@ -26,12 +28,25 @@ const TIMEOUT_CODE: u8 = 16;
 /// How often it repeats itself. 7 would mean for ever on some devices, and a dead peer would go unnoticed.
 const RETRIES: u8 = 6;
 const _: () = assert!(RETRIES < 7);
+/// How often it repeats itself to a receiver that is not ready: for ever. Such a receiver's device is alive.
+const NOT_READY_RETRIES: u8 = 7;
 /// How long a receiver that is not ready asks to be left alone: 0.64 ms.
 const NOT_READY_CODE: u8 = 12;
 /// How many hops packets may take.
 const HOPS: u8 = 64;
 /// How many bytes a WRITE may carry in its work request.
 const INLINE_BYTES: u32 = 64;
+
+/// What a queue pair is for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'a> {
+    /// READs, WRITEs and atomics; entries as well if that is wished for and the device's driver makes such pairs.
+    Verbs { takes_entries: bool },
+    /// Messages to a peer.
+    Sends,
+    /// Messages from a peer, which are taken from the queue.
+    Receives(&'a Rc<ReceiveQueue>),
+}
 
 /// One end of a connection.
 pub(super) struct QueuePair {
@@ -40,32 +55,42 @@ pub(super) struct QueuePair {
     first_packet: u32,
     inline_bytes: u32,
     depth: u32,
+    not_ready_retries: u8,
+    /// Where what others SEND to it goes.
+    _receives: Option<Rc<ReceiveQueue>>,
     /// Takes entries, if it was made for them.
     entries: Option<Entries>,
 }
 
 impl QueuePair {
-    /// A queue pair that takes up to `depth` work requests, and entries as well if that is wished for and the device's
-    /// driver makes such pairs. Completions come to `queue`.
+    /// A queue pair that takes up to `depth` work requests. Completions come to `queue`.
     pub(super) fn create(
         queue: &Rc<CompletionQueue>,
         depth: u32,
         random: u64,
-        takes_entries: bool,
+        purpose: Purpose<'_>,
     ) -> Result<Self, RdmaError> {
         let device = queue.device();
         let depth = depth.min(device.work_requests_max());
+        let (takes_entries, inline_bytes, not_ready_retries) = match purpose {
+            Purpose::Verbs { takes_entries } => (takes_entries, INLINE_BYTES, RETRIES),
+            Purpose::Sends | Purpose::Receives(_) => (false, PLACE_BYTES, NOT_READY_RETRIES),
+        };
+        let receives = match purpose {
+            Purpose::Receives(receives) => Some(receives),
+            _ => None,
+        };
         let mut init = ffi::QueuePairInit {
             qp_context: null_mut(),
             send_cq: queue.handle(),
             recv_cq: queue.handle(),
-            srq: null_mut(),
+            srq: receives.map_or(null_mut(), |receives| receives.handle()),
             cap: ffi::QueuePairCapacity {
                 max_send_wr: depth,
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: INLINE_BYTES,
+                max_inline_data: inline_bytes,
             },
             qp_type: ffi::QP_TYPE_RC,
             sq_sig_all: 0,
@@ -90,6 +115,8 @@ impl QueuePair {
             first_packet: random as u32 & 0x00ff_ffff,
             inline_bytes: init.cap.max_inline_data,
             depth,
+            not_ready_retries,
+            _receives: receives.cloned(),
             entries,
         };
         made.initialise()?;
@@ -172,7 +199,7 @@ impl QueuePair {
         attributes.qp_state = ffi::QP_STATE_RTS;
         attributes.timeout = TIMEOUT_CODE;
         attributes.retry_cnt = RETRIES;
-        attributes.rnr_retry = RETRIES;
+        attributes.rnr_retry = self.not_ready_retries;
         attributes.sq_psn = self.first_packet;
         attributes.max_rd_atomic = reads_out.min(peer.reads);
         let mask = ffi::MASK_STATE
@@ -182,6 +209,13 @@ impl QueuePair {
             | ffi::MASK_SQ_PSN
             | ffi::MASK_MAX_QP_RD_ATOMIC;
         self.modify("start a queue pair", attributes, mask)
+    }
+
+    /// Takes nothing more, and does nothing more.
+    pub(super) fn stop(&self) -> Result<(), RdmaError> {
+        let mut attributes = blank();
+        attributes.qp_state = ffi::QP_STATE_ERROR;
+        self.modify("stop a queue pair", attributes, ffi::MASK_STATE)
     }
 
     /// Its number, which completions name.
@@ -200,7 +234,7 @@ impl QueuePair {
         self.entries.is_some()
     }
 
-    /// How many bytes a WRITE may carry in its work request.
+    /// How many bytes a WRITE or a SEND may carry in its work request.
     pub(super) fn inline_bytes(&self) -> u32 {
         self.inline_bytes
     }

@@ -11,6 +11,8 @@ use crate::shm::{Fabric, Segment, SegmentError};
 use crate::tcp::{ConnectError, ConnectOptions, Endpoint, NodeLocation, Server, ServerHandle, ServerOptions, connect};
 use crate::{Batch, Clock, Deadline, FabricError, NodeId, OpContext, RemoteAddr, Slice, Verbs};
 
+mod messages;
+
 const HERE: NodeId = NodeId::new(0);
 const BYTES: u64 = 1 << 20;
 

@@ -37,7 +37,8 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 pub enum NodeLocation {
     /// At the end of a connection: `host:port`.
     Remote(String),
-    /// Reached by this machine's network card; the connection to `host:port` is for all but verbs.
+    /// Reached by this machine's network card; the connection to `host:port` is for all but verbs
+    /// and messages.
     Rdma(String, Arc<Device>),
     /// In this process's address space.
     Mapped(Segment),

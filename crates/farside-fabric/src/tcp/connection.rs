@@ -30,7 +30,8 @@ use super::inbox::Inbox;
 use super::operations::{Operations, SlotIndex};
 use crate::addr::NodeId;
 use crate::error::FabricError;
-use crate::rdma;
+use crate::message::EndpointId;
+use crate::rdma::{self, Introduction};
 use crate::verb::Verb;
 
 /// How much may wait to be written before posts wait too: twice the largest value.
@@ -52,6 +53,8 @@ pub(crate) struct Connection {
     room: Notify,
     /// Takes the verbs instead of this connection, and ends with it.
     nic: OnceCell<Rc<rdma::Link>>,
+    /// Takes messages, but for the first ones to a peer; its pairs end with this connection.
+    messenger: OnceCell<Rc<rdma::Messenger>>,
 }
 
 #[derive(Default)]
@@ -97,6 +100,7 @@ impl Connection {
             link: RefCell::default(),
             room: Notify::new(),
             nic: OnceCell::new(),
+            messenger: OnceCell::new(),
         }
     }
 
@@ -109,6 +113,17 @@ impl Connection {
     #[inline]
     pub(super) fn nic(&self) -> Option<&Rc<rdma::Link>> {
         self.nic.get()
+    }
+
+    /// From now on messages go through `messenger`, as far as it can send them.
+    pub(super) fn lead_messages_through(&self, messenger: Rc<rdma::Messenger>) {
+        assert!(self.messenger.set(messenger).is_ok(), "decided once");
+    }
+
+    /// What messages go through before this connection relays them.
+    #[inline]
+    pub(super) fn messenger(&self) -> Option<&Rc<rdma::Messenger>> {
+        self.messenger.get()
     }
 
     /// The node at the other end.
@@ -177,6 +192,15 @@ impl Connection {
         }
     }
 
+    /// Tells another endpoint of a queue pair, if the connection is up. Nothing comes back.
+    pub(crate) fn introduce(&self, peer: EndpointId, introduction: &Introduction) {
+        let link = &mut *self.link.borrow_mut();
+        if link.down.is_none() {
+            frame::put_introduce(&mut link.output, peer, introduction);
+            link.wake_driver();
+        }
+    }
+
     /// Gives the connection up: whatever waits fails with `failure`, and the driver ends.
     pub(crate) fn close(&self, failure: FabricError) {
         let (in_flight, driver) = {
@@ -198,6 +222,9 @@ impl Connection {
         self.room.notify_waiters();
         if let Some(nic) = self.nic() {
             nic.close(failure);
+        }
+        if let Some(messenger) = self.messenger() {
+            messenger.reset();
         }
         self.inbox.node_lost(self.node);
     }
@@ -310,7 +337,18 @@ impl Connection {
                 Ok(ResponseKind::Message) => {
                     let decoded = frame::decode_message(body);
                     let (from, message) = decoded.map_err(|_| self.protocol("a message that is none"))?;
+                    if let Some(messenger) = self.messenger() {
+                        // What a pair has brought before it broke comes first.
+                        messenger.collect();
+                    }
                     self.inbox.put(from, message);
+                }
+                Ok(ResponseKind::Introduction) => {
+                    let decoded = frame::decode_introduction(body);
+                    let (from, introduction) = decoded.map_err(|_| self.protocol("an introduction that is none"))?;
+                    let messenger = self.messenger();
+                    let messenger = messenger.ok_or_else(|| self.protocol("an introduction without RDMA"))?;
+                    messenger.take_in(from, &introduction);
                 }
                 Ok(ResponseKind::Fenced) => return Err(FabricError::Fenced { node: self.node }),
                 Err(_) => return Err(self.protocol("an unknown kind of frame")),

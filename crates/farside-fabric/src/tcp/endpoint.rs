@@ -24,7 +24,9 @@ use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
 use crate::host::{self, HostClock, HostRandom};
 use crate::message::{EndpointId, Message, Messages, Received};
-use crate::rdma::{self, ADDRESS_BYTES, Address, Native, NativeAtomics, Poller, Scratch, Trial, Verdict};
+use crate::rdma::{
+    self, ADDRESS_BYTES, Address, Messenger, Native, NativeAtomics, Poller, Scratch, Sent, Trial, Verdict,
+};
 use crate::region::Region;
 use crate::rng::Random;
 use crate::shm::{Connected, Segment};
@@ -80,6 +82,9 @@ impl Drop for Shared {
                 connection.close(FabricError::NodeGone {
                     node: connection.node(),
                 });
+                if let Some(messenger) = connection.messenger() {
+                    messenger.stop();
+                }
             }
         }
         if let Some(poller) = &self.poller {
@@ -115,6 +120,11 @@ impl Endpoint {
                 if let (true, Some(poller)) = (remote.welcome.is_rdma(), &poller) {
                     let nic = rdma::Link::new(node, poller, &operations, &connection);
                     connection.lead_verbs_through(Rc::new(nic));
+                    if index == 0 {
+                        // Whoever has joined this node has a network card: no other client is let in.
+                        let messenger = Messenger::new(id, poller.device(), &inbox, &connection);
+                        connection.lead_messages_through(messenger);
+                    }
                 }
                 host::spawn_local(connection.clone().drive(remote.stream));
                 Node {
@@ -377,6 +387,26 @@ impl Endpoint {
         }
     }
 
+    /// How many messages this client's card has been given.
+    #[cfg(test)]
+    pub(crate) fn sent_by_card(&self) -> u64 {
+        self.messenger().sent_by_card()
+    }
+
+    /// How many messages this client's card has been given and no peer's card has taken.
+    #[cfg(test)]
+    pub(crate) fn in_flight_by_card(&self) -> u32 {
+        self.messenger().in_flight()
+    }
+
+    #[cfg(test)]
+    fn messenger(&self) -> &Messenger {
+        match &self.shared.nodes[0].way {
+            Way::Remote { connection, .. } => connection.messenger().expect("node 0 is reached by RDMA"),
+            Way::Mapped { .. } => panic!("node 0 is mapped"),
+        }
+    }
+
     #[inline]
     fn node(&self, node: NodeId) -> Result<&Node, FabricError> {
         self.shared
@@ -442,12 +472,15 @@ impl Endpoint {
         })
     }
 
-    /// The oldest message that node 0 has pushed over `connection`, if there is one.
+    /// The oldest message that has come from node 0 over `connection`, or by this machine's card, if there is one.
     fn take(&self, connection: &Connection) -> Result<Option<Received>, FabricError> {
         match self.shared.inbox.take() {
             Taken::Message(received, grant) => {
                 if grant > 0 {
                     connection.grant(grant);
+                }
+                if let Some(messenger) = connection.messenger() {
+                    messenger.made_room();
                 }
                 Ok(Some(received))
             }
@@ -735,11 +768,38 @@ impl Messages for Endpoint {
             Way::Mapped { connected, .. } => return connected.send(peer, message),
             Way::Remote { connection, .. } => connection,
         };
-        let encode = |output: &mut Vec<u8>, request| frame::put_send(output, request, peer, message);
+        let messenger = connection.messenger();
+        loop {
+            self.require_room(connection, deadline).await?;
+            let Some(messenger) = messenger else { break };
+            match messenger.send(peer, message, deadline).await {
+                Sent::Done => return Ok(()),
+                Sent::Full => return Err(FabricError::MailboxFull { peer }),
+                // From here to the post nobody else may run: a pair may be opened.
+                Sent::NotHere if connection.has_room() => break,
+                Sent::NotHere => {}
+            }
+        }
+        let encode = |output: &mut Vec<u8>, request| {
+            if let Some(messenger) = messenger {
+                messenger.relayed(peer);
+            }
+            frame::put_send(output, request, peer, message);
+        };
         match self.ask(connection, deadline, encode).await? {
-            Status::PeerUnknown => Err(FabricError::PeerUnknown { peer }),
+            Status::PeerUnknown => {
+                if let Some(messenger) = messenger {
+                    messenger.forget(peer);
+                }
+                Err(FabricError::PeerUnknown { peer })
+            }
             Status::MailboxFull => Err(FabricError::MailboxFull { peer }),
-            Status::Done | Status::StillRunning => Ok(()),
+            Status::Done | Status::StillRunning => {
+                if let Some(messenger) = messenger {
+                    messenger.introduce(peer);
+                }
+                Ok(())
+            }
         }
     }
 

@@ -7,10 +7,11 @@
 //! ```text
 //! request   = RequestHeader  body     Batch: (VerbHead operands payload)*   Send: MessageHead payload
 //!                                     Fence, Granted: one number            Ping: nothing
-//!                                     QueuePair: where the client's is
+//!                                     QueuePair: where the client's is      Introduce: MessageHead Introduction
 //! response  = ResponseHeader body     Answer: results in verb order: the bytes of READs, words, wide words
 //!                                     or where the node's queue pair is
 //!                                     Message: MessageHead payload          Fenced: nothing
+//!                                     Introduction: MessageHead Introduction
 //! ```
 //!
 //! A node answers the requests of one connection in the order in which they came, so the results of
@@ -27,6 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::batch::BATCH_VERBS_MAX;
 use crate::message::{EndpointId, MESSAGE_BYTES_MAX, Message};
+use crate::rdma::Introduction;
 
 /// The longest frame, header included.
 pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -51,6 +53,8 @@ pub(super) enum FrameError {
     AnswerLength,
     #[error("an address that no queue pair has")]
     Address,
+    #[error("an introduction that is none")]
+    Introduction,
     #[error("a message of {bytes} bytes; they have 0 to {MESSAGE_BYTES_MAX}")]
     MessageLength { bytes: usize },
 }
@@ -122,6 +126,8 @@ codes! {
         Granted = 5,
         /// A queue pair for its own, whose address the body is; the answer's body is the node's, all zero if there is none.
         QueuePair = 6,
+        /// To tell another endpoint of a queue pair for messages. Not answered.
+        Introduce = 7,
     }
 }
 
@@ -134,6 +140,8 @@ codes! {
         Message = 2,
         /// The client was cut off; the node closes the connection.
         Fenced = 3,
+        /// What another endpoint says of a queue pair for messages, or the node of another endpoint.
+        Introduction = 4,
     }
 }
 
@@ -154,11 +162,11 @@ mod batch;
 
 pub(super) use batch::{RequestWriter, decode_verbs, result_bytes};
 
-/// Opens the body of a SEND and of a message that is delivered; the message's bytes follow.
+/// Opens the body of a SEND and of a message that is delivered, or of an introduction; what is delivered follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct MessageHead {
-    /// To whom a SEND goes; from whom a delivered message comes.
+    /// To whom it goes; from whom it comes when it is delivered.
     peer: U64,
 }
 
@@ -273,13 +281,29 @@ pub(super) fn put_granted(output: &mut Vec<u8>, messages: u64) {
     put_request(output, 0, RequestKind::Granted, [U64::new(messages).as_bytes(), &[]]);
 }
 
+/// Appends an INTRODUCE.
+pub(super) fn put_introduce(output: &mut Vec<u8>, peer: EndpointId, introduction: &Introduction) {
+    let head = MessageHead { peer: U64::new(peer.0) };
+    let body = [head.as_bytes(), introduction.as_bytes()];
+    put_request(output, 0, RequestKind::Introduce, body);
+}
+
 /// Appends a message that is delivered.
 pub(super) fn put_message(output: &mut Vec<u8>, from: EndpointId, message: &[u8]) {
+    put_delivery(output, ResponseKind::Message, from, message);
+}
+
+/// Appends an introduction that is delivered.
+pub(super) fn put_introduction(output: &mut Vec<u8>, from: EndpointId, introduction: &Introduction) {
+    put_delivery(output, ResponseKind::Introduction, from, introduction.as_bytes());
+}
+
+fn put_delivery(output: &mut Vec<u8>, kind: ResponseKind, from: EndpointId, delivered: &[u8]) {
     let head = MessageHead { peer: U64::new(from.0) };
-    let bytes = HEADER_BYTES + size_of::<MessageHead>() + message.len();
-    put_response(output, bytes, 0, ResponseKind::Message, Status::Done);
+    let bytes = HEADER_BYTES + size_of::<MessageHead>() + delivered.len();
+    put_response(output, bytes, 0, kind, Status::Done);
     output.extend_from_slice(head.as_bytes());
-    output.extend_from_slice(message);
+    output.extend_from_slice(delivered);
 }
 
 /// Appends a response's header; the caller adds `bytes - HEADER_BYTES` bytes of body.
@@ -302,6 +326,14 @@ pub(super) fn decode_message(body: &[u8]) -> Result<(EndpointId, Message), Frame
     let bytes = &body[fields.at..];
     let message = Message::try_from(bytes).map_err(|_| FrameError::MessageLength { bytes: bytes.len() })?;
     Ok((EndpointId(head.peer.get()), message))
+}
+
+/// The body of an INTRODUCE or of a delivered introduction.
+pub(super) fn decode_introduction(body: &[u8]) -> Result<(EndpointId, Introduction), FrameError> {
+    let mut fields = Fields { bytes: body, at: 0 };
+    let head: MessageHead = fields.take("introduction")?;
+    let introduction = Introduction::decode(&body[fields.at..]).ok_or(FrameError::Introduction)?;
+    Ok((EndpointId(head.peer.get()), introduction))
 }
 
 /// The body of a FENCE or of a GRANTED.

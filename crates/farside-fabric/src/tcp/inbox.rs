@@ -3,7 +3,8 @@
 //! On the path: node 0 pushes messages over the client's connection; `receive` takes them out and
 //! tells the node, in turns of [`GRANT_COUNT`], that it may push as many more. The node never pushes
 //! more than [`PUSHED_MAX`] without that, so the inbox is bounded; what exceeds it stays in the
-//! client's mailbox at the node, and senders learn that it is full.
+//! client's mailbox at the node, and senders learn that it is full. What this machine's network card
+//! receives comes here as well; its bound is kept by who brings it ([`rdma`](crate::rdma)).
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,12 +21,18 @@ pub(super) const GRANT_COUNT: u64 = PUSHED_MAX / 2;
 
 /// The messages of one endpoint.
 #[derive(Default)]
-pub(super) struct Inbox {
-    messages: RefCell<VecDeque<Received>>,
+pub(crate) struct Inbox {
+    messages: RefCell<VecDeque<Arrived>>,
     arrival: Notify,
-    /// Messages taken out since the last grant.
+    /// Messages that were pushed, taken out since the last grant.
     taken: Cell<u64>,
     is_lost: Cell<bool>,
+}
+
+struct Arrived {
+    received: Received,
+    /// Whether the node has pushed it.
+    is_pushed: bool,
 }
 
 /// What [`Inbox::take`] finds.
@@ -39,10 +46,25 @@ pub(super) enum Taken {
 }
 
 impl Inbox {
-    /// A message has arrived.
+    /// The node has pushed a message.
     pub(super) fn put(&self, from: EndpointId, message: Message) {
-        self.messages.borrow_mut().push_back(Received { from, message });
+        self.put_arrived(from, message, true);
+    }
+
+    /// The network card has received a message.
+    pub(crate) fn put_from_card(&self, from: EndpointId, message: Message) {
+        self.put_arrived(from, message, false);
+    }
+
+    fn put_arrived(&self, from: EndpointId, message: Message, is_pushed: bool) {
+        let received = Received { from, message };
+        self.messages.borrow_mut().push_back(Arrived { received, is_pushed });
         self.arrival.notify_one();
+    }
+
+    /// How many messages wait.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.borrow().len()
     }
 
     /// A connection has broken. Messages come from node 0.
@@ -61,10 +83,10 @@ impl Inbox {
 
     /// The oldest message.
     pub(super) fn take(&self) -> Taken {
-        let Some(received) = self.messages.borrow_mut().pop_front() else {
+        let Some(Arrived { received, is_pushed }) = self.messages.borrow_mut().pop_front() else {
             return if self.is_lost.get() { Taken::Lost } else { Taken::Empty };
         };
-        let taken = self.taken.get() + 1;
+        let taken = self.taken.get() + u64::from(is_pushed);
         let grant = if taken >= GRANT_COUNT { taken } else { 0 };
         self.taken.set(taken - grant);
         Taken::Message(received, grant)

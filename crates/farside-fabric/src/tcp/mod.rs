@@ -3,7 +3,8 @@
 //! On the path: the backend for machines without RDMA, and for clients that do not map a segment
 //! themselves. A [`Server`] executes batches of verbs on a segment; [`connect()`] makes an
 //! [`Endpoint`] of one or several nodes, each of them remote, mapped, or reached by RDMA: then verbs go from
-//! network card to network card ([`rdma`](crate::rdma)), and everything else over the connection.
+//! network card to network card ([`rdma`](crate::rdma)), messages as well if it is node 0, and everything else over the
+//! connection.
 //!
 //! The wire protocol is in `frame` (requests and answers) and `hello` (how a connection begins).
 //! Everything that comes from the network is checked before it is used; a connection on which
@@ -28,6 +29,7 @@ mod service;
 mod session;
 
 pub(crate) use connection::Connection;
+pub(crate) use inbox::Inbox;
 pub(crate) use operations::{Operations, SlotIndex};
 
 pub use connect::{ConnectError, ConnectOptions, NodeLocation, connect};

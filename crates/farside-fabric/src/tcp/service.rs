@@ -28,7 +28,7 @@ use crate::clock::Deadline;
 use crate::endpoint::Fence;
 use crate::error::FabricError;
 use crate::message::{EndpointId, Message};
-use crate::rdma::Exported;
+use crate::rdma::{Exported, Introduction, IntroductionKind};
 use crate::region::Region;
 use crate::shm::{Connected, Segment, SegmentError};
 
@@ -174,9 +174,11 @@ impl Service {
 
     /// The entry of a client that was here before.
     fn take_back(&self, id: EndpointId) -> Option<Rc<Connected>> {
-        if let Some(seat) = self.sessions.borrow_mut().remove(&id) {
+        let seat = self.sessions.borrow_mut().remove(&id);
+        if let Some(seat) = seat {
             // The client knows better than we that this connection is dead.
             seat.handle.replace();
+            self.announce_end(id, &seat.handle);
             return Some(seat.connected);
         }
         let mut departed = self.departed.borrow_mut();
@@ -210,6 +212,8 @@ impl Service {
             return;
         }
         sessions.remove(&id);
+        drop(sessions);
+        self.announce_end(id, handle);
         if connected.is_fenced() {
             // By a client that shares the memory.
             self.fenced.borrow_mut().insert(id);
@@ -236,6 +240,34 @@ impl Service {
         Ok(())
     }
 
+    /// Tells `peer` what the client `from` says of a queue pair between the two.
+    pub(super) fn introduce(
+        &self,
+        from: EndpointId,
+        handle: &Rc<SessionHandle>,
+        peer: EndpointId,
+        introduction: &Introduction,
+    ) {
+        let sessions = self.sessions.borrow();
+        // A session that was replaced may have frames left; nobody waits for what they would bring.
+        let is_current = sessions.get(&from).is_some_and(|seat| Rc::ptr_eq(&seat.handle, handle));
+        match sessions.get(&peer) {
+            Some(seat) if is_current => seat.handle.introduce(from, introduction),
+            _ => handle.introduce(peer, &Introduction::new(IntroductionKind::Gone, 0, None)),
+        }
+    }
+
+    /// Tells all who have been introduced to a client that its connection has ended.
+    fn announce_end(&self, id: EndpointId, handle: &SessionHandle) {
+        let gone = Introduction::new(IntroductionKind::Gone, 0, None);
+        let sessions = self.sessions.borrow();
+        for peer in handle.take_peers() {
+            if let Some(seat) = sessions.get(&peer) {
+                seat.handle.introduce(id, &gone);
+            }
+        }
+    }
+
     /// Cuts a client off.
     pub(super) fn fence(&self, peer: EndpointId) -> Fence {
         let outcome = poll_once(self.segment.fence(NodeId::new(0), peer, Deadline::NEVER));
@@ -247,8 +279,10 @@ impl Service {
         if fence == Fence::CutOff {
             self.fenced.borrow_mut().insert(peer);
             self.departed.borrow_mut().retain(|connected| connected.id() != peer);
-            if let Some(seat) = self.sessions.borrow_mut().remove(&peer) {
+            let seat = self.sessions.borrow_mut().remove(&peer);
+            if let Some(seat) = seat {
                 seat.handle.fence();
+                self.announce_end(peer, &seat.handle);
             }
         }
         fence

@@ -2,12 +2,13 @@
 //!
 //! On the path: reads frames, executes their verbs on the segment, writes the answers. In each turn:
 //!  1. execute every whole frame that has arrived, as long as the answers have room;
-//!  2. add the messages that have arrived for the client, as far as it has granted;
+//!  2. add what others say of queue pairs, and the messages that have arrived for the client, as far as it has granted;
 //!  3. write, with one call for all of it;
 //!  4. read again. A client that does not read its answers is not read from either.
 //!
 //! Invariants:
 //! - a session holds at most one input buffer, and [`OUTPUT_BYTES_MAX`] and one frame of output;
+//! - who asks the client for a queue pair is announced behind the messages that had arrived before;
 //! - verbs are executed only within an [`Execution`](crate::shm::Execution) of the client's entry in
 //!   the segment, so that whoever cuts the client off knows when its last verb is done.
 
@@ -15,6 +16,7 @@ use core::cell::{Cell, RefCell};
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -31,12 +33,14 @@ use crate::clock::Deadline;
 use crate::endpoint::{Fence, check_verb};
 use crate::error::FabricError;
 use crate::message::{EndpointId, Received};
-use crate::rdma::{ADDRESS_BYTES, Address, NodeEnd};
+use crate::rdma::{ADDRESS_BYTES, Address, Introduction, IntroductionKind, NodeEnd};
 use crate::shm::Connected;
 use crate::verb::Verb;
 
 /// How many bytes of answers may wait to be written before frames wait to be executed.
 const OUTPUT_BYTES_MAX: usize = 4 * FRAME_BYTES_MAX;
+/// How many introductions of a kind may wait for a client. What is dropped is asked for again.
+const INTRODUCTIONS_MAX: usize = 4096;
 /// How much memory an output keeps once it is empty.
 const OUTPUT_BYTES_KEPT: usize = FRAME_BYTES_MAX;
 
@@ -80,6 +84,7 @@ fn next_mail(connected: Rc<Connected>) -> Mail {
 /// What others know of a session.
 #[derive(Default)]
 pub(super) struct SessionHandle {
+    introductions: RefCell<Introductions>,
     waker: RefCell<Option<Waker>>,
     is_fenced: Cell<bool>,
     is_replaced: Cell<bool>,
@@ -87,7 +92,37 @@ pub(super) struct SessionHandle {
     node_end: RefCell<Option<NodeEnd>>,
 }
 
+/// What a client is to be told of queue pairs.
+#[derive(Default)]
+struct Introductions {
+    /// Behind all messages.
+    asks: VecDeque<(EndpointId, Introduction)>,
+    /// At once.
+    others: VecDeque<(EndpointId, Introduction)>,
+    /// Whom the client has been introduced to.
+    peers: BTreeSet<EndpointId>,
+}
+
 impl SessionHandle {
+    /// Tells the client what `from` says of a queue pair; `from` has to be told when the client is gone.
+    pub(super) fn introduce(&self, from: EndpointId, introduction: &Introduction) {
+        let introductions = &mut *self.introductions.borrow_mut();
+        introductions.peers.insert(from);
+        let queue = match introduction.kind() {
+            IntroductionKind::Ask => &mut introductions.asks,
+            _ => &mut introductions.others,
+        };
+        if queue.len() < INTRODUCTIONS_MAX {
+            queue.push_back((from, *introduction));
+        }
+        self.wake();
+    }
+
+    /// The client's connection has ended: whom it has been introduced to.
+    pub(super) fn take_peers(&self) -> BTreeSet<EndpointId> {
+        core::mem::take(&mut self.introductions.borrow_mut().peers)
+    }
+
     /// Makes the session look at its mailbox and its marks.
     pub(super) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
@@ -261,6 +296,17 @@ impl Session {
                 let address = Address::decode(&self.input.bytes()[body]).ok_or(FrameError::Address)?;
                 self.connect_queue_pair(request, &address)?;
             }
+            RequestKind::Introduce => {
+                let (peer, introduction) = frame::decode_introduction(&self.input.bytes()[body])?;
+                if introduction.kind() == IntroductionKind::Gone {
+                    return Err(FrameError::Introduction.into());
+                }
+                if self.service.exported().is_none() {
+                    return Err(SessionEnd::NoRdma);
+                }
+                self.service
+                    .introduce(self.connected.id(), &self.handle, peer, &introduction);
+            }
             RequestKind::Granted => {
                 let count = frame::decode_number(&self.input.bytes()[body])?;
                 self.granted = self.granted.saturating_add(count).min(PUSHED_MAX);
@@ -333,10 +379,14 @@ impl Session {
         Ok(())
     }
 
-    /// Moves messages from the client's mailbox to its connection.
+    /// Moves messages from the client's mailbox to its connection, and introductions with them.
     fn push_messages(&mut self, context: &mut Context<'_>) {
+        let handle = self.handle.clone();
+        self.push_introductions(|| handle.introductions.borrow_mut().others.pop_front());
         while self.granted > 0 && self.has_room() && !self.service.is_paused() {
             let Poll::Ready(received) = self.mail.as_mut().poll(context) else {
+                // The mailbox is empty.
+                self.push_introductions(|| handle.introductions.borrow_mut().asks.pop_front());
                 return;
             };
             self.mail = next_mail(self.connected.clone());
@@ -345,6 +395,15 @@ impl Session {
                 frame::put_message(&mut self.output, received.from, &received.message);
                 self.granted -= 1;
             }
+        }
+    }
+
+    fn push_introductions(&mut self, mut next: impl FnMut() -> Option<(EndpointId, Introduction)>) {
+        while self.has_room()
+            && !self.service.is_paused()
+            && let Some((from, introduction)) = next()
+        {
+            frame::put_introduction(&mut self.output, from, &introduction);
         }
     }
 

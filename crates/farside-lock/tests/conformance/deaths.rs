@@ -11,8 +11,6 @@ use crate::exclusion::COUNT;
 use crate::place::{Place, on_this_thread};
 use crate::service::{self, Subject};
 
-/// Longer than a living client of this suite is kept from running.
-const LEASE_NS: u64 = 250_000_000;
 /// Behind everything that the suite has in memory.
 const LOCKS_AT: u64 = 64 << 10;
 const LOCK_BYTES: u64 = 16 << 10;
@@ -42,9 +40,9 @@ fn count_of(death: Death) -> RemoteAddr {
     lock_of(death).plus(LOCK_BYTES - 8)
 }
 
-fn options(subject: Subject) -> LockOptions {
+fn options<P: Place>(subject: Subject) -> LockOptions {
     LockOptions {
-        lease_ns: LEASE_NS,
+        lease_ns: P::LEASE_NS,
         ..subject.options()
     }
 }
@@ -58,7 +56,7 @@ impl<E: Endpoint> Client<E> {
     async fn new<P: Place<Endpoint = E>>(place: &P, subject: Subject) -> Self {
         let endpoint = place.endpoint().await;
         Self {
-            locker: Locker::new(subject.kind, &endpoint, &service::site_with(options(subject)))
+            locker: Locker::new(subject.kind, &endpoint, &service::site_with(options::<P>(subject)))
                 .expect("it has all atomics"),
             cx: OpContext::new(endpoint),
         }
@@ -72,7 +70,7 @@ impl<E: Endpoint> Client<E> {
 
 /// Every word of a lock's entry.
 fn entry_words<P: Place>(place: &P, subject: Subject, entry: RemoteAddr) -> Vec<u64> {
-    let words = (0..subject.kind.entry_bytes(&options(subject))).step_by(8);
+    let words = (0..subject.kind.entry_bytes(&options::<P>(subject))).step_by(8);
     words.map(|at| place.word(entry.plus(at))).collect()
 }
 
@@ -204,7 +202,7 @@ pub(crate) fn who_stands_still_is_told<P: Place>(subject: Subject) {
             let mut client = Client::new(place, subject).await;
             let mut others = Client::new(place, subject).await;
             let grant = client.acquire(entry, Mode::Exclusive).await;
-            let until_ns = client.cx.endpoint().now_ns() + LEASE_NS / 4;
+            let until_ns = client.cx.endpoint().now_ns() + P::LEASE_NS / 4;
             taken.send(()).expect("the holder waits");
             holder.join().expect("it was told");
             others.cx.set_deadline(Deadline(until_ns));

@@ -23,6 +23,9 @@ pub(crate) trait Place: Sync {
     /// Whether a client can be cut off that still runs.
     const CUTS_OFF: bool;
 
+    /// Longer than a living client of this suite is kept from running.
+    const LEASE_NS: u64 = 250_000_000;
+
     /// Whether there are the atomics that a lock needs.
     fn has_atomics_for(_: LockKind) -> bool {
         true
@@ -128,6 +131,9 @@ impl Place for Reached {
     type Endpoint = tcp::Endpoint;
 
     const CUTS_OFF: bool = true;
+
+    // Each queue pair takes an emulated machine up to a fifth of a second, in which its client answers nobody.
+    const LEASE_NS: u64 = 2_000_000_000;
 
     fn has_atomics_for(kind: LockKind) -> bool {
         !matches!(kind, LockKind::ShiftLock | LockKind::ShiftLockMutex)

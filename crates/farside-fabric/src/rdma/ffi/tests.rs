@@ -44,7 +44,8 @@ fn facts() -> Facts {
     let mut facts = Facts(Vec::new());
     layout!(facts, Context, "ibv_context"; device = "device", ops = "ops");
     layout!(facts, ContextOps, "ibv_context_ops", size is;
-        poll_cq = "poll_cq", req_notify_cq = "req_notify_cq", post_send = "post_send", post_recv = "post_recv");
+        poll_cq = "poll_cq", req_notify_cq = "req_notify_cq", post_srq_recv = "post_srq_recv", post_send = "post_send",
+        post_recv = "post_recv");
     same_names!(facts, CompletionChannel, "ibv_comp_channel"; context, fd, refcnt);
     layout!(facts, QueuePairHandle, "ibv_qp"; context = "context", qp_context = "qp_context", pd = "pd",
         send_cq = "send_cq", recv_cq = "recv_cq", srq = "srq", handle = "handle", qp_num = "qp_num");
@@ -62,6 +63,9 @@ fn facts() -> Facts {
     same_names!(facts, AddressAttributes, "ibv_ah_attr"; grh, dlid, sl, src_path_bits, static_rate, is_global, port_num);
     same_names!(facts, QueuePairCapacity, "ibv_qp_cap"; max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
         max_inline_data);
+    layout!(facts, SharedReceivesInit, "ibv_srq_init_attr", size is; srq_context = "srq_context", max_wr = "attr.max_wr",
+        max_sge = "attr.max_sge", srq_limit = "attr.srq_limit");
+    same_names!(facts, ReceiveRequest, "ibv_recv_wr"; wr_id, next, sg_list, num_sge);
     same_names!(facts, QueuePairInit, "ibv_qp_init_attr"; qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all);
     same_names!(facts, QueuePairAttributes, "ibv_qp_attr"; qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn,
         sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index, alt_pkey_index, en_sqd_async_notify,
@@ -111,6 +115,7 @@ fn facts() -> Facts {
     facts.number("IBV_QPS_INIT", QP_STATE_INIT);
     facts.number("IBV_QPS_RTR", QP_STATE_RTR);
     facts.number("IBV_QPS_RTS", QP_STATE_RTS);
+    facts.number("IBV_QPS_ERR", QP_STATE_ERROR);
     facts.number("IBV_QP_STATE", MASK_STATE);
     facts.number("IBV_QP_ACCESS_FLAGS", MASK_ACCESS_FLAGS);
     facts.number("IBV_QP_PKEY_INDEX", MASK_PKEY_INDEX);
@@ -127,6 +132,7 @@ fn facts() -> Facts {
     facts.number("IBV_QP_MAX_DEST_RD_ATOMIC", MASK_MAX_DEST_RD_ATOMIC);
     facts.number("IBV_QP_DEST_QPN", MASK_DEST_QPN);
     facts.number("IBV_WR_RDMA_WRITE", OPCODE_WRITE);
+    facts.number("IBV_WR_SEND", OPCODE_SEND);
     facts.number("IBV_WR_RDMA_READ", OPCODE_READ);
     facts.number("IBV_WR_ATOMIC_CMP_AND_SWP", OPCODE_COMPARE_SWAP);
     facts.number("IBV_WR_ATOMIC_FETCH_AND_ADD", OPCODE_FETCH_ADD);

@@ -20,6 +20,7 @@ pub(super) use entry::{Entry, Frame};
 
 use super::ffi::{
     CompletionQueueHandle, Context, DeviceHandle, ProtectionDomain, QueuePairCapacity, QueuePairHandle, QueuePairInit,
+    SharedReceivesHandle,
 };
 
 /// `ibv_qp_init_attr_ex`.
@@ -28,7 +29,7 @@ pub(crate) struct ExtendedInit {
     pub(super) qp_context: *mut c_void,
     pub(super) send_cq: *mut CompletionQueueHandle,
     pub(super) recv_cq: *mut CompletionQueueHandle,
-    pub(super) srq: *mut c_void,
+    pub(super) srq: *mut SharedReceivesHandle,
     pub(super) cap: QueuePairCapacity,
     pub(super) qp_type: c_uint,
     pub(super) sq_sig_all: c_int,

@@ -7,6 +7,7 @@ use super::batch::encode_verb;
 use super::*;
 use crate::addr::{NodeId, RemoteAddr};
 use crate::batch::BATCH_VERBS_MAX;
+use crate::rdma::IntroductionKind;
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
 
 /// What a test's slices refer to.
@@ -213,6 +214,28 @@ proptest! {
         };
         prop_assert_eq!((header.kind, end + length), (ResponseKind::Message as u8, output.len()));
         prop_assert_eq!(decode_message(&output[end + HEADER_BYTES..]), Ok(sent));
+    }
+
+    #[test]
+    fn introductions_survive_the_wire(peer: u64, round: u32) {
+        let peer = EndpointId(peer);
+        let introduction = Introduction::new(IntroductionKind::Ask, round, None);
+        let mut output = Vec::new();
+        put_introduce(&mut output, peer, &introduction);
+        put_introduction(&mut output, peer, &introduction);
+        let Ok(Framed::Whole(header, end)) = split_frame::<RequestHeader>(&output) else {
+            panic!("a whole request");
+        };
+        prop_assert_eq!((header.kind, header.request.get()), (RequestKind::Introduce as u8, 0));
+        prop_assert_eq!(decode_introduction(&output[HEADER_BYTES..end]), Ok((peer, introduction)));
+        let Ok(Framed::Whole(header, length)) = split_frame::<ResponseHeader>(&output[end..]) else {
+            panic!("a whole response");
+        };
+        prop_assert_eq!((header.kind, end + length), (ResponseKind::Introduction as u8, output.len()));
+        prop_assert_eq!(decode_introduction(&output[end + HEADER_BYTES..]), Ok((peer, introduction)));
+        output.push(0);
+        let longer = &output[end + HEADER_BYTES..];
+        prop_assert_eq!(decode_introduction(longer), Err(FrameError::Introduction));
     }
 
     #[test]
