@@ -23,7 +23,7 @@ pub(super) fn lay_out<E: Endpoint>(
     region: &Region,
 ) -> Result<(), BenchError> {
     let geometry = array.pool().geometry()[0];
-    let count = program.items_at_start();
+    let count = program.population.items_at_start();
     let bytes = program.item_bytes();
     let mut loader = BulkLoader::new(geometry, region, bytes);
     let (mut key, value) = (vec![0; program.key_bytes], program.first_value());
@@ -53,7 +53,7 @@ pub(super) async fn insert<E: Endpoint>(
         expiry_ms: 0,
         regardless: false,
     };
-    for number in 0..program.items_at_start() {
+    for number in 0..program.population.items_at_start() {
         key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
         let change = race.change(cx, &key, Some(likely), |_| Decision::Put {
             regardless: false,
