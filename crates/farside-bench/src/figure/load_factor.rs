@@ -35,7 +35,8 @@ impl Hashing {
     /// If there is no such table.
     pub fn load_factor(self, entries: usize, amplification: usize, seed: u64) -> Result<f64, String> {
         let bucket = amplification / self.buckets_read();
-        let fits = bucket * self.buckets_read() == amplification && bucket > 0 && entries >= 3 * bucket;
+        let least = if self == Self::Race { 3 * bucket } else { amplification };
+        let fits = bucket * self.buckets_read() == amplification && bucket > 0 && entries >= least;
         let fits = fits && (self != Self::Hopscotch || amplification <= 16);
         if !fits {
             return Err(format!(
