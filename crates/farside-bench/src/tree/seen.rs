@@ -122,7 +122,8 @@ impl Seen {
             hotspot_bytes: sum.hotspot_bytes,
             speculations_right: right,
             speculations_wrong: wrong,
-            hit_rate: rate(right + wrong, lookups.saturating_sub(combined)),
+            // Some have guessed before the time that counts and end in it.
+            hit_rate: rate(right + wrong, lookups.saturating_sub(combined)).min(1.0),
             right_rate: rate(right, right + wrong),
             splits: end.splits - begin.splits,
             merges: end.merges - begin.merges,
