@@ -447,6 +447,17 @@ pub enum Probe {
     },
 }
 
+impl Probe {
+    /// In words.
+    #[must_use]
+    pub fn about(&self) -> String {
+        match self {
+            Self::LoadFactor { hashing, .. } => format!("keys stored until one finds no room: {hashing:?}"),
+            Self::RoundTrips { index, .. } => format!("{index}, operations counted one by one"),
+        }
+    }
+}
+
 fn pointer_array() -> String {
     "pointer-array".to_owned()
 }

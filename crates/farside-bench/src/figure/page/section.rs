@@ -148,6 +148,14 @@ fn table<'a>(figure: &'a Figure, panel: &'a Panel, outcome: &Outcome) -> Table<'
 fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
     let swept = figure.axis_of(series).map(|axis| axis.key);
     let is_fixed = |key: AxisKey| swept != Some(key);
+    if let Some(probe) = &series.probe {
+        return Run {
+            label: &series.label,
+            name: &series.name,
+            about: probe.about(),
+            facts: "no clients, no time".to_owned(),
+        };
+    }
     let mut facts = Vec::new();
     let clients = if is_fixed(AxisKey::Clients) {
         figure.clients_of(series, is_quick).to_vec()
