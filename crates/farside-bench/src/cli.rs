@@ -8,14 +8,13 @@ mod hot_keys;
 mod lock_peers;
 mod lock_services;
 
-use core::sync::atomic::AtomicU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use farside_fabric::sim::Profile;
-use farside_index::IndexKind;
+use farside_index::{IndexKind, TreeKind};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 
@@ -31,14 +30,16 @@ use crate::progress::Progress;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::report::{Report, heading};
 use crate::stage::{Conditions, FabricKind, Setting};
-use crate::store::{StoreProgram, TICK_NS};
+use crate::store::{StoreProgram, TICK_NS, index_by_name, index_names};
+use crate::tree::{self, TreeProgram};
 use crate::verbs;
-use crate::workload::Workload;
-use crate::{measure_lock, measure_store};
+use crate::workload::{Population, Workload};
+use crate::{measure_lock, measure_store, measure_tree};
 
 /// How many clients share a compute node unless something else is said: a core each.
 const LOCK_CLIENTS_PER_COMPUTE_NODE: u64 = 48;
 const STORE_CLIENTS_PER_COMPUTE_NODE: u64 = 4;
+const TREE_CLIENTS_PER_COMPUTE_NODE: u64 = 64;
 /// How long is measured: simulated, and in real time.
 const SIMULATED_NS: u64 = 20_000_000;
 const REAL_NS: u64 = 1_000_000_000;
@@ -133,11 +134,11 @@ struct LockArgs {
 struct StoreArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// Which index
-    #[arg(long, value_parser = parse_index, default_value = "pointer-array")]
-    index: IndexKind,
-    /// Synchronisation schemes to measure, by name
-    #[arg(long, value_delimiter = ',', value_parser = parse_scheme, default_value = "optimistic")]
+    /// Which index: pointer-array, race, chime or sherman
+    #[arg(long, value_parser = AnyIndex::by_name, default_value = "pointer-array")]
+    index: AnyIndex,
+    /// Synchronisation schemes to measure, by name; chime and sherman have their own [default: optimistic]
+    #[arg(long, value_delimiter = ',', value_parser = parse_scheme)]
     sync: Vec<Scheme>,
     /// Let a compute node's clients combine their writes of a key, and share their reads of it
     #[arg(long)]
@@ -163,9 +164,21 @@ struct StoreArgs {
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// Bytes of a client's cache; no index takes a budget yet
+    /// What a compute node may remember of chime or sherman, hotspots included [default: 100MB]
     #[arg(long, value_parser = parse_bytes)]
     cache: Option<u64>,
+    /// How much of that are hotspots of chime [default: three tenths, at most 30MB]
+    #[arg(long, value_parser = parse_bytes)]
+    hotspots: Option<u64>,
+    /// Let `load` go on with a tree of all keys, for as long as is measured, rather than store them into an empty one
+    #[arg(long)]
+    filled: bool,
+    /// Entries of a leaf of chime or sherman [default: 64]
+    #[arg(long)]
+    span: Option<usize>,
+    /// Entries of a neighbourhood of chime [default: 8]
+    #[arg(long)]
+    neighbourhood: Option<usize>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -285,6 +298,24 @@ impl StageArgs {
     }
 }
 
+/// An index that can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AnyIndex {
+    /// One of a store.
+    Table(IndexKind),
+    /// A range index.
+    Tree(TreeKind),
+}
+
+impl AnyIndex {
+    fn by_name(name: &str) -> Result<Self, String> {
+        let table = index_by_name(name).map(Self::Table);
+        let found = table.or_else(|| TreeKind::by_name(name).map(Self::Tree));
+        let names = index_names().chain(TreeKind::ALL.map(|(_, known, _)| known));
+        found.ok_or_else(|| choose_from(name, "index", names))
+    }
+}
+
 /// Turns a result into an exit status; says what went wrong.
 fn exit(result: Result<(), BenchError>) -> ExitCode {
     match result {
@@ -373,33 +404,51 @@ impl LockArgs {
 
 impl StoreArgs {
     fn run(self) -> Result<(), BenchError> {
-        if self.cache.is_some() {
+        match self.index {
+            AnyIndex::Table(kind) => self.run_table(kind),
+            AnyIndex::Tree(kind) => self.run_tree(kind),
+        }
+    }
+
+    fn population(&self) -> Population {
+        Population::new(self.items, self.workload, self.theta, self.stage.seed)
+    }
+
+    fn run_table(self, kind: IndexKind) -> Result<(), BenchError> {
+        let of_trees = [
+            ("--cache", self.cache.is_some()),
+            ("--hotspots", self.hotspots.is_some()),
+            ("--filled", self.filled),
+            ("--span", self.span.is_some()),
+            ("--neighbourhood", self.neighbourhood.is_some()),
+        ];
+        if let Some((option, _)) = of_trees.iter().find(|(_, is_given)| *is_given) {
             return Err(BenchError::Argument(format!(
-                "--cache: the {} needs no cache budget; leave it out",
-                self.index.name()
+                "{option} is for chime and sherman, which a {} is not; leave it out",
+                kind.name()
             )));
         }
+        let schemes = if self.sync.is_empty() {
+            vec![Scheme::Optimistic]
+        } else {
+            self.sync.clone()
+        };
         let setting = self
             .stage
             .setting(self.clients, self.cns, STORE_CLIENTS_PER_COMPUTE_NODE);
         let mut printer = Printer::new(self.stage.json);
         let mut memory = None;
-        for scheme in self.sync {
+        for scheme in schemes {
             let program = StoreProgram {
-                index: self.index,
+                index: kind,
                 scheme,
                 local_wc: self.local_wc,
                 credits: CreditOptions::default(),
-                items: self.items,
-                workload: self.workload,
+                population: self.population(),
                 key_bytes: self.key_size as usize,
                 value_bytes: self.value_size as usize,
-                theta: self.theta,
                 compute_nodes: setting.compute_nodes,
                 tick_ns: TICK_NS,
-                seed: self.stage.seed,
-                given_out: Arc::new(AtomicU64::new(if self.workload.is_load() { 0 } else { self.items })),
-                moves: Arc::default(),
                 seen: Arc::default(),
             };
             let progress = Progress::new(100, scheme.name());
@@ -407,6 +456,48 @@ impl StoreArgs {
             drop(progress);
             printer.print(&report);
         }
+        Ok(())
+    }
+
+    fn run_tree(self, kind: TreeKind) -> Result<(), BenchError> {
+        if !self.sync.is_empty() {
+            return Err(BenchError::Argument(format!(
+                "--sync: {} locks its leaves, whatever the scheme; leave it out",
+                kind.name()
+            )));
+        }
+        for (option, bytes) in [("--key-size", self.key_size), ("--value-size", self.value_size)] {
+            if bytes != tree::ITEM_HALF_BYTES {
+                return Err(BenchError::Argument(format!("{option} is 8 in {}", kind.name())));
+            }
+        }
+        if kind == TreeKind::Sherman && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
+            return Err(BenchError::argument(
+                "--hotspots and --neighbourhood are for chime; sherman reads whole leaves",
+            ));
+        }
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, TREE_CLIENTS_PER_COMPUTE_NODE);
+        let population = if self.filled {
+            self.population().filled()
+        } else {
+            self.population()
+        };
+        let usual = TreeProgram::published(kind, population, setting.compute_nodes);
+        let cache_bytes = self.cache.unwrap_or(usual.cache_bytes);
+        let program = TreeProgram {
+            span: self.span.unwrap_or(usual.span),
+            neighbourhood: self.neighbourhood.unwrap_or(usual.neighbourhood),
+            cache_bytes,
+            hotspot_bytes: self.hotspots.unwrap_or(tree::usual_hotspot_bytes(kind, cache_bytes)),
+            local_wc: self.local_wc,
+            ..usual
+        };
+        let progress = Progress::new(100, kind.name());
+        let report = measure_tree(&program, &setting, &mut None, &progress)?;
+        drop(progress);
+        Printer::new(self.stage.json).print(&report);
         Ok(())
     }
 }

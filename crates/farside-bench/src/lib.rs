@@ -26,6 +26,7 @@ pub mod recorder;
 pub mod report;
 pub mod stage;
 pub mod store;
+pub mod tree;
 pub mod verbs;
 mod worker_process;
 pub mod workload;
@@ -38,8 +39,9 @@ pub use report::Report;
 use lock::LockProgram;
 use progress::Progress;
 use report::{Combine, PhaseTimes, ResetTimes, Subject};
-use stage::{FabricKind, Prepared, Setting};
+use stage::{FabricKind, Fault, Prepared, Setting};
 use store::StoreProgram;
+use tree::TreeProgram;
 
 /// What can be named in a measurement, by section: names, each with a line about it.
 #[must_use]
@@ -106,12 +108,12 @@ pub fn measure_store(
     let outcome = stage::run(program, setting, memory, progress)?;
     let subject = Subject::Store {
         index: program.index.name(),
-        sync: program.scheme.name(),
+        sync: Some(program.scheme.name()),
         local_wc: program.local_wc,
-        items: program.items,
-        workload: program.workload.name,
+        items: program.population.items,
+        workload: program.population.workload.name,
     };
-    let mut report = Report::new(subject, program.theta, setting, &outcome);
+    let mut report = Report::new(subject, program.population.theta, setting, &outcome);
     report.cache_bytes = Some(program.seen.cache_bytes());
     report.growth = program.seen.growth(outcome.laid);
     report.pointer_bytes = Some(program.pointer_bytes());
@@ -121,5 +123,45 @@ pub fn measure_store(
         let mix = report.mix.filter(|_| setting.fabric == FabricKind::Sim);
         report.combine = Some(Combine::of(&program.seen, program.scheme, mix.as_ref()));
     }
+    Ok(report)
+}
+
+/// Measures a tree. `memory` is kept from one simulated run to the next; see [`stage::run`].
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn measure_tree(
+    program: &TreeProgram,
+    setting: &Setting,
+    memory: &mut Option<Prepared>,
+    progress: &Progress,
+) -> Result<Report, BenchError> {
+    program.check()?;
+    if setting
+        .conditions
+        .faults
+        .iter()
+        .any(|&(_, fault)| fault != Fault::HotSetMoves)
+    {
+        return Err(BenchError::argument(
+            "clients of a tree are not measured while others die",
+        ));
+    }
+    let outcome = stage::run(program, setting, memory, progress)?;
+    let population = &program.population;
+    let subject = Subject::Store {
+        index: program.kind.name(),
+        sync: None,
+        local_wc: program.local_wc,
+        items: population.items,
+        workload: population.workload.name,
+    };
+    let mut report = Report::new(subject, population.theta, setting, &outcome);
+    report.cache_bytes = Some(program.seen.cache_bytes());
+    let lookups = report
+        .mix
+        .map_or(0, |mix| mix.search + mix.update + 2 * mix.read_modify_write);
+    report.structure = Some(program.seen.structure(population.items, lookups));
+    report.combine = program.local_wc.then(|| Combine::local(program.seen.shared()));
     Ok(report)
 }

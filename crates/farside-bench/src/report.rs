@@ -2,6 +2,7 @@
 
 use farside_fabric::CounterSnapshot;
 use farside_fabric::VerbKind;
+use farside_index::Shared;
 use farside_lock::Mode;
 use farside_lock::phases::{Phase, Phases};
 use farside_sync::Scheme;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::quantity::with_prefix;
 use crate::stage::{FabricKind, Outcome, Setting};
 use crate::store::{Growth, Seen};
+use crate::tree::Structure;
 use crate::workload::Operation;
 
 /// One measurement of a lock or a store. Keys without a meaning for it are absent.
@@ -75,6 +77,9 @@ pub struct Report {
     /// How the index grew, from the first key on, if it is one that does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
+    /// What was seen of the index, if it is a tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structure: Option<Structure>,
     /// What each memory node executed.
     pub nodes: Vec<Node>,
     /// Bytes of a compute node's cache: what it remembers of the index.
@@ -111,8 +116,9 @@ pub enum Subject {
     Store {
         /// Name of the index.
         index: &'static str,
-        /// Name of the scheme.
-        sync: &'static str,
+        /// Name of the scheme; a tree has none but its own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sync: Option<&'static str>,
         /// Whether the clients of a compute node combine their writes.
         local_wc: bool,
         /// Keys at the start.
@@ -329,22 +335,38 @@ pub struct Combine {
 }
 
 impl Combine {
+    /// What went together on compute nodes, of an index that knows nothing of others.
+    #[must_use]
+    pub fn local(shared: Shared) -> Self {
+        let rate = |part: u64, all: u64| part as f64 / all.max(1) as f64;
+        let local = shared.writes;
+        Self {
+            local_rate: rate(local.combined, local.asked),
+            local_batch_mean: (local.batches > 0).then(|| 1.0 + rate(local.combined, local.batches)),
+            read_rate: rate(shared.reads.combined, shared.reads.asked),
+            contended_rate: None,
+            redundant_rate: None,
+            found_rate: None,
+            together_rate: None,
+            global_rate: None,
+            batch_mean: None,
+            pessimistic_rate: None,
+        }
+    }
+
     /// From what was counted, for writes and searches as in `mix`; without it nothing is known but what went together
     /// locally.
     #[must_use]
     pub fn of(seen: &Seen, scheme: Scheme, mix: Option<&Mix>) -> Self {
         let (shared, combined) = (seen.shared(), seen.combined());
         let rate = |part: u64, all: u64| part as f64 / all.max(1) as f64;
-        let local = shared.writes;
-        let local_rate = rate(local.combined, local.asked);
+        let local = Self::local(shared);
+        let local_rate = local.local_rate;
         let writes = mix.map(|mix| mix.update + mix.insert + mix.read_modify_write);
         let queued = writes.filter(|_| scheme.needs_locks());
         let contended = combined.contended + combined.missed;
         let switches = scheme.switches();
         Self {
-            local_rate,
-            local_batch_mean: (local.batches > 0).then(|| 1.0 + rate(local.combined, local.batches)),
-            read_rate: rate(shared.reads.combined, shared.reads.asked),
             contended_rate: queued.map(|writes| rate(contended, writes)),
             redundant_rate: queued.map(|writes| local_rate + rate(contended, writes)),
             found_rate: queued.filter(|_| switches).map(|_| rate(combined.contended, contended)),
@@ -356,6 +378,7 @@ impl Combine {
                 .map(|writes| rate(combined.combined, writes)),
             batch_mean: (combined.batches > 0).then(|| rate(combined.members, combined.batches)),
             pessimistic_rate: queued.map(|writes| rate(combined.pessimistic, writes)),
+            ..local
         }
     }
 }
@@ -458,6 +481,7 @@ impl Report {
             mix: (!is_lock).then(|| Mix::of(recorder.mix)),
             combine: None,
             growth: None,
+            structure: None,
             nodes: outcome
                 .nodes
                 .iter()
@@ -493,7 +517,10 @@ impl Report {
             Subject::Lock { lock, .. } => (*lock).to_owned(),
             Subject::Store {
                 index, sync, workload, ..
-            } => format!("{index}/{sync} {workload}"),
+            } => {
+                let sync = sync.map_or(String::new(), |sync| format!("/{sync}"));
+                format!("{index}{sync} {workload}")
+            }
         };
         let PerOperation { verbs, retries, .. } = self.per_op;
         let mut row = format!(
@@ -531,6 +558,11 @@ impl Report {
         if let Some(growth) = self.growth {
             let cache = with_prefix(self.cache_bytes.unwrap_or(0) as f64);
             row += &format!("   {}, {cache}B cached", growth.text());
+        }
+        if let Some(structure) = self.structure {
+            let [cache, hotspots] = [self.cache_bytes.unwrap_or(0), structure.hotspot_bytes].map(|bytes| bytes as f64);
+            let [cache, hotspots] = [cache, hotspots].map(with_prefix);
+            row += &format!("   {}, {cache}B cached, {hotspots}B of hotspots", structure.text());
         }
         row
     }

@@ -10,13 +10,13 @@ mod client;
 mod fill;
 mod growth;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext};
 use farside_index::item::Item;
-use farside_index::{Addressing, Index, IndexKind, PointerArray, Race, RaceOptions};
+use farside_index::{Addressing, Index, IndexKind, IndexOptions, LeafOptions, PointerArray, Race, RaceOptions};
 use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
@@ -27,7 +27,7 @@ pub use self::growth::{Growth, Seen};
 use crate::error::BenchError;
 use crate::lock::check_theta;
 use crate::program::{Laid, Program};
-use crate::workload::Workload;
+use crate::workload::Population;
 
 /// The smallest key: the number of its slot.
 const KEY_BYTES_MIN: usize = 8;
@@ -35,18 +35,35 @@ const KEY_BYTES_MIN: usize = 8;
 const KEY_BYTES_MAX: usize = 1 << 10;
 const VALUE_BYTES_MAX: usize = 32 << 10;
 /// What is kept free for blocks on their way from one client to another.
-const SPARE_BYTES: u64 = 256 << 20;
+pub(crate) const SPARE_BYTES: u64 = 256 << 20;
 /// And for each compute node, which cuts blocks from chunks of its own.
-const SPARE_BYTES_PER_NODE: u64 = 4 << 20;
+pub(crate) const SPARE_BYTES_PER_NODE: u64 = 4 << 20;
 /// How many keys beyond the first ones a workload that inserts finds slots for.
-const SPARE_ITEMS: u64 = 4 << 20;
+pub(crate) const SPARE_ITEMS: u64 = 4 << 20;
 /// Bytes of a RACE table for each key at most: subtables that have just been split are half full, and what
 /// they replace is reclaimed a little later.
 const TABLE_BYTES_PER_ITEM: u64 = 40;
+/// Bytes of a tree's nodes for each key at most: leaves may be half full.
+const TREE_BYTES_PER_ITEM: u64 = 96;
+/// What the name of an index ends with here if it is a tree of data pointers: without that it is one of values.
+const OF_POINTERS: &str = "-indirect";
 /// How often a client that leaves looks whether its index is in order.
-const RESTRUCTURING_POLL_NS: u64 = 100_000;
+pub(crate) const RESTRUCTURING_POLL_NS: u64 = 100_000;
 /// How long a thread may be busy before the others take it for dead.
-const LEASE_NS: u64 = 60_000_000_000;
+pub(crate) const LEASE_NS: u64 = 60_000_000_000;
+
+/// The index of a store by its name in benchmarks: `chime` and `sherman` alone are the trees of values, as published.
+#[must_use]
+pub fn index_by_name(name: &str) -> Option<IndexKind> {
+    let is_tree = name.ends_with(OF_POINTERS);
+    let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
+    (kind.is_ordered() == is_tree).then_some(kind)
+}
+
+/// Those names.
+pub fn index_names() -> impl Iterator<Item = &'static str> {
+    ["race", "pointer-array", "chime-indirect", "sherman-indirect"].into_iter()
+}
 
 /// What clients do with keys.
 #[derive(Clone, Debug)]
@@ -59,26 +76,16 @@ pub struct StoreProgram {
     pub local_wc: bool,
     /// What makes a key hot, for schemes that tell hot keys from others.
     pub credits: CreditOptions,
-    /// How many keys there are at the start.
-    pub items: u64,
-    /// What is done with them.
-    pub workload: Workload,
+    /// The keys, and what is done with them.
+    pub population: Population,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// How much more popular some keys are than others.
-    pub theta: f64,
     /// How many compute nodes there will be.
     pub compute_nodes: u64,
     /// How often each renews its lease and publishes its epoch, in nanoseconds.
     pub tick_ns: u64,
-    /// Decides who does what with which key.
-    pub seed: u64,
-    /// How many keys have been given out so far, those at the start included.
-    pub given_out: Arc<AtomicU64>,
-    /// How often the popular keys have become others.
-    pub moves: Arc<AtomicU64>,
     /// What the compute nodes have seen when a run has ended.
     pub seen: Arc<Seen>,
 }
@@ -92,7 +99,7 @@ impl StoreProgram {
     /// # Errors
     /// [`BenchError::Argument`].
     pub fn check(&self) -> Result<(), BenchError> {
-        if self.items == 0 {
+        if self.population.items == 0 {
             return Err(BenchError::argument("--items is at least 1"));
         }
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&self.key_bytes) {
@@ -105,7 +112,7 @@ impl StoreProgram {
                 "--value-size is at most {VALUE_BYTES_MAX} bytes"
             )));
         }
-        check_theta(self.theta)
+        check_theta(self.population.theta)
     }
 
     /// Whether operations can go together, or wait for each other.
@@ -129,17 +136,12 @@ impl StoreProgram {
     }
 
     fn slots(&self) -> u64 {
-        let more = if self.workload.inserts() && !self.workload.is_load() {
-            self.items + SPARE_ITEMS
+        let more = if self.population.workload.inserts() && !self.population.workload.is_load() {
+            self.population.items + SPARE_ITEMS
         } else {
             0
         };
-        self.items + more
-    }
-
-    /// How many keys there are before the clients come.
-    fn items_at_start(&self) -> u64 {
-        if self.workload.is_load() { 0 } else { self.items }
+        self.population.items + more
     }
 
     /// What they are stored with.
@@ -167,6 +169,19 @@ impl StoreProgram {
     }
 }
 
+impl StoreProgram {
+    /// The tree of a pool; makes it if there is none.
+    async fn open_tree<E: Endpoint>(&self, cx: &mut OpContext<E>, pool: Pool<E>) -> Result<Index<E>, BenchError> {
+        let options = IndexOptions {
+            slots: 1,
+            race: RaceOptions::default(),
+            leaf: LeafOptions::default(),
+        };
+        let wanted = Some(self.index);
+        Ok(Index::open_or_create(cx, pool, wanted, self.sync(), options).await?)
+    }
+}
+
 impl Program for StoreProgram {
     type Node<E: Endpoint> = Index<E>;
     type Client<E: Endpoint> = StoreClient<E>;
@@ -177,6 +192,7 @@ impl Program for StoreProgram {
         let slot_bytes = match self.index {
             IndexKind::PointerArray => 8,
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
+            IndexKind::Chime | IndexKind::Sherman => TREE_BYTES_PER_ITEM,
         };
         let slot_bytes = if self.scheme.needs_locks() {
             // Beside each word a lock entry of twice its size.
@@ -191,7 +207,12 @@ impl Program for StoreProgram {
     }
 
     fn layout(&self) -> String {
-        let sizes = (self.items_at_start(), self.slots(), self.key_bytes, self.value_bytes);
+        let sizes = (
+            self.population.items_at_start(),
+            self.slots(),
+            self.key_bytes,
+            self.value_bytes,
+        );
         let locks = self.scheme.needs_locks();
         format!(
             "{:?} with locks {locks} of {sizes:?} every {} ns",
@@ -217,10 +238,17 @@ impl Program for StoreProgram {
             }
             IndexKind::Race => {
                 let race = Race::create(&mut cx, pool, self.sync(), RaceOptions::default()).await?;
-                fill::insert(self, &race, &mut cx).await?;
+                let index = Index::Race(race.clone());
+                fill::insert(self, &index, &mut cx).await?;
                 let (splits, first_split) = race.splits();
-                self.leave(Index::Race(race)).await?;
+                self.leave(index).await?;
                 Ok(Laid { splits, first_split })
+            }
+            IndexKind::Chime | IndexKind::Sherman => {
+                let index = self.open_tree(&mut cx, pool).await?;
+                fill::insert(self, &index, &mut cx).await?;
+                self.leave(index).await?;
+                Ok(Laid::default())
             }
         }
     }
@@ -235,6 +263,7 @@ impl Program for StoreProgram {
                 Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
             }
             IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
+            IndexKind::Chime | IndexKind::Sherman => self.open_tree(&mut cx, pool).await?,
         })
     }
 
@@ -259,11 +288,11 @@ impl Program for StoreProgram {
     }
 
     fn move_hot_set(&self) {
-        self.moves.fetch_add(1, Ordering::Relaxed);
+        self.population.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     fn is_finite(&self) -> bool {
-        self.workload.is_load()
+        self.population.workload.is_load()
     }
 
     fn memory_used(&self, region: &Region) -> Option<u64> {

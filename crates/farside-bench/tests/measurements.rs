@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use farside_bench::lock::LockProgram;
@@ -11,11 +10,12 @@ use farside_bench::program::{Client, Program};
 use farside_bench::progress::Progress;
 use farside_bench::stage::{Conditions, FabricKind, Setting};
 use farside_bench::store::StoreProgram;
-use farside_bench::workload::{WORKLOADS, Workload};
-use farside_bench::{BenchError, Report, measure_lock, measure_store};
+use farside_bench::tree::{self, TreeProgram};
+use farside_bench::workload::{Population, WORKLOADS, Workload};
+use farside_bench::{BenchError, Report, measure_lock, measure_store, measure_tree};
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, Spawn, VerbKind, Verbs};
-use farside_index::IndexKind;
+use farside_index::{IndexKind, TreeKind};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 use serde_json::Value;
@@ -47,18 +47,26 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
         scheme: Scheme::Optimistic,
         local_wc: false,
         credits: CreditOptions::default(),
-        items,
-        workload,
+        population: Population::new(items, workload, 0.99, setting.seed),
         key_bytes: 8,
         value_bytes: 8,
-        theta: 0.99,
         compute_nodes: setting.compute_nodes,
         tick_ns: NEVER_NS,
-        seed: setting.seed,
-        given_out: Arc::new(AtomicU64::new(if workload.is_load() { 0 } else { items })),
-        moves: Arc::default(),
         seen: Arc::default(),
     }
+}
+
+fn tree_of(kind: TreeKind, workload: &str, items: u64, setting: &Setting) -> TreeProgram {
+    let workload = Workload::by_name(workload).expect("a workload");
+    let population = Population::new(items, workload, 0.99, setting.seed);
+    TreeProgram {
+        tick_ns: NEVER_NS,
+        ..TreeProgram::published(kind, population, setting.compute_nodes)
+    }
+}
+
+fn measure_a_tree(program: &TreeProgram, setting: &Setting) -> Report {
+    measure_tree(program, setting, &mut None, &Progress::hidden()).expect("a measurement")
 }
 
 fn lock(kind: LockKind, locks: u64, seed: u64) -> LockProgram {
@@ -89,7 +97,7 @@ fn costs_alone(workload: &str, operations: usize) -> Vec<Cost> {
     costs_alone_of(store(workload, 1000, &setting(FabricKind::Sim, 1)), operations)
 }
 
-fn costs_alone_of(program: StoreProgram, operations: usize) -> Vec<Cost> {
+fn costs_alone_of<P: Program>(program: P, operations: usize) -> Vec<Cost> {
     let sim = Sim::new(SimOptions::default());
     let node = sim.add_memory_node(program.memory_bytes());
     let endpoint = || sim.endpoint(sim.add_compute_node());
@@ -443,6 +451,58 @@ fn memory_of_an_earlier_run_changes_nothing() {
 }
 
 #[test]
+fn operations_on_trees_cost_a_lookup_or_a_lock_a_read_and_a_write_with_the_unlock() {
+    let setting = setting(FabricKind::Sim, 1);
+    for (kind, ..) in TreeKind::ALL {
+        let program = |workload| tree_of(kind, workload, 3000, &setting);
+        // Everything is remembered: the one entry of CHIME that a key is in, the one leaf of Sherman.
+        assert_eq!(costs_alone_of(program("ycsb-c"), 50), [[1, 0, 0, 0]; 50]);
+        assert_eq!(costs_alone_of(program("write-only"), 50), [[1, 2, 1, 0]; 50]);
+    }
+    let cold = TreeProgram {
+        cache_bytes: 0,
+        hotspot_bytes: 0,
+        ..tree_of(TreeKind::Sherman, "ycsb-c", 3000, &setting)
+    };
+    // Two levels: 3000 keys are more than 64 leaves hold that are two thirds full.
+    assert_eq!(costs_alone_of(cold, 50), [[3, 0, 0, 0]; 50]);
+}
+
+#[test]
+fn reports_of_trees_say_what_was_remembered_and_guessed() {
+    let setting = setting(FabricKind::Sim, 8);
+    let program = |cache_bytes| TreeProgram {
+        cache_bytes,
+        hotspot_bytes: tree::usual_hotspot_bytes(TreeKind::Chime, cache_bytes),
+        ..tree_of(TreeKind::Chime, "ycsb-c", 20_000, &setting)
+    };
+    let [roomy, tight] = [100_000_000, 100_000].map(|cache_bytes| measure_a_tree(&program(cache_bytes), &setting));
+    let [all, some] = [&roomy, &tight].map(|report| report.structure.expect("it is a tree"));
+    // What is under way when the time that counts begins and ends makes a difference of a few operations.
+    assert!(all.hit_rate > 0.98, "{all:?}");
+    assert_eq!((all.right_rate, all.height), (1.0, 2));
+    assert_eq!(roomy.cache_bytes, tight.cache_bytes, "internal nodes fit both times");
+    assert!(
+        some.hotspot_bytes <= 30_000 && (0.1..0.9).contains(&some.hit_rate),
+        "{some:?}"
+    );
+    assert_eq!((all.splits, some.splits), (0, 0));
+    let loaded = measure_a_tree(&tree_of(TreeKind::Sherman, "load", 20_000, &setting), &setting);
+    let structure = loaded.structure.expect("it is a tree");
+    assert!(
+        (300..700).contains(&structure.splits) && loaded.operations == 20_000,
+        "{structure:?}"
+    );
+    let again = measure_a_tree(&tree_of(TreeKind::Sherman, "load", 20_000, &setting), &setting);
+    let hash = |report: &Report| report.sim.as_ref().map(|sim| sim.trace_hash.clone());
+    assert_eq!(hash(&loaded), hash(&again));
+    for absent in ["sync", "growth", "pointer_bytes", "credit_bytes"] {
+        let report: Value = serde_json::from_str(&loaded.to_json()).expect("one object");
+        assert!(report.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[test]
 fn every_workload_runs_on_every_fabric() {
     for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
         let setting = setting(fabric, 6);
@@ -454,6 +514,22 @@ fn every_workload_runs_on_every_fabric() {
                 };
                 let report = measure(&program, &setting);
                 assert!(report.operations > 0, "{} on {}", workload.name, fabric.name());
+                if workload.is_load() {
+                    assert_eq!(report.operations, 2000);
+                }
+            }
+        }
+        for (kind, ..) in TreeKind::ALL {
+            for workload in WORKLOADS {
+                let program = TreeProgram {
+                    tick_ns: 1_000_000,
+                    local_wc: true,
+                    ..tree_of(kind, workload.name, 2000, &setting)
+                };
+                let report = measure_a_tree(&program, &setting);
+                // A thread that gets no processor for that long does nothing.
+                let has_worked = report.operations > 0 || fabric != FabricKind::Sim;
+                assert!(has_worked, "{} on {}", workload.name, fabric.name());
                 if workload.is_load() {
                     assert_eq!(report.operations, 2000);
                 }
@@ -561,13 +637,24 @@ fn arguments_without_a_meaning_are_refused() {
     let good = setting(FabricKind::Sim, 1);
     refused(&store("ycsb-a", 0, &good), &good);
     for (key_bytes, value_bytes, theta) in [(7, 8, 0.99), (8, 1 << 20, 0.99), (8, 8, -1.0), (8, 8, f64::NAN)] {
-        let program = StoreProgram {
+        let mut program = StoreProgram {
             key_bytes,
             value_bytes,
-            theta,
             ..store("ycsb-a", 10, &good)
         };
+        program.population.theta = theta;
         refused(&program, &good);
+    }
+    let published = tree_of(TreeKind::Chime, "ycsb-a", 10, &good);
+    for (span, neighbourhood, hotspot_bytes) in [(0, 8, 0), (513, 8, 0), (64, 17, 0), (60, 8, 0), (64, 8, 1 << 40)] {
+        let program = TreeProgram {
+            span,
+            neighbourhood,
+            hotspot_bytes,
+            ..published.clone()
+        };
+        let result = measure_tree(&program, &good, &mut None, &Progress::hidden());
+        assert!(matches!(result, Err(BenchError::Argument(_))), "{result:?}");
     }
     let program = store("ycsb-a", 10, &good);
     refused(

@@ -48,12 +48,15 @@
 //! known = "..."                   # why it is missed, if it is and the reason is known
 //! ```
 
-use farside_index::IndexKind;
+use farside_index::TreeKind;
+
 use serde::Deserialize;
 
 use super::claim::Claim;
+use super::load_factor::Hashing;
 use crate::quantity::parse_duration;
 use crate::stage::Fault;
+use crate::store::index_by_name;
 use crate::workload::Workload;
 
 /// A published figure.
@@ -195,6 +198,16 @@ pub enum AxisKey {
     InitialCredit,
     /// How many retries twice in a row make a key hot (CIDER's `HOTNESS_THRESHOLD`).
     Hotness,
+    /// Entries of a tree's leaf.
+    Span,
+    /// Entries of a neighbourhood.
+    Neighbourhood,
+    /// What a compute node may remember of a tree, hotspots included, in bytes.
+    CacheBytes,
+    /// How much of that are hotspots.
+    HotspotBytes,
+    /// Levels of internal nodes.
+    Height,
     /// How many times as long masked and 16-byte atomics keep an address as plain ones.
     ExtendedAtomics,
     /// How many locks there are.
@@ -220,8 +233,21 @@ pub enum AxisKey {
 impl AxisKey {
     /// Whether only a series that works on an index has it.
     fn is_of_stores(self) -> bool {
-        use AxisKey::{Hotness, InitialCredit, Items, UpdatePercent, ValueBytes};
-        matches!(self, Items | ValueBytes | UpdatePercent | InitialCredit | Hotness)
+        use AxisKey::{
+            CacheBytes, Hotness, HotspotBytes, InitialCredit, Items, Neighbourhood, Span, UpdatePercent, ValueBytes,
+        };
+        matches!(
+            self,
+            Items
+                | ValueBytes
+                | UpdatePercent
+                | InitialCredit
+                | Hotness
+                | Span
+                | Neighbourhood
+                | CacheBytes
+                | HotspotBytes
+        )
     }
 
     /// Whether only a series that takes locks has it.
@@ -259,13 +285,17 @@ pub struct Series {
     pub settles_in: Option<String>,
     /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as the profile says.
     pub extended_atomics: Option<f64>,
+    /// What a port transmits in Gbit/s, if not as the profile says.
+    pub port_gbit_per_s: Option<u64>,
     /// Whether there are masked atomics.
     #[serde(default = "yes")]
     pub masked_atomics: bool,
-    /// What the clients do: one of the two.
+    /// What the clients do: one of the three.
     pub lock: Option<LockSeries>,
     /// See `lock`.
     pub store: Option<StoreSeries>,
+    /// What is found out without clients.
+    pub probe: Option<Probe>,
     /// What is swept in it, if it belongs to one of several sweeps.
     #[serde(skip)]
     pub axis: Option<Axis>,
@@ -360,8 +390,8 @@ pub struct StoreSeries {
     /// Name of the index; the pointer array, if nothing is said.
     #[serde(default = "pointer_array")]
     pub index: String,
-    /// Name of the scheme.
-    pub sync: String,
+    /// Name of the scheme; the optimistic one, if nothing is said. Trees have their own.
+    pub sync: Option<String>,
     /// How many keys there are.
     pub items: u64,
     /// Name of the workload.
@@ -376,6 +406,18 @@ pub struct StoreSeries {
     pub value_bytes: u64,
     /// The share of operations that are UPDATEs, in percent, if not that of the workload.
     pub update_percent: Option<u8>,
+    /// Entries of a tree's leaf; those of the published one, if nothing is said.
+    pub span: Option<usize>,
+    /// Entries of a neighbourhood, likewise.
+    pub neighbourhood: Option<usize>,
+    /// Whether a LOAD goes on with a tree of so many keys, rather than with an empty one.
+    #[serde(default)]
+    pub is_filled: bool,
+    /// What a compute node may remember of a tree, hotspots included, in bytes; 100 MB, if nothing is said. A quick run with
+    /// a part of the keys has the same part of this and of the hotspots.
+    pub cache: Option<u64>,
+    /// How much of that are hotspots; for `chime` three tenths, at most 30 MB, if nothing is said.
+    pub hotspots: Option<u64>,
     /// See [`CreditOptions`](farside_sync::CreditOptions), whose default is taken where nothing is said.
     pub initial_credit: Option<u32>,
     /// Likewise.
@@ -383,6 +425,39 @@ pub struct StoreSeries {
     /// What happens meanwhile, in order.
     #[serde(default)]
     pub faults: Vec<Planned>,
+}
+
+/// What is found out without clients: see [`load_factor`](super::load_factor) and [`round_trips`](super::round_trips).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
+pub enum Probe {
+    /// How full a table is when the first key finds no room.
+    LoadFactor {
+        /// How it deals with collisions.
+        hashing: Hashing,
+        /// How many entries it has.
+        entries: usize,
+        /// How many of them a reader of a key reads.
+        neighbourhood: usize,
+    },
+    /// What operations cost in a tree of so many levels of internal nodes.
+    RoundTrips {
+        /// Name of the tree.
+        index: String,
+        /// How many levels.
+        height: u8,
+    },
+}
+
+impl Probe {
+    /// In words.
+    #[must_use]
+    pub fn about(&self) -> String {
+        match self {
+            Self::LoadFactor { hashing, .. } => format!("keys stored until one finds no room: {hashing:?}"),
+            Self::RoundTrips { index, .. } => format!("{index}, operations counted one by one"),
+        }
+    }
 }
 
 fn pointer_array() -> String {
@@ -419,8 +494,9 @@ impl Figure {
         figure.spread()?;
         for series in &figure.series {
             let name = &series.name;
-            if series.lock.is_some() == series.store.is_some() {
-                return Err(format!("series {name} must have one of `lock` and `store`"));
+            let kinds = [series.lock.is_some(), series.store.is_some(), series.probe.is_some()];
+            if kinds.into_iter().filter(|&is_there| is_there).count() != 1 {
+                return Err(format!("series {name} must have one of `lock`, `store` and `probe`"));
             }
             for is_quick in [false, true] {
                 parse_duration(figure.duration_of(series, is_quick))?;
@@ -446,7 +522,8 @@ impl Figure {
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;
                 let no_index = || format!("there is no index `{}`", store.index);
-                IndexKind::by_name(&store.index).ok_or_else(no_index)?;
+                let is_known = index_by_name(&store.index).is_some() || TreeKind::by_name(&store.index).is_some();
+                is_known.then_some(()).ok_or_else(no_index)?;
             }
         }
         let unknown = |name: &&String| figure.series.iter().all(|series| series.name != **name);

@@ -7,11 +7,13 @@
 
 pub mod claim;
 pub mod file;
+pub mod load_factor;
 pub mod outcome;
 pub mod output;
 pub mod page;
 pub mod plot;
 pub mod report;
+pub mod round_trips;
 pub mod sweep;
 
 use std::path::Path;
@@ -22,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 33] = [
+const FIGURES: [(&str, &str); 40] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -69,6 +71,13 @@ const FIGURES: [(&str, &str); 33] = [
     ("cider-21", include_str!("../../../../figures/fig_cider_21.toml")),
     ("cider-25", include_str!("../../../../figures/fig_cider_25.toml")),
     ("cider-26", include_str!("../../../../figures/fig_cider_26.toml")),
+    ("chime-t1", include_str!("../../../../figures/fig_chime_t1.toml")),
+    ("chime-3d", include_str!("../../../../figures/fig_chime_3d.toml")),
+    ("chime-12", include_str!("../../../../figures/fig_chime_12.toml")),
+    ("chime-14", include_str!("../../../../figures/fig_chime_14.toml")),
+    ("chime-15", include_str!("../../../../figures/fig_chime_15.toml")),
+    ("chime-17", include_str!("../../../../figures/fig_chime_17.toml")),
+    ("chime-18", include_str!("../../../../figures/fig_chime_18.toml")),
     ("farside-1", include_str!("../../../../figures/fig_farside_1.toml")),
     ("farside-2", include_str!("../../../../figures/fig_farside_2.toml")),
 ];

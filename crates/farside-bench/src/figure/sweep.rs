@@ -1,25 +1,26 @@
 //! Runs the series of a figure.
 
-use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use farside_fabric::sim::Profile;
-use farside_index::IndexKind;
+use farside_index::TreeKind;
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::file::{AxisKey, Figure, LockSeries, Series, StoreSeries};
+use super::file::{AxisKey, Figure, LockSeries, Probe, Series, StoreSeries};
+use super::round_trips;
 use crate::error::BenchError;
 use crate::lock::LockProgram;
 use crate::progress::Progress;
 use crate::quantity::parse_duration;
 use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
-use crate::store::{StoreProgram, TICK_NS};
-use crate::workload::Workload;
-use crate::{measure_lock, measure_store};
+use crate::store::{StoreProgram, TICK_NS, index_by_name};
+use crate::tree::{CACHE_BYTES, ITEM_HALF_BYTES, TreeProgram, usual_hotspot_bytes};
+use crate::workload::{Population, Workload};
+use crate::{measure_lock, measure_store, measure_tree};
 
 /// The seed of every figure.
 const SEED: u64 = 1;
@@ -66,6 +67,16 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
             let label = figure.x_label_of(series);
             progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
             let series = at(figure, series, x, is_quick);
+            if let Some(probe) = &series.probe {
+                let report = examine(figure, probe)?;
+                points.push(Point {
+                    series: series.name,
+                    x,
+                    report,
+                });
+                progress.set(points.len() as u64);
+                continue;
+            }
             let setting = setting(figure, &series, is_quick)?;
             let report = run_one(figure, &series, &setting, memory)?;
             points.push(Point {
@@ -111,7 +122,28 @@ fn run_one(
     match (&series.lock, &series.store) {
         (Some(lock), _) => run_lock(figure, lock, setting, memory),
         (None, Some(store)) => run_store(figure, store, setting, memory),
-        (None, None) => unreachable!("refused when the file was read"),
+        (None, None) => unreachable!("a probe is none, and nothing else was refused when the file was read"),
+    }
+}
+
+/// Finds out what takes no clients.
+fn examine(figure: &Figure, probe: &Probe) -> Result<Value, BenchError> {
+    match probe {
+        Probe::LoadFactor {
+            hashing,
+            entries,
+            neighbourhood,
+        } => {
+            let found = hashing.load_factor(*entries, *neighbourhood, SEED);
+            let load_factor = found.map_err(|reason| wrong(figure, reason))?;
+            Ok(json!({"load_factor": load_factor, "entries": entries, "neighbourhood": neighbourhood}))
+        }
+        Probe::RoundTrips { index, height } => {
+            let no_tree = || wrong(figure, format!("there is no tree `{index}`"));
+            let kind = TreeKind::by_name(index).ok_or_else(no_tree)?;
+            let counted = round_trips::count(kind, *height)?;
+            Ok(serde_json::to_value(counted).expect("counts are plain data"))
+        }
     }
 }
 
@@ -145,7 +177,9 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
     let mut series = series.clone();
     if let Some(store) = &mut series.store {
         let quick = figure.quick.items.filter(|_| is_quick);
-        store.items = quick.map_or(store.items, |items| items.min(store.items));
+        let items = quick.map_or(store.items, |items| items.min(store.items));
+        let share = items as f64 / store.items as f64;
+        store.items = items;
         match key {
             AxisKey::Items => store.items = x as u64,
             AxisKey::Theta => store.theta = x,
@@ -153,8 +187,30 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
             AxisKey::UpdatePercent => store.update_percent = Some(x as u8),
             AxisKey::InitialCredit => store.initial_credit = Some(x as u32),
             AxisKey::Hotness => store.hotness = Some(x as u32),
+            AxisKey::Span => store.span = Some(x as usize),
+            AxisKey::Neighbourhood => store.neighbourhood = Some(x as usize),
+            AxisKey::CacheBytes => store.cache = Some(x as u64),
+            AxisKey::HotspotBytes => store.hotspots = Some(x as u64),
             _ => {}
         }
+        if let Some(kind) = TreeKind::by_name(&store.index) {
+            // Fewer keys in a quick run, and as much less to remember.
+            let part = |bytes: u64| (bytes as f64 * share) as u64;
+            let cache = store.cache.unwrap_or(CACHE_BYTES);
+            let hotspots = store.hotspots.unwrap_or(usual_hotspot_bytes(kind, cache));
+            (store.cache, store.hotspots) = (Some(part(cache)), Some(part(hotspots)));
+        }
+    }
+    match &mut series.probe {
+        Some(Probe::LoadFactor {
+            entries, neighbourhood, ..
+        }) => match key {
+            AxisKey::Span => *entries = x as usize,
+            AxisKey::Neighbourhood => *neighbourhood = x as usize,
+            _ => {}
+        },
+        Some(Probe::RoundTrips { height, .. }) if key == AxisKey::Height => *height = x as u8,
+        _ => {}
     }
     if let Some(lock) = &mut series.lock {
         match key {
@@ -208,6 +264,9 @@ fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
         profile.extended_extra_ns = (profile.address_ns as f64 * (factor - 1.0).max(0.0)) as u64;
     }
     profile.has_masked_atomics &= series.masked_atomics;
+    if let Some(gbit_per_s) = series.port_gbit_per_s {
+        profile.bytes_per_us = gbit_per_s * 1000 / 8;
+    }
     Ok(profile)
 }
 
@@ -250,35 +309,61 @@ fn run_store(
     setting: &Setting,
     memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
-    let unknown = || wrong(figure, format!("there is no scheme `{}`", store.sync));
+    let sync = store.sync.as_deref().unwrap_or("optimistic");
+    let unknown = || wrong(figure, format!("there is no scheme `{sync}`"));
     let no_index = || wrong(figure, format!("there is no index `{}`", store.index));
     let usual = CreditOptions::default();
     let workload = match store.update_percent {
         Some(percent) => Ok(Workload::updates(percent)),
         None => Workload::by_name(&store.workload).map_err(|reason| wrong(figure, reason)),
     };
+    let mut population = Population::new(store.items, workload?, store.theta, setting.seed);
+    if store.is_filled {
+        population = population.filled();
+    }
+    if let Some(kind) = TreeKind::by_name(&store.index) {
+        return run_tree(figure, kind, store, population, setting, memory);
+    }
     let program = StoreProgram {
-        index: IndexKind::by_name(&store.index).ok_or_else(no_index)?,
-        scheme: Scheme::by_name(&store.sync).ok_or_else(unknown)?,
+        index: index_by_name(&store.index).ok_or_else(no_index)?,
+        scheme: Scheme::by_name(sync).ok_or_else(unknown)?,
         local_wc: store.local_wc,
         credits: CreditOptions {
             initial: store.initial_credit.unwrap_or(usual.initial),
             hotness: store.hotness.unwrap_or(usual.hotness),
         },
-        items: store.items,
-        workload: workload?,
+        population,
         key_bytes: 8,
         value_bytes: store.value_bytes as usize,
-        theta: store.theta,
         // The same memory for every point of the sweep, so that it can be used again.
         compute_nodes: COMPUTE_NODES_MAX,
         tick_ns: TICK_NS,
-        seed: setting.seed,
-        given_out: Arc::new(AtomicU64::new(store.items)),
-        moves: Arc::default(),
         seen: Arc::default(),
     };
     measure_store(&program, setting, memory, &Progress::hidden())
+}
+
+fn run_tree(
+    figure: &Figure,
+    kind: TreeKind,
+    store: &StoreSeries,
+    population: Population,
+    setting: &Setting,
+    memory: &mut Option<Prepared>,
+) -> Result<Report, BenchError> {
+    if store.sync.is_some() || store.value_bytes != ITEM_HALF_BYTES {
+        return Err(wrong(figure, "a tree has no scheme, and values of 8 bytes".to_owned()));
+    }
+    let usual = TreeProgram::published(kind, population, COMPUTE_NODES_MAX);
+    let program = TreeProgram {
+        span: store.span.unwrap_or(usual.span),
+        neighbourhood: store.neighbourhood.unwrap_or(usual.neighbourhood),
+        cache_bytes: store.cache.unwrap_or(usual.cache_bytes),
+        hotspot_bytes: store.hotspots.unwrap_or(usual.hotspot_bytes),
+        local_wc: store.local_wc,
+        ..usual
+    };
+    measure_tree(&program, setting, memory, &Progress::hidden())
 }
 
 /// What the memory of a figure's store is laid out for.

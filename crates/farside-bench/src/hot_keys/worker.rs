@@ -1,6 +1,5 @@
 //! One of the processes: told a store, it joins; told when, it starts its clients; then it says what they did.
 
-use core::sync::atomic::AtomicU64;
 use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,28 +18,24 @@ use crate::stage::machine::{on_this_thread, run_clients};
 use crate::stage::{Conditions, FabricKind, Setting};
 use crate::store::{StoreProgram, TICK_NS};
 use crate::worker_process::answer;
-use crate::workload::{Operation, Workload};
+use crate::workload::{Operation, Population, Workload};
 
 const KEY_BYTES: usize = 8;
 const VALUE_BYTES: usize = 8;
 
 /// A store of a few keys, for these clients.
 pub(super) fn program(clients: &Clients, scheme: Scheme) -> Result<StoreProgram, BenchError> {
+    let workload = Workload::by_name(&clients.workload).map_err(BenchError::Argument)?;
     let program = StoreProgram {
         index: IndexKind::Race,
         scheme,
         local_wc: false,
         credits: CreditOptions::default(),
-        items: clients.keys,
-        workload: Workload::by_name(&clients.workload).map_err(BenchError::Argument)?,
+        population: Population::new(clients.keys, workload, clients.theta, 1),
         key_bytes: KEY_BYTES,
         value_bytes: VALUE_BYTES,
-        theta: clients.theta,
         compute_nodes: clients.processes,
         tick_ns: TICK_NS,
-        seed: 1,
-        given_out: Arc::new(AtomicU64::new(clients.keys)),
-        moves: Arc::default(),
         seen: Arc::default(),
     };
     program.check()?;

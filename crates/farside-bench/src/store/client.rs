@@ -1,31 +1,23 @@
 //! A client of an index: draws an operation and a key, and does it.
 
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::{Change, Decision, Index, Likely};
-use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{KEY_BYTES_MIN, StoreProgram};
 use crate::error::BenchError;
 use crate::program::{Client, Step};
-use crate::workload::zipf::below;
-use crate::workload::{Operation, Popularity, SCAN_ITEMS_MAX, Scatter, Workload, Zipf, client_random};
+use crate::workload::{Keys, Operation, Popularity, Workload};
 
 /// One of the clients.
 #[derive(Debug)]
 pub struct StoreClient<E> {
     index: Index<E>,
-    random: Xoshiro256PlusPlus,
-    zipf: Zipf,
-    scatter: Scatter,
+    keys: Keys,
     key: Vec<u8>,
     value: Vec<u8>,
     workload: Workload,
-    given_out: Arc<AtomicU64>,
-    moves: Arc<AtomicU64>,
     keys_max: u64,
 }
 
@@ -34,35 +26,22 @@ impl<E: Endpoint> StoreClient<E> {
     pub(super) fn new(program: &StoreProgram, index: Index<E>, number: u64) -> Self {
         Self {
             index,
-            random: client_random(program.seed, number),
-            zipf: Zipf::new(program.items, program.theta),
-            scatter: Scatter::new(program.items),
+            keys: Keys::new(&program.population, number),
             key: vec![0; program.key_bytes],
             value: vec![number as u8; program.value_bytes],
-            workload: program.workload,
-            given_out: Arc::clone(&program.given_out),
-            moves: Arc::clone(&program.moves),
+            workload: program.population.workload,
             keys_max: program.slots(),
         }
     }
 
     fn choose_key(&mut self) {
-        let rank = self.zipf.rank(&mut self.random);
-        let number = match self.workload.popularity {
-            Popularity::Fixed => {
-                // With each move the keys change their places by a third of all.
-                let (items, moves) = (self.zipf.items(), self.moves.load(Ordering::Relaxed));
-                (self.scatter.key(rank) + moves % 3 * (items / 3)) % items
-            }
-            // The newest key is the most popular. Its INSERT may still be under way.
-            Popularity::Latest => self.given_out.load(Ordering::Relaxed).saturating_sub(rank + 1),
-        };
+        let number = self.keys.known();
         self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
     }
 
     /// A key that nobody has used; `None` if there are no slots left.
     fn choose_new_key(&mut self) -> Option<()> {
-        let number = self.given_out.fetch_add(1, Ordering::Relaxed);
+        let number = self.keys.unused();
         self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
         (number < self.keys_max).then_some(())
     }
@@ -101,7 +80,7 @@ impl<E: Endpoint> StoreClient<E> {
 
     /// Reads items from a key on.
     async fn scan(&mut self, cx: &mut OpContext<E>) -> Result<(), BenchError> {
-        let wanted = 1 + below(&mut self.random, SCAN_ITEMS_MAX);
+        let wanted = self.keys.scan_items();
         let (mut seen, mut cursor) = (0, self.index.cursor_at(&self.key));
         while seen < wanted {
             let before = seen;
@@ -122,7 +101,7 @@ impl<E: Endpoint> StoreClient<E> {
 
 impl<E: Endpoint> Client<E> for StoreClient<E> {
     async fn step(&mut self, cx: &mut OpContext<E>) -> Result<Option<Step>, BenchError> {
-        let operation = self.workload.operation(&mut self.random);
+        let operation = self.keys.operation();
         let is_there = match operation {
             Operation::Insert => {
                 let Some(()) = self.choose_new_key() else {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Decision, Likely, PointerArray, Race};
+use farside_index::{Decision, Index, Likely, PointerArray};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
@@ -23,7 +23,7 @@ pub(super) fn lay_out<E: Endpoint>(
     region: &Region,
 ) -> Result<(), BenchError> {
     let geometry = array.pool().geometry()[0];
-    let count = program.items_at_start();
+    let count = program.population.items_at_start();
     let bytes = program.item_bytes();
     let mut loader = BulkLoader::new(geometry, region, bytes);
     let (mut key, value) = (vec![0; program.key_bytes], program.first_value());
@@ -41,10 +41,10 @@ pub(super) fn lay_out<E: Endpoint>(
     Ok(())
 }
 
-/// INSERTs every item into a RACE table, one after the other.
+/// INSERTs every item, one after the other.
 pub(super) async fn insert<E: Endpoint>(
     program: &StoreProgram,
-    race: &Race<E>,
+    index: &Index<E>,
     cx: &mut OpContext<E>,
 ) -> Result<(), BenchError> {
     let (mut key, value) = (vec![0; program.key_bytes], program.first_value());
@@ -53,9 +53,9 @@ pub(super) async fn insert<E: Endpoint>(
         expiry_ms: 0,
         regardless: false,
     };
-    for number in 0..program.items_at_start() {
+    for number in 0..program.population.items_at_start() {
         key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
-        let change = race.change(cx, &key, Some(likely), |_| Decision::Put {
+        let change = index.change(cx, &key, Some(likely), |_| Decision::Put {
             regardless: false,
             value: Cow::Borrowed(&value[..]),
             expiry_ms: 0,

@@ -1,8 +1,10 @@
 //! What clients do, and with which keys.
 
+pub mod keys;
 pub mod ycsb;
 pub mod zipf;
 
+pub use keys::{Keys, Population};
 pub use ycsb::{Operation, Popularity, SCAN_ITEMS_MAX, WORKLOADS, Workload};
 pub use zipf::{Scatter, Zipf};
 

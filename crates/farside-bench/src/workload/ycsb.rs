@@ -12,7 +12,7 @@
 //! | `load` | | | 100 % | | | each once, into an empty store |
 //!
 //! A scan reads 1 to 100 items from where a key is, in the index's own order: that of the keys in a pointer
-//! array whose slots are numbered by them, that of the hashes in RACE.
+//! array whose slots are numbered by them and in a tree, that of the hashes in RACE.
 
 use rand_core::Rng;
 

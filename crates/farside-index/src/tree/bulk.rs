@@ -34,14 +34,15 @@ impl<E: Endpoint> Tree<E> {
     ///
     /// # Panics
     /// If the tree is not empty, or keys are not ascending.
-    pub fn lay_out(
+    pub fn lay_out<K: Into<Key>>(
         &self,
         region: &Region,
-        items: impl IntoIterator<Item = (Key, u64)>,
+        items: impl IntoIterator<Item = (K, u64)>,
         mut unit: impl FnMut() -> f64,
     ) -> Result<u64, IndexError> {
         let root = self.shared.root.get();
         assert!(root.level == 0, "the tree is empty");
+        let items = items.into_iter().map(|(key, value)| (key.into(), value));
         let mut children = self.lay_out_leaves(region, root.addr, items, &mut unit)?;
         let leaves = children.len() as u64;
         let mut level = 0;

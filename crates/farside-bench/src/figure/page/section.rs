@@ -148,6 +148,14 @@ fn table<'a>(figure: &'a Figure, panel: &'a Panel, outcome: &Outcome) -> Table<'
 fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
     let swept = figure.axis_of(series).map(|axis| axis.key);
     let is_fixed = |key: AxisKey| swept != Some(key);
+    if let Some(probe) = &series.probe {
+        return Run {
+            label: &series.label,
+            name: &series.name,
+            about: probe.about(),
+            facts: "no clients, no time".to_owned(),
+        };
+    }
     let mut facts = Vec::new();
     let clients = if is_fixed(AxisKey::Clients) {
         figure.clients_of(series, is_quick).to_vec()
@@ -166,7 +174,10 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
             several.iter().max().unwrap_or(&0)
         ),
     });
-    facts.push(format!("{} on each compute node", series.clients_per_cn));
+    facts.push(match series.cns {
+        Some(cns) => format!("{cns} compute nodes"),
+        None => format!("{} on each compute node", series.clients_per_cn),
+    });
     let skew = |theta: f64| {
         if theta > 0.0 {
             format!("Zipf {theta}")
@@ -191,13 +202,22 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
         }
     }
     if let Some(store) = &series.store {
-        about = format!("store, synchronisation {}, workload {}", store.sync, store.workload);
-        let items = figure.quick.items.filter(|_| is_quick).unwrap_or(store.items);
-        facts.push(format!("{} keys", readable(items as f64)));
+        about = match &store.sync {
+            Some(sync) => format!("store, synchronisation {sync}, workload {}", store.workload),
+            None => format!("{}, workload {}", store.index, store.workload),
+        };
+        let quick = figure.quick.items.filter(|_| is_quick);
+        if is_fixed(AxisKey::Items) {
+            let items = quick.map_or(store.items, |items| items.min(store.items));
+            facts.push(format!("{} keys", readable(items as f64)));
+        }
         facts.push(skew(store.theta));
     }
     facts.push(format!("{} simulated", figure.duration_of(series, is_quick)));
-    facts.push(format!("NIC {}", series.profile));
+    facts.push(match series.port_gbit_per_s {
+        Some(gbit_per_s) => format!("NIC {} with {gbit_per_s} Gbit/s", series.profile),
+        None => format!("NIC {}", series.profile),
+    });
     Run {
         label: &series.label,
         name: &series.name,

@@ -1,0 +1,277 @@
+//! Clients that search and change keys of a range index.
+//!
+//! Keys are integers, spread over all there are by a permutation: which keys are neighbours has nothing to do with which are
+//! popular, or came one after the other. A tree is laid out without verbs, as full as INSERTs of such keys leave it; LOAD
+//! begins with an empty one, unless it is to go on with one that is filled. Each compute node remembers internal nodes and hotspots for all of its clients, as in CHIME,
+//! section 5.1. It knows them before anything counts: it reads every internal node, and searches for the most popular keys,
+//! each once, until it has as many hotspots as it may.
+//!
+//! # Whose verbs
+//! Operations go by the endpoints of the clients, work on the structure (splits) by that of the compute node, as all of it is one
+//! member of the pool. So verbs of splits count at the memory node and not for an operation. What an operation leaves
+//! behind that fails is settled by the compute node's endpoint too, perhaps before the verbs of the client have taken effect:
+//! an operation that fails ends the run, and there are no runs in which clients die.
+
+mod client;
+mod seen;
+
+use core::sync::atomic::Ordering;
+
+use farside_fabric::region::Region;
+use farside_fabric::{Endpoint, OpContext};
+use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX};
+use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
+use farside_pool::size_class::SizeClass;
+use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open, open_or_format};
+use std::sync::Arc;
+
+pub use self::client::TreeClient;
+pub use self::seen::{Seen, Structure};
+use crate::error::BenchError;
+use crate::lock::check_theta;
+use crate::program::{Laid, Program};
+use crate::store::{LEASE_NS, RESTRUCTURING_POLL_NS, SPARE_BYTES, SPARE_BYTES_PER_NODE, SPARE_ITEMS, memory_used};
+use crate::workload::{Keys, Population, client_random, zipf::unit};
+
+/// What a compute node may remember unless something else is said, in bytes (CHIME, section 5.1).
+pub const CACHE_BYTES: u64 = 100_000_000;
+/// The most of it that are hotspots, likewise.
+const HOTSPOT_BYTES_MAX: u64 = 30_000_000;
+/// Bytes of a key, and of a value.
+pub const ITEM_HALF_BYTES: u64 = 8;
+/// The least load of a leaf that space is made for: with neighbourhoods of 8 or more, of 4, of fewer.
+const LOADS_MIN: [f64; 3] = [0.5, 0.3, 0.15];
+
+/// A key that is the number `number` of all: a permutation of all integers (SplitMix64's finaliser).
+#[must_use]
+pub fn key_of(number: u64) -> u64 {
+    let mut key = number;
+    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
+
+/// What clients do with the keys of a tree.
+#[derive(Clone, Debug)]
+pub struct TreeProgram {
+    /// Which tree.
+    pub kind: TreeKind,
+    /// Entries of a leaf.
+    pub span: usize,
+    /// Entries of a neighbourhood, where leaves are hashed.
+    pub neighbourhood: usize,
+    /// What a compute node may remember, hotspots included, in bytes.
+    pub cache_bytes: u64,
+    /// How much of that are hotspots.
+    pub hotspot_bytes: u64,
+    /// Whether the clients of a compute node share their operations on a key.
+    pub local_wc: bool,
+    /// The keys, and what is done with them.
+    pub population: Population,
+    /// How many compute nodes there will be.
+    pub compute_nodes: u64,
+    /// How often each renews its lease and publishes its epoch, in nanoseconds.
+    pub tick_ns: u64,
+    /// What the compute nodes have seen when a run has ended.
+    pub seen: Arc<Seen>,
+}
+
+/// How much of what a compute node may remember are hotspots, unless something else is said: three tenths where leaves are
+/// hashed.
+#[must_use]
+pub fn usual_hotspot_bytes(kind: TreeKind, cache_bytes: u64) -> u64 {
+    match kind {
+        TreeKind::Chime => (cache_bytes / 10 * 3).min(HOTSPOT_BYTES_MAX),
+        TreeKind::Sherman => 0,
+    }
+}
+
+impl TreeProgram {
+    /// The published tree, and what a compute node may remember of it.
+    #[must_use]
+    pub fn published(kind: TreeKind, population: Population, compute_nodes: u64) -> Self {
+        let leaf = kind.published_leaf();
+        Self {
+            kind,
+            span: leaf.span(),
+            neighbourhood: leaf.circle().neighbourhood(),
+            cache_bytes: CACHE_BYTES,
+            hotspot_bytes: usual_hotspot_bytes(kind, CACHE_BYTES),
+            local_wc: false,
+            population,
+            compute_nodes,
+            tick_ns: crate::store::TICK_NS,
+            seen: Arc::default(),
+        }
+    }
+
+    /// Refuses settings that make no sense.
+    ///
+    /// # Errors
+    /// [`BenchError::Argument`].
+    pub fn check(&self) -> Result<(), BenchError> {
+        if self.population.items == 0 {
+            return Err(BenchError::argument("--items is at least 1"));
+        }
+        if !(1..=LEAF_SPAN_MAX).contains(&self.span) {
+            let text = format!("--span is a number from 1 to {LEAF_SPAN_MAX}");
+            return Err(BenchError::Argument(text));
+        }
+        if self.kind == TreeKind::Chime
+            && !((1..=16).contains(&self.neighbourhood) && self.span.is_multiple_of(self.neighbourhood))
+        {
+            return Err(BenchError::argument(
+                "--neighbourhood is a number from 1 to 16 that divides --span",
+            ));
+        }
+        if self.hotspot_bytes > self.cache_bytes {
+            return Err(BenchError::argument(
+                "--hotspots is a part of --cache, and no more than that",
+            ));
+        }
+        check_theta(self.population.theta)
+    }
+
+    fn shape(&self) -> Shape {
+        self.kind.leaf(self.span, self.neighbourhood)
+    }
+
+    fn budget(&self) -> Budget {
+        Budget {
+            cache_bytes: (self.cache_bytes - self.hotspot_bytes) as usize,
+            hotspot_bytes: self.hotspot_bytes as usize,
+        }
+    }
+
+    fn pool_options(&self) -> PoolOptions {
+        PoolOptions {
+            tick_ns: self.tick_ns,
+            lease_ns: LEASE_NS,
+        }
+    }
+
+    /// Fills a tree.
+    fn lay_out<E: Endpoint>(&self, tree: &Tree<E>, region: &Region) -> Result<(), BenchError> {
+        let mut keys: Vec<u64> = (0..self.population.items_at_start()).map(key_of).collect();
+        keys.sort_unstable();
+        let mut random = client_random(self.population.seed, u64::MAX - 1);
+        tree.lay_out(region, keys.into_iter().map(|key| (key, key)), || unit(&mut random))?;
+        Ok(())
+    }
+
+    /// Lets a compute node know the most popular keys, as many as it may.
+    async fn learn_hotspots<E: Endpoint>(&self, tree: &Tree<E>, cx: &mut OpContext<E>) -> Result<(), BenchError> {
+        if self.population.workload.is_load() {
+            return Ok(());
+        }
+        let keys = Keys::new(&self.population, 0);
+        for rank in 0..self.population.items_at_start() {
+            let before = tree.hotspot_bytes();
+            tree.search(cx, key_of(keys.of_rank(rank))).await?;
+            // Each key is in an entry of its own: there is room for no more.
+            if tree.hotspot_bytes() == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Program for TreeProgram {
+    type Node<E: Endpoint> = Tree<E>;
+    type Client<E: Endpoint> = TreeClient<E>;
+
+    fn memory_bytes(&self) -> u64 {
+        let block = |bytes| SizeClass::for_bytes(bytes, 1 << 20).bytes() as f64;
+        let population = &self.population;
+        let more = if population.workload.inserts() && !population.is_finite() {
+            SPARE_ITEMS
+        } else {
+            0
+        };
+        let load_min = match (self.kind, self.neighbourhood) {
+            (TreeKind::Sherman, _) | (TreeKind::Chime, 8..) => LOADS_MIN[0],
+            (TreeKind::Chime, 4..) => LOADS_MIN[1],
+            (TreeKind::Chime, _) => LOADS_MIN[2],
+        };
+        let leaves = (population.items + more) as f64 / (self.span as f64 * load_min);
+        let inner = 1.1 * leaves / (INNER_SPAN as f64 / 2.0);
+        let used = (leaves * block(self.shape().leaf_bytes()) + inner * block(self.shape().inner_bytes())) as u64;
+        let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;
+        whole.next_multiple_of(2 << 20)
+    }
+
+    fn layout(&self) -> String {
+        let items = self.population.items_at_start();
+        format!("{:?} of {items} items every {} ns", self.shape(), self.tick_ns)
+    }
+
+    async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<Laid, BenchError> {
+        let mut cx = OpContext::new(endpoint);
+        let format = FormatOptions {
+            clients_max: self.compute_nodes as u16 + 8,
+            ..FormatOptions::default()
+        };
+        let geometry = open_or_format(&mut cx, format).await?;
+        let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
+        let options = TreeOptions {
+            shape: self.shape(),
+            budget: self.budget(),
+        };
+        let tree = Tree::create(&mut cx, pool, options).await?;
+        self.lay_out(&tree, region)?;
+        self.leave(tree).await?;
+        Ok(Laid::default())
+    }
+
+    async fn join<E: Endpoint>(&self, endpoint: E) -> Result<Tree<E>, BenchError> {
+        let mut cx = OpContext::new(endpoint);
+        let geometry = open(&mut cx).await?;
+        let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
+        let tree = Tree::open(&mut cx, pool, self.budget()).await?;
+        tree.remember_all(&mut cx).await?;
+        self.learn_hotspots(&tree, &mut cx).await?;
+        if self.local_wc {
+            tree.share_operations();
+        }
+        if self.population.workload.inserts() {
+            let bytes = self.shape().leaf_bytes();
+            tree.pool().restock(bytes, 1, Purpose::Insert).await?;
+        }
+        Ok(tree)
+    }
+
+    fn client<E: Endpoint>(&self, node: &Tree<E>, _: &E, number: u64) -> TreeClient<E> {
+        TreeClient::new(self, node.clone(), number)
+    }
+
+    fn begin<E: Endpoint>(&self, node: &Tree<E>) {
+        self.seen.begin(node);
+    }
+
+    fn note<E: Endpoint>(&self, node: &Tree<E>) {
+        self.seen.note(node);
+    }
+
+    async fn leave<E: Endpoint>(&self, node: Tree<E>) -> Result<(), BenchError> {
+        let pool = node.pool().clone();
+        // Ends: such a task is done, or this client is cut off.
+        while node.is_restructuring() {
+            pool.endpoint().sleep(RESTRUCTURING_POLL_NS).await;
+        }
+        drop(node);
+        Ok(pool.leave().await?)
+    }
+
+    fn move_hot_set(&self) {
+        self.population.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_finite(&self) -> bool {
+        self.population.is_finite()
+    }
+
+    fn memory_used(&self, region: &Region) -> Option<u64> {
+        memory_used(region)
+    }
+}
