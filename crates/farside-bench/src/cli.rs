@@ -165,10 +165,10 @@ struct StoreArgs {
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
     /// What a compute node may remember of chime or sherman, hotspots included [default: 100MB]
-    #[arg(long, value_parser = parse_bytes)]
+    #[arg(long, value_parser = parse_bytes_or_none)]
     cache: Option<u64>,
-    /// How much of that are hotspots of chime [default: three tenths, at most 30MB]
-    #[arg(long, value_parser = parse_bytes)]
+    /// How much of that are hotspots of chime; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
+    #[arg(long, value_parser = parse_bytes_or_none)]
     hotspots: Option<u64>,
     /// Let `load` go on with a tree of all keys, for as long as is measured, rather than store them into an empty one
     #[arg(long)]
@@ -258,6 +258,10 @@ fn choose_from<'a>(name: &str, what: &str, names: impl IntoIterator<Item = &'a s
         "`{name}` is no {what}: choose from {}",
         names.into_iter().collect::<Vec<_>>().join(", ")
     )
+}
+
+fn parse_bytes_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { parse_bytes(text) }
 }
 
 fn parse_lock(name: &str) -> Result<LockKind, String> {
