@@ -80,9 +80,6 @@ pub(super) fn thawed(pointer: Pointer) -> Pointer {
 
 /// What the check of an entry covers of its pointer.
 pub(super) fn checked(pointer: Pointer) -> u64 {
-    if is_planted("tree: a pointer that no check covers") {
-        return 0;
-    }
     u64::from(pointer.identity() >> 1)
 }
 
@@ -145,9 +142,7 @@ impl Shape {
             let is_elsewhere = |other: usize| {
                 other != entry && self.taken(image, other) == Some(key) && !self.pointer(image, other).is_frozen()
             };
-            let is_left = !is_planted("tree: of a key that is there twice the frozen one kept")
-                && pointer.is_frozen()
-                && self.circle().neighbours(self.home(key)).any(is_elsewhere);
+            let is_left = pointer.is_frozen() && self.circle().neighbours(self.home(key)).any(is_elsewhere);
             if pointer.is_null() || is_left {
                 self.vacate(image, entry);
                 dropped.push(entry);
@@ -285,5 +280,61 @@ impl<E: Endpoint> Tree<E> {
         let image = &cx.buffer()[at as usize..];
         let entries: Vec<usize> = self.shape().entries(image).map(|(entry, _)| entry).collect();
         self.freeze(cx, leaf, at, entries).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::leaf;
+    use super::*;
+    use farside_fabric::NodeId;
+    use proptest::prelude::*;
+
+    const SHAPE: Shape = Shape::hopscotch(8, 4).of_pointers();
+
+    fn pointer(number: u64) -> Pointer {
+        Pointer::new(RemoteAddr::new(NodeId::new(0), number * 32), SizeHint::Line, 0)
+    }
+
+    /// A key that hops is frozen where it was, may have been replaced where it is, and its holder may have died in between.
+    #[test]
+    fn of_a_key_that_is_there_twice_the_one_that_is_not_frozen_stays() {
+        let key = 77;
+        let mut image = vec![0; SHAPE.leaf_bytes() as usize];
+        SHAPE.clear(&mut image, SHAPE.all(), leaf::sibling(RemoteAddr::NULL, 3));
+        let places: Vec<usize> = SHAPE.circle().neighbours(SHAPE.home(key)).collect();
+        SHAPE.put(&mut image, places[0], key, pointer(5).to_word());
+        SHAPE.hide(&mut image, places[0]);
+        SHAPE.put(&mut image, places[2], key, pointer(6).to_word());
+        assert_eq!(SHAPE.drop_left(&mut image), [places[0]]);
+        SHAPE.mend(&mut image, SHAPE.all(), leaf::sibling(RemoteAddr::NULL, 3));
+        assert_eq!(SHAPE.find(&image, key), Some(places[2]));
+        assert_eq!(SHAPE.pointer(&image, places[2]).block(), pointer(6).block());
+    }
+
+    proptest! {
+        /// Whoever has seen an entry does not see its identity again, and its check fits as long as it should.
+        #[test]
+        fn identities_grow(steps in proptest::collection::vec(0_u8..4, 1..400)) {
+            let (mut seen, mut word) = (std::collections::BTreeSet::new(), Pointer::NULL);
+            for step in steps {
+                let before = word;
+                word = match step {
+                    _ if word.is_null() => succeeding(pointer(9), word),
+                    0 => emptied(word, 7),
+                    1 => frozen(word),
+                    2 => in_place_of(pointer(10), word),
+                    _ => succeeding(word, word),
+                };
+                let is_same = !before.is_null() && step < 3;
+                prop_assert_eq!(checked(word) == checked(before), is_same);
+                if is_same {
+                    // What is odd is changed no more by whoever compares.
+                    prop_assert!(word.identity() % 2 == 1);
+                    word = succeeding(pointer(9), word);
+                }
+                prop_assert!(word.identity() % 2 == 0 && seen.insert(word.identity()));
+            }
+        }
     }
 }
