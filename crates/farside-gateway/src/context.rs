@@ -101,7 +101,9 @@ pub(crate) struct Context<E> {
 impl<E: Endpoint> Context<E> {
     pub(crate) fn new(store: Store<E>, shared: Arc<Shared>, worker: usize) -> Self {
         Self {
-            store: (store.with_expiry_mark(shared.live.expiry_mark.clone())).with_quota(Arc::clone(&shared.live.quota)),
+            store: (store.with_expiry_mark(shared.live.expiry_mark.clone()))
+                .with_quota(Arc::clone(&shared.live.quota))
+                .with_cursors(Arc::clone(&shared.live.cursors)),
             shared,
             worker,
             sessions: RefCell::default(),

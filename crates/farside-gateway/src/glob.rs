@@ -51,6 +51,20 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     }
 }
 
+/// What every text that a pattern matches begins with: its bytes up to the first piece that is not one byte.
+pub(crate) fn prefix(pattern: &[u8]) -> Vec<u8> {
+    let (mut prefix, mut pattern) = (Vec::new(), pattern);
+    loop {
+        pattern = match pattern {
+            [] | [b'*' | b'?' | b'[', ..] => return prefix,
+            [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
+                prefix.push(*literal);
+                rest
+            }
+        };
+    }
+}
+
 /// What is left of a pattern when its first piece has matched this byte, which is folded.
 fn after_byte(pattern: &[u8], byte: u8, case: Case) -> Option<&[u8]> {
     match pattern {
@@ -100,6 +114,23 @@ mod tests {
         for &(pattern, text, expected) in table {
             let is_match = matches(pattern.as_bytes(), text.as_bytes(), case);
             assert_eq!(is_match, expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_begins_with_its_literal_bytes() {
+        for (pattern, expected) in [
+            ("", ""),
+            ("*", ""),
+            ("user:*", "user:"),
+            ("user:?x", "user:"),
+            ("user:[ab]", "user:"),
+            ("user:1", "user:1"),
+            ("a\\*b*", "a*b"),
+            ("a\\", "a\\"),
+            ("]x", "]x"),
+        ] {
+            assert_eq!(prefix(pattern.as_bytes()), expected.as_bytes(), "{pattern}");
         }
     }
 
@@ -180,6 +211,7 @@ mod tests {
         fn stars_take_in_what_they_must(pattern in "[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab\\]\\\\-]{0,8}") {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
             prop_assert_eq!(matches(pattern, text, Case::Exact), matches_plainly(pattern, text));
+            prop_assert!(!matches_plainly(pattern, text) || text.starts_with(&prefix(pattern)));
         }
 
         #[test]

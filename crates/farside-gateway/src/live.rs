@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_kv::{ExpiryMark, Quota};
+use farside_kv::{Cursors, ExpiryMark, Quota};
 
 use crate::command::scripts::Loaded;
 use crate::monitor::Monitors;
@@ -27,6 +27,8 @@ pub(crate) struct Live {
     pub(crate) scripts: Mutex<Loaded>,
     pub(crate) expiry_mark: ExpiryMark,
     pub(crate) quota: Arc<Quota>,
+    /// Where scans are, in an index in the order of keys: a SCAN may go on on another connection.
+    pub(crate) cursors: Arc<Cursors>,
     /// How often each first word of an error line was sent.
     errors: Mutex<BTreeMap<String, u64>>,
     /// What was counted before CONFIG RESETSTAT.
@@ -107,10 +109,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// The state at the start.
-    pub(crate) fn new(quota: Arc<Quota>) -> Self {
+    /// The state at the start. `chance` is a random number.
+    pub(crate) fn new(quota: Arc<Quota>, chance: u64) -> Self {
         Self {
             quota,
+            // 48 bits: programs that count in doubles have cursors, too.
+            cursors: Arc::new(Cursors::after(chance >> 16)),
             ..Self::default()
         }
     }

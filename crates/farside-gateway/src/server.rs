@@ -120,7 +120,7 @@ impl Gateway {
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
-            live: Live::new(Arc::clone(&options.quota)),
+            live: Live::new(Arc::clone(&options.quota), HostRandom::new().random()),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {

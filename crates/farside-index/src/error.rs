@@ -4,7 +4,7 @@ use farside_fabric::{FabricError, NodeId, RemoteAddr};
 use farside_lock::LockError;
 use farside_pool::PoolError;
 
-use farside_sync::{NODE_BYTES_MAX, NODES_MAX};
+use farside_sync::{NODE_BYTES_MAX, NODES_MAX, Scheme};
 
 use crate::item::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -49,6 +49,17 @@ pub enum IndexError {
         "the index was made without lock entries, which {scheme} needs: choose another --sync, or use other memory"
     )]
     NoLocks {
+        /// The scheme.
+        scheme: &'static str,
+    },
+    /// The index never has lock entries.
+    #[error(
+        "the index {index} has no lock entries, which {scheme} needs: choose --sync {}, or another index",
+        without_locks()
+    )]
+    NoLocksEver {
+        /// The index.
+        index: &'static str,
         /// The scheme.
         scheme: &'static str,
     },
@@ -119,6 +130,13 @@ pub enum IndexError {
         /// What it points to.
         block: RemoteAddr,
     },
+}
+
+/// The schemes that need no lock entries.
+fn without_locks() -> String {
+    let schemes = Scheme::named().filter(|(scheme, _)| !scheme.needs_locks());
+    let names: Vec<_> = schemes.map(|(_, name)| name).collect();
+    names.join(", ")
 }
 
 impl From<FabricError> for IndexError {

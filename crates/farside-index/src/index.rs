@@ -439,6 +439,17 @@ impl<E: Endpoint> Index<E> {
         }
     }
 
+    /// The key that a cursor stands for, if keys are in order and it is not one of a random place.
+    ///
+    /// # Errors
+    /// [`IndexError::CursorUnknown`].
+    pub fn key_at(&self, cursor: u64) -> Result<Option<Box<[u8]>>, IndexError> {
+        match self {
+            Self::PointerArray(_) | Self::Race(_) => Ok(None),
+            Self::Ordered(ordered) => ordered.key_at(cursor),
+        }
+    }
+
     /// A random cursor of a scan: a scan from there to its end sees some of the keys.
     #[must_use]
     pub fn random_cursor(&self, endpoint: &E) -> u64 {

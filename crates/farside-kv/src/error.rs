@@ -23,6 +23,17 @@ impl KvError {
         )
     }
 
+    /// Whether a scan cannot go on, because nobody knows its cursor any more.
+    pub(crate) fn is_lost_cursor(&self) -> bool {
+        matches!(self, Self::Index(IndexError::CursorUnknown { .. }))
+    }
+
+    /// Whether the keys of the index are in no order, so that ranges cannot be read.
+    #[must_use]
+    pub fn is_unordered(&self) -> bool {
+        matches!(self, Self::Index(IndexError::Unordered { .. }))
+    }
+
     /// Whether this client was cut off from the pool and must open the store again.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {

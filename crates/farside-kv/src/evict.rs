@@ -250,7 +250,7 @@ impl<E: Endpoint> Store<E> {
         let count = (BYTES_TOGETHER / wanted).clamp(1, BLOCKS_TOGETHER);
         let mut freed = 0;
         for _ in 0..4 * count {
-            let cursor = self.index.random_cursor(&self.endpoint);
+            let cursor = self.upkeep.random_cursor(&self.endpoint);
             let mut found = Vec::new();
             let samples = self.quota.samples().max(SAMPLES_FOR_BLOCK);
             self.sample(cursor, samples, &mut found).await?;
@@ -275,12 +275,16 @@ impl<E: Endpoint> Store<E> {
         let mut ends_left = if self.evictor.cursor.get() == 0 { 1 } else { 2 };
         for turn in 0..RANDOM_GROUPS_MAX + groups {
             let (cursor, samples) = if turn < RANDOM_GROUPS_MAX {
-                (self.index.random_cursor(&self.endpoint), self.quota.samples())
+                (self.upkeep.random_cursor(&self.endpoint), self.quota.samples())
             } else {
                 (self.evictor.cursor.get(), u32::MAX)
             };
             let mut found = Vec::new();
-            let next = self.sample(cursor, samples, &mut found).await?;
+            let next = match self.sample(cursor, samples, &mut found).await {
+                // Many random ones have come since.
+                Err(error) if error.is_lost_cursor() => 0,
+                next => next?,
+            };
             if turn >= RANDOM_GROUPS_MAX {
                 self.evictor.cursor.set(next);
                 ends_left -= i32::from(next == 0);
@@ -316,7 +320,7 @@ impl<E: Endpoint> Store<E> {
             }));
         };
         let mut cx = self.take_context();
-        let next = self.index.sample(&mut cx, cursor, samples as usize, &mut visit).await;
+        let next = self.upkeep.sample(&mut cx, cursor, samples as usize, &mut visit).await;
         self.give_context(cx);
         Ok(next?)
     }

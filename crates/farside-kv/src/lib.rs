@@ -34,7 +34,7 @@ pub use farside_pool::{Members, Usage};
 pub use locks::{Locks, LocksError, LocksOptions};
 pub use policy::EvictionPolicy;
 pub use quota::{Quota, SAMPLES_MAX};
-pub use session::{Alteration, Condition, KeyValue, Session, SetOptions, SetOutcome, Values};
+pub use session::{Alteration, Condition, KeyValue, Session, SetOptions, SetOutcome, Values, prefix_end};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};

@@ -75,6 +75,20 @@ const EVICTION_ROUNDS_MAX: u32 = 16;
 /// In so many of these rounds it may take the last free memory, if there is nothing to evict.
 const DIG_ROUNDS_MAX: u32 = 3;
 
+/// How many items of a range with an end are read first, and
+const RANGE_STEP_FIRST: usize = 16;
+/// how many together at most.
+const RANGE_STEP_MAX: usize = 256;
+
+/// The smallest key behind all keys that begin with `prefix`: the end of a range of these. `None` if there is no such key.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
 /// One operation at a time on a store.
 #[derive(Debug)]
 pub struct Session<E> {
@@ -364,7 +378,7 @@ impl<E: Endpoint> Session<E> {
                 expired.push(item.key.to_vec());
             }
         };
-        let next = self.store.index.scan(&mut self.cx, cursor, &mut visit).await?;
+        let next = self.store.upkeep.scan(&mut self.cx, cursor, &mut visit).await?;
         Ok((expired, expiring, next))
     }
 
@@ -518,7 +532,7 @@ impl<E: Endpoint> Session<E> {
 
     /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the cursor to go on
     /// with, 0 at the end. A key that is there throughout is seen once, another one at most once; the
-    /// order says nothing.
+    /// order says nothing, unless the index is in the order of keys.
     pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
@@ -537,6 +551,87 @@ impl<E: Endpoint> Session<E> {
     #[must_use]
     pub fn random_cursor(&self) -> u64 {
         self.store.index.random_cursor(&self.store.endpoint)
+    }
+
+    /// The key with which a scan goes on at `cursor`, if the index is in the order of keys: [`Session::range`] takes it up.
+    ///
+    /// # Errors
+    /// If it is so long ago that the cursor was given out that nobody knows it any more, or it was given out elsewhere.
+    pub fn key_at(&self, cursor: u64) -> Result<Option<Box<[u8]>>, KvError> {
+        Ok(self.store.index.key_at(cursor)?)
+    }
+
+    /// A cursor for a scan that goes on with this key.
+    #[must_use]
+    pub fn cursor_at(&self, key: &[u8]) -> u64 {
+        self.store.index.cursor_at(key)
+    }
+
+    /// The items from the key `from` on, and before the key `to` if there is one, in the order of their keys, byte by byte; and
+    /// the key to go on with, `None` at the end. A key that is there throughout is seen once, another one at most once.
+    ///
+    /// It looks at `limit` items at most. Of these the ones that have expired are left out, so fewer may come, or none, before
+    /// the end. All are read before the deadline of one operation: ask for hundreds, and go on.
+    ///
+    /// # Errors
+    /// If the index is in no order ([`KvError::is_unordered`]); otherwise as for all operations.
+    pub async fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(Vec<KeyValue>, Option<Vec<u8>>), KvError> {
+        let mut found = Vec::new();
+        let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+        let next = self.visit_range(from, to, limit, visit).await?;
+        Ok((found, next))
+    }
+
+    /// Like [`Session::range`], without the values.
+    pub async fn range_keys(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), KvError> {
+        let mut found = Vec::new();
+        let visit = |item: Item<'_>| found.push(item.key.to_vec());
+        let next = self.visit_range(from, to, limit, visit).await?;
+        Ok((found, next))
+    }
+
+    /// Visits the items of a range that are there, and returns the key to go on with.
+    async fn visit_range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        mut visit: impl FnMut(Item<'_>),
+    ) -> Result<Option<Vec<u8>>, KvError> {
+        self.start();
+        let Self { store, cx, .. } = self;
+        // Where the range ends is found out by reading beyond it, so nobody reads far before it is known to be long.
+        let mut step = if to.is_some() { RANGE_STEP_FIRST } else { limit };
+        let (mut next, mut left) = (from.to_vec(), limit);
+        loop {
+            let is_behind = to.is_some_and(|to| next.as_slice() >= to);
+            let (count, mut is_past) = (step.min(left), is_behind);
+            let mut look = |item: Item<'_>| {
+                is_past |= to.is_some_and(|to| item.key >= to);
+                if !is_past && expiry::is_there(item.expiry_ms, || store.endpoint.unix_ms()) {
+                    visit(item);
+                }
+            };
+            // Also asked if nothing is to be read: whether the index is in order.
+            let read = store.index.range(cx, &next, if is_behind { 0 } else { count }, &mut look);
+            let behind = read.await?.filter(|_| !is_past);
+            left -= count;
+            match behind {
+                Some(key) if left > 0 => next = key,
+                behind => return Ok(behind.filter(|key| to.is_none_or(|to| key.as_slice() < to))),
+            }
+            step = (step * 2).min(RANGE_STEP_MAX);
+        }
     }
 
     /// Visits some of the keys that are there from `cursor` on, and returns the next cursor.

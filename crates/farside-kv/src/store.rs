@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Found, Index, IndexError, IndexKind};
+use farside_index::{Cursors, Found, Index, IndexError, IndexKind};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
@@ -27,6 +27,8 @@ const RESTRUCTURING_POLL_NS: u64 = 100_000;
 #[derive(Clone, Debug)]
 pub struct Store<E> {
     pub(crate) index: Index<E>,
+    /// The same index with cursors of its own: a sweep or an eviction uses up thousands of them.
+    pub(crate) upkeep: Index<E>,
     pub(crate) endpoint: E,
     pub(crate) timeout_ns: Option<u64>,
     pub(crate) expiry_mark: ExpiryMark,
@@ -58,6 +60,7 @@ impl<E: Endpoint> Store<E> {
         // A membership that nobody uses would renew its lease for ever.
         let index = opened.inspect_err(|_| pool.abandon())?;
         let store = Self {
+            upkeep: index.clone().with_cursors(Arc::default()),
             index,
             endpoint: endpoint.clone(),
             timeout_ns: config.timeout_ns,
@@ -84,6 +87,14 @@ impl<E: Endpoint> Store<E> {
     #[must_use]
     pub fn with_quota(mut self, quota: Arc<Quota>) -> Self {
         self.quota = quota;
+        self
+    }
+
+    /// The same store with cursors that other stores of this process have too, so that a scan which one of them has begun can go
+    /// on in another. Only an index in the order of keys has any.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: Arc<Cursors>) -> Self {
+        self.index = self.index.with_cursors(cursors);
         self
     }
 

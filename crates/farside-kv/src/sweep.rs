@@ -108,7 +108,12 @@ impl<E: Endpoint> Store<E> {
                         pause_ns = pace.busy_pause_ns;
                     }
                 }
-                Err(error) => tracing::debug!("the sweeper tries again: {error}"),
+                Err(error) => {
+                    tracing::debug!("the sweeper tries again: {error}");
+                    if error.is_lost_cursor() {
+                        cursor = 0;
+                    }
+                }
             }
             drop(turn);
             if cursor == 0 && core::mem::take(&mut expiring) == 0 {

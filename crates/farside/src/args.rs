@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Gateway(gateway::GatewayArgs),
     /// Watch a gateway: throughput, latencies, hot keys, memory
     Top(top::TopArgs),
-    /// Read and change single keys straight in the memory, without a gateway
+    /// Read, change and list keys straight in the memory, without a gateway
     Kv(kv::KvArgs),
     /// Walk every structure of a pool and say what is wrong
     Fsck(fsck::FsckArgs),

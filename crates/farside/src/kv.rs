@@ -1,4 +1,6 @@
-//! `farside kv`: single keys, straight in the memory.
+//! `farside kv`: keys, straight in the memory.
+
+mod scan;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -40,14 +42,8 @@ enum Action {
         /// The key
         key: OsString,
     },
-    /// List keys in order (needs an ordered index)
-    Scan {
-        /// The first key
-        from: Option<OsString>,
-        /// At most so many
-        #[arg(long, value_name = "N")]
-        limit: Option<u64>,
-    },
+    /// List keys in order, one per line; needs memory that was made with an index in order, such as chime
+    Scan(scan::ScanArgs),
 }
 
 /// What to do, with the bytes to do it with.
@@ -76,18 +72,11 @@ pub(crate) fn run(args: KvArgs) -> Result<ExitCode, Failure> {
             };
             Step::Put(bytes(key), value)
         }
-        Action::Scan { .. } => {
-            return Err(Failure::usage(
-                "the pointer array keeps no order of keys, so there is no scan: use get with the keys you know",
-            ));
-        }
+        Action::Scan(scan) => return scan::run(&args.pool, scan),
     };
     let (nodes, secret) = args.pool.locate()?;
     let answer = stack::run(nodes, secret, Once(step)).map_err(|error| Failure::usage(chain(&error)))?;
-    match answer.map_err(|error| match error {
-        KvError::Index(_) if error.is_out_of_memory() => Failure::runtime(error),
-        error => Failure::usage(error),
-    })? {
+    match answer.map_err(failure)? {
         Answer::Done => Ok(ExitCode::SUCCESS),
         Answer::Absent => Ok(ExitCode::FAILURE),
         Answer::Value(mut value) => {
@@ -96,6 +85,14 @@ pub(crate) fn run(args: KvArgs) -> Result<ExitCode, Failure> {
             let _ = std::io::stdout().write_all(&value);
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+fn failure(error: KvError) -> Failure {
+    if error.is_out_of_memory() {
+        Failure::runtime(error)
+    } else {
+        Failure::usage(error)
     }
 }
 

@@ -46,6 +46,7 @@ pub use embed::runtime::run;
 pub use embed::session::{Items, Keys, Session, Values};
 pub use embed::store::Store;
 pub use embed::time::{Lifetime, after};
+pub use embed::walk::with_prefix;
 
 pub use farside_fabric::tcp::Secret;
 pub use farside_kv::locks::{Holder, LOCK_NAME_BYTES_MAX, LocksError, Mode};

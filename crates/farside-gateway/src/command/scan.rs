@@ -3,8 +3,12 @@
 //! On the path: they walk the index, some slots at a time, and let others run in between. A cursor is
 //! the number of a slot. No key ever leaves its slot, so the guarantees of Redis hold: a key that is
 //! there from the beginning of a SCAN to its end is returned, and no key twice.
+//!
+//! An index in the order of keys is walked in that order, from key to key. A cursor stands for a key there, which this process
+//! remembers. What a pattern begins with says where to begin and where to end.
 
 use farside_fabric::Endpoint;
+use farside_kv::{Session, prefix_end};
 use tokio::task::yield_now;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
@@ -14,17 +18,43 @@ use crate::request::Request;
 
 /// How many keys SCAN looks for if nobody says.
 const COUNT: i64 = 10;
+/// How many keys are read at a time where they are in order.
+const KEYS_AT_ONCE: usize = 256;
 /// How many pages SCAN reads for each key it looks for, as the pages may be empty.
 const PAGES_PER_KEY: i64 = 10;
 
 pub(crate) async fn scan<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let options = options(call.request)?;
+    let (cursor, wanted) = match first_key(call.session, options.cursor)? {
+        Some(first) => scan_in_order(call.session, &options, first).await?,
+        None => scan_slots(call.session, &options).await?,
+    };
+    call.reply.array(2);
+    call.reply.bulk(cursor.to_string().as_bytes());
+    call.reply.array(wanted.len());
+    wanted.iter().for_each(|key| call.reply.bulk(key));
+    Ok(())
+}
+
+/// The key with which a scan goes on, if the keys of the index are in order.
+fn first_key<E: Endpoint>(session: &Session<E>, cursor: u64) -> Result<Option<Vec<u8>>, Refusal> {
+    if !session.store().index().kind().is_ordered() {
+        return Ok(None);
+    }
+    Ok(session.key_at(cursor)?.map(Vec::from))
+}
+
+/// One call of SCAN where a cursor stands for a slot: the next cursor, and keys.
+async fn scan_slots<E: Endpoint>(
+    session: &mut Session<E>,
+    options: &Options<'_>,
+) -> Result<(u64, Vec<Vec<u8>>), Refusal> {
     let mut cursor = options.cursor;
     let mut pages_left = options.count.saturating_mul(PAGES_PER_KEY);
     let mut seen = 0;
     let mut wanted = Vec::new();
     loop {
-        let (mut keys, next) = call.session.scan_keys(cursor).await?;
+        let (mut keys, next) = session.scan_keys(cursor).await?;
         seen += keys.len() as u64;
         keys.retain(|key| options.wants(key));
         wanted.append(&mut keys);
@@ -35,11 +65,33 @@ pub(crate) async fn scan<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         }
         yield_now().await;
     }
-    call.reply.array(2);
-    call.reply.bulk(cursor.to_string().as_bytes());
-    call.reply.array(wanted.len());
-    wanted.iter().for_each(|key| call.reply.bulk(key));
-    Ok(())
+    Ok((cursor, wanted))
+}
+
+/// One call of SCAN where it stands for a key, from the key `first` on.
+async fn scan_in_order<E: Endpoint>(
+    session: &mut Session<E>,
+    options: &Options<'_>,
+    first: Vec<u8>,
+) -> Result<(u64, Vec<Vec<u8>>), Refusal> {
+    let prefix = options.pattern.map(glob::prefix).unwrap_or_default();
+    let end = prefix_end(&prefix);
+    let mut next = Some(first.max(prefix));
+    let mut left = usize::try_from(options.count).unwrap_or(usize::MAX);
+    let mut wanted = Vec::new();
+    // Ends: each round looks at some of as many items as were asked for.
+    while left > 0
+        && let Some(first) = next.take()
+    {
+        let count = left.min(KEYS_AT_ONCE);
+        let (mut keys, behind) = session.range_keys(&first, end.as_deref(), count).await?;
+        keys.retain(|key| options.wants(key));
+        wanted.append(&mut keys);
+        left -= count;
+        next = behind;
+        yield_now().await;
+    }
+    Ok((next.map_or(0, |key| session.cursor_at(&key)), wanted))
 }
 
 /// What SCAN is to do.
@@ -88,19 +140,16 @@ fn options<'a>(request: &Request<'a>) -> Result<Options<'a>, Refusal> {
 }
 
 pub(crate) async fn keys<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
-    let pattern = call.request.arg(1);
-    let mut wanted = Vec::new();
-    let mut cursor = 0;
-    loop {
-        let (mut keys, next) = call.session.scan_keys(cursor).await?;
-        keys.retain(|key| glob::matches(pattern, key, Case::Exact));
-        wanted.append(&mut keys);
-        cursor = next;
-        if cursor == 0 {
-            break;
-        }
-        yield_now().await;
-    }
+    let options = Options {
+        cursor: 0,
+        pattern: Some(call.request.arg(1)),
+        count: i64::MAX,
+        has_strings: true,
+    };
+    let (_, wanted) = match first_key(call.session, 0)? {
+        Some(first) => scan_in_order(call.session, &options, first).await?,
+        None => scan_slots(call.session, &options).await?,
+    };
     call.reply.array(wanted.len());
     wanted.iter().for_each(|key| call.reply.bulk(key));
     Ok(())
@@ -108,6 +157,7 @@ pub(crate) async fn keys<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 
 /// One of the keys of the first page that has any, from a random slot on.
 pub(crate) async fn randomkey<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+    let is_ordered = call.context.store.index().kind().is_ordered();
     let first = call.session.random_cursor();
     let mut cursor = first;
     let mut ends = 0;
@@ -120,8 +170,9 @@ pub(crate) async fn randomkey<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
         }
         cursor = next;
         ends += u32::from(cursor == 0);
-        // All round: back at the slot where it began, or past it on the last page.
-        if ends == 2 || ends == 1 && cursor >= first {
+        // All round: back at the slot where it began, or past it on the last page. Of cursors that are no slots nobody can say
+        // which is past which.
+        if ends == 2 || ends == 1 && cursor >= first && !is_ordered {
             call.reply.null();
             return Ok(());
         }

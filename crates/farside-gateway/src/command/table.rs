@@ -142,7 +142,7 @@ commands! {
     expiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix timestamp.";
     farside in farside, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
-        "Tells what this gateway counts, and which keys are used most.";
+        "Tells what this gateway counts and which keys are used most, and reads keys in order.";
     flushall in keys, -1, ["write"], NO_KEYS, "server",
         "Removes all keys from all databases.";
     flushdb in keys, -1, ["write"], NO_KEYS, "server",

@@ -34,6 +34,19 @@ struct Places {
 }
 
 impl Cursors {
+    /// None yet; the first one will be `last` + 1. Where `last` is random, a cursor of another process, or of this one before
+    /// it was started again, is unknown instead of being another place.
+    #[must_use]
+    pub fn after(last: u64) -> Self {
+        let places = Places {
+            last,
+            ..Places::default()
+        };
+        Self {
+            places: Mutex::new(places),
+        }
+    }
+
     fn places(&self) -> MutexGuard<'_, Places> {
         // What is guarded is whole between any two lines.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,5 +85,12 @@ mod tests {
             assert_eq!(cursors.position(cursor), expected);
         }
         assert_eq!(cursors.position(0), None);
+    }
+
+    #[test]
+    fn the_first_cursor_is_behind_the_last_one_before() {
+        let cursors = Cursors::after(41);
+        assert_eq!(cursors.note(Position::Part(7)), 42);
+        assert_eq!(cursors.position(1), None);
     }
 }

@@ -124,7 +124,8 @@ impl<E: Endpoint> Ordered<E> {
     ) -> Result<Self, IndexError> {
         let blocks = Blocks::new(pool.clone(), sync)?;
         if blocks.sync.scheme().needs_locks() {
-            return Err(IndexError::NoLocks {
+            return Err(IndexError::NoLocksEver {
+                index: kind.name(),
                 scheme: blocks.sync.scheme().name(),
             });
         }

@@ -163,6 +163,17 @@ impl<E: Endpoint> Ordered<E> {
         })
     }
 
+    /// The key that a cursor stands for: a scan goes on with it. `None` for one of a random place.
+    ///
+    /// # Errors
+    /// [`IndexError::CursorUnknown`].
+    pub fn key_at(&self, cursor: u64) -> Result<Option<Box<[u8]>>, IndexError> {
+        Ok(match self.position(cursor)? {
+            Position::Key(key) => Some(key),
+            Position::Part(_) => None,
+        })
+    }
+
     /// The entries of items from a part on, as they stand in the tree, and the part to go on with. The caller has pinned.
     async fn entries_from(
         &self,

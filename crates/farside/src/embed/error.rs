@@ -44,6 +44,12 @@ impl Error {
         matches!(self, Self::Operation(error) if error.is_out_of_memory())
     }
 
+    /// Whether a range was asked for, and the keys of the index are in no order.
+    #[must_use]
+    pub fn is_unordered(&self) -> bool {
+        matches!(self, Self::Operation(error) if error.is_unordered())
+    }
+
     /// Whether this client was cut off from the memory. Whether the operation took effect is not known.
     /// What is blocking opens the memory again with its next operation; an async program drops what it
     /// has and opens it anew.

@@ -12,3 +12,4 @@ pub(crate) mod runtime;
 pub(crate) mod session;
 pub(crate) mod store;
 pub(crate) mod time;
+pub(crate) mod walk;

@@ -1,5 +1,6 @@
 //! The async session: operations on keys, one at a time.
 
+use core::ops::RangeBounds;
 use core::time::Duration;
 
 use farside_fabric::{shm, tcp};
@@ -10,6 +11,7 @@ use super::error::Error;
 use super::operations::{boxed, memory_used, visit_many};
 use super::store::{AnyStore, Store, of_any};
 use super::time::{Lifetime, after};
+use super::walk::Walk;
 
 /// Operations on a store, one at a time: each is linearizable. Cancelling one, by dropping its future,
 /// leaves the store in order; whether it took effect is not known.
@@ -160,7 +162,8 @@ impl Session {
         Ok(Lifetime::until(expiry_ms))
     }
 
-    /// All items, in no order. One that is there throughout is seen once, another one at most once.
+    /// All items, in the order of keys if the index has one ([`Session::range`]). One that is there throughout is seen once,
+    /// another one at most once.
     ///
     /// ```
     /// # farside::run(async {
@@ -178,18 +181,57 @@ impl Session {
     /// ```
     pub fn items(&mut self) -> Items<'_> {
         Items {
-            session: self,
             page: Vec::new().into_iter(),
-            cursor: Some(0),
+            walk: Walk::all(of_any!(&self.any, AnySession, session => session.store().index().kind())),
+            session: self,
         }
     }
 
     /// All keys; like [`Session::items`].
     pub fn keys(&mut self) -> Keys<'_> {
         Keys {
+            page: Vec::new().into_iter(),
+            walk: Walk::all(of_any!(&self.any, AnySession, session => session.store().index().kind())),
+            session: self,
+        }
+    }
+
+    /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
+    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime` or `Sherman`; with another one the first item is an
+    /// error. One that is there throughout is seen once, another one at most once. Some are read at a time, few of them behind
+    /// the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// use farside::{IndexKind, Options, Store};
+    ///
+    /// let store = Store::open(Options::anonymous(64 << 20).index(IndexKind::Chime)).await?;
+    /// let mut session = store.session();
+    /// for day in ["2026-11-03", "2026-10-30", "2026-11-01"] {
+    ///     session.put(day.as_bytes(), b"took place").await?;
+    /// }
+    /// let mut november = session.range("2026-11".."2026-12");
+    /// while let Some((day, _)) = november.next().await? {
+    ///     assert!(day.starts_with(b"2026-11"));
+    /// }
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&mut self, keys: impl RangeBounds<K>) -> Items<'_> {
+        Items {
             session: self,
             page: Vec::new().into_iter(),
-            cursor: Some(0),
+            walk: Walk::over(&keys),
+        }
+    }
+
+    /// The keys in a range; like [`Session::range`].
+    pub fn range_keys<K: AsRef<[u8]>>(&mut self, keys: impl RangeBounds<K>) -> Keys<'_> {
+        Keys {
+            session: self,
+            page: Vec::new().into_iter(),
+            walk: Walk::over(&keys),
         }
     }
 
@@ -240,13 +282,12 @@ impl Values<'_, '_> {
     }
 }
 
-/// All items of a store; see [`Session::items`].
+/// The items of a store, or of a range; see [`Session::items`] and [`Session::range`].
 #[derive(Debug)]
 pub struct Items<'s> {
     session: &'s mut Session,
     page: std::vec::IntoIter<KeyValue>,
-    /// `None` at the end.
-    cursor: Option<u64>,
+    walk: Walk,
 }
 
 impl Items<'_> {
@@ -259,22 +300,22 @@ impl Items<'_> {
             if let Some(item) = self.page.next() {
                 return Ok(Some(item));
             }
-            let Some(cursor) = self.cursor else { return Ok(None) };
-            let scanned = of_any!(&mut self.session.any, AnySession, session => session.scan(cursor).await);
-            let (page, next) = scanned?;
-            self.page = page.into_iter();
-            self.cursor = (next != 0).then_some(next);
+            if self.walk.is_over() {
+                return Ok(None);
+            }
+            let walk = &mut self.walk;
+            let page = of_any!(&mut self.session.any, AnySession, session => walk.next_items(session).await);
+            self.page = page?.into_iter();
         }
     }
 }
 
-/// All keys of a store; see [`Session::keys`].
+/// The keys of a store, or of a range; see [`Session::keys`] and [`Session::range_keys`].
 #[derive(Debug)]
 pub struct Keys<'s> {
     session: &'s mut Session,
     page: std::vec::IntoIter<Vec<u8>>,
-    /// `None` at the end.
-    cursor: Option<u64>,
+    walk: Walk,
 }
 
 impl Keys<'_> {
@@ -287,11 +328,12 @@ impl Keys<'_> {
             if let Some(key) = self.page.next() {
                 return Ok(Some(key));
             }
-            let Some(cursor) = self.cursor else { return Ok(None) };
-            let scanned = of_any!(&mut self.session.any, AnySession, session => session.scan_keys(cursor).await);
-            let (page, next) = scanned?;
-            self.page = page.into_iter();
-            self.cursor = (next != 0).then_some(next);
+            if self.walk.is_over() {
+                return Ok(None);
+            }
+            let walk = &mut self.walk;
+            let page = of_any!(&mut self.session.any, AnySession, session => walk.next_keys(session).await);
+            self.page = page?.into_iter();
         }
     }
 }

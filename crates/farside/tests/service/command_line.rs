@@ -94,7 +94,8 @@ fn mistakes_are_explained_in_one_line() {
             absent,
         ),
         (&["kv", "--pool", &absent_pool, "get", "a"], absent),
-        (&["kv", "--pool", &absent_pool, "scan"], "no order"),
+        (&["kv", "--pool", &absent_pool, "scan"], absent),
+        (&["kv", "--pool", &absent_pool, "scan", "--limit", "few"], "--limit"),
         (&["kv", "--pool", &absent_pool, "get"], "KEY"),
         (&["fsck", "--pool", &absent_pool], absent),
         (&["fsck", "--pool", "somewhere"], "shm:PATH"),
@@ -162,7 +163,16 @@ fn help_and_version_are_no_mistakes() {
         );
     }
     let listed = String::from_utf8(output(&["list"]).stdout).expect("text");
-    for name in ["shm", "tcp", "sim", "pointer-array", "optimistic", "getset"] {
+    for name in [
+        "shm",
+        "tcp",
+        "sim",
+        "pointer-array",
+        "chime",
+        "sherman",
+        "optimistic",
+        "getset",
+    ] {
         assert!(listed.contains(name), "{name}");
     }
 }

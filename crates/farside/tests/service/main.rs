@@ -16,6 +16,7 @@ mod observing;
 mod persistence;
 mod pools;
 mod process;
+mod ranges;
 mod reports;
 mod scan;
 mod shutdown;

@@ -7,14 +7,14 @@ use crate::commands::{NOT_AN_INTEGER, check};
 use crate::process::Server;
 
 /// The strings of a reply; keys here have no line ends in them.
-fn strings(reply: &str) -> Vec<String> {
+pub(crate) fn strings(reply: &str) -> Vec<String> {
     let lines = reply.split("\r\n").filter(|line| !line.is_empty());
     let strings = lines.filter(|line| !line.starts_with(['*', '$']));
     strings.map(str::to_owned).collect()
 }
 
 /// One call: the next cursor, and keys.
-fn scan(client: &mut Client, cursor: &str, options: &str) -> (String, Vec<String>) {
+pub(crate) fn scan(client: &mut Client, cursor: &str, options: &str) -> (String, Vec<String>) {
     let reply = client.ask(&format!("SCAN {cursor}{options}"));
     assert!(reply.starts_with("*2\r\n$"), "{reply}");
     let mut strings = strings(&reply);

@@ -1,5 +1,6 @@
 //! What a thread works with: operations on keys, one at a time.
 
+use core::ops::RangeBounds;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::keeper::Keeper;
 use crate::embed::error::Error;
 use crate::embed::operations;
 use crate::embed::time::{Lifetime, after};
+use crate::embed::walk::Walk;
 
 /// Operations on a store, one at a time: each is linearizable. It belongs to the thread that made it.
 ///
@@ -269,7 +271,8 @@ impl Session {
         Ok(Lifetime::until(expiry_ms?))
     }
 
-    /// All items, in no order. One that is there throughout is seen once, another one at most once.
+    /// All items, in the order of keys if the index has one ([`Session::range`]). One that is there throughout is seen once,
+    /// another one at most once.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -284,18 +287,53 @@ impl Session {
     /// ```
     pub fn items(&mut self) -> Items<'_> {
         Items {
-            session: self,
             page: Vec::new().into_iter(),
-            cursor: Some(0),
+            walk: Walk::all(self.keeper.index),
+            session: self,
         }
     }
 
     /// All keys; like [`Session::items`].
     pub fn keys(&mut self) -> Keys<'_> {
         Keys {
+            page: Vec::new().into_iter(),
+            walk: Walk::all(self.keeper.index),
+            session: self,
+        }
+    }
+
+    /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
+    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime` or `Sherman`; with another one the first item is an
+    /// error. One that is there throughout is seen once, another one at most once. Some are read at a time, few of them behind
+    /// the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
+    ///
+    /// ```
+    /// use farside::{IndexKind, Options, blocking::Store};
+    ///
+    /// let store = Store::open(Options::anonymous(64 << 20).index(IndexKind::Chime))?;
+    /// let mut session = store.session()?;
+    /// for day in ["2026-11-03", "2026-10-30", "2026-11-01"] {
+    ///     session.put(day.as_bytes(), b"took place")?;
+    /// }
+    /// let november: Result<Vec<_>, _> = session.range("2026-11".."2026-12").collect();
+    /// let days: Vec<_> = november?.into_iter().map(|(day, _)| day).collect();
+    /// assert_eq!(days, [b"2026-11-01", b"2026-11-03"]);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&mut self, keys: impl RangeBounds<K>) -> Items<'_> {
+        Items {
             session: self,
             page: Vec::new().into_iter(),
-            cursor: Some(0),
+            walk: Walk::over(&keys),
+        }
+    }
+
+    /// The keys in a range; like [`Session::range`].
+    pub fn range_keys<K: AsRef<[u8]>>(&mut self, keys: impl RangeBounds<K>) -> Keys<'_> {
+        Keys {
+            session: self,
+            page: Vec::new().into_iter(),
+            walk: Walk::over(&keys),
         }
     }
 
@@ -323,12 +361,12 @@ impl Session {
         )))
     }
 
-    fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), Error> {
-        carry_out!(self, |session, _store| session.scan(cursor))
+    fn next_items(&mut self, walk: &mut Walk) -> Result<Vec<KeyValue>, Error> {
+        carry_out!(self, |session, _store| walk.next_items(session))
     }
 
-    fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), Error> {
-        carry_out!(self, |session, _store| session.scan_keys(cursor))
+    fn next_keys(&mut self, walk: &mut Walk) -> Result<Vec<Vec<u8>>, Error> {
+        carry_out!(self, |session, _store| walk.next_keys(session))
     }
 }
 
@@ -339,13 +377,13 @@ impl Drop for Session {
     }
 }
 
-/// All items of a store; see [`Session::items`]. An error ends nothing: the next call goes on.
+/// The items of a store, or of a range; see [`Session::items`] and [`Session::range`]. An error ends nothing, but for one that says that there is no order: the next call goes
+/// on.
 #[derive(Debug)]
 pub struct Items<'s> {
     session: &'s mut Session,
     page: std::vec::IntoIter<KeyValue>,
-    /// `None` at the end.
-    cursor: Option<u64>,
+    walk: Walk,
 }
 
 impl Iterator for Items<'_> {
@@ -356,24 +394,24 @@ impl Iterator for Items<'_> {
             if let Some(item) = self.page.next() {
                 return Some(Ok(item));
             }
-            match self.session.scan(self.cursor?) {
-                Ok((page, next)) => {
-                    self.page = page.into_iter();
-                    self.cursor = (next != 0).then_some(next);
-                }
+            if self.walk.is_over() {
+                return None;
+            }
+            match self.session.next_items(&mut self.walk) {
+                Ok(page) => self.page = page.into_iter(),
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 }
 
-/// All keys of a store; see [`Session::keys`]. An error ends nothing: the next call goes on.
+/// The keys of a store, or of a range; see [`Session::keys`] and [`Session::range_keys`]. An error ends nothing, but for one that says that there is no order: the next call goes
+/// on.
 #[derive(Debug)]
 pub struct Keys<'s> {
     session: &'s mut Session,
     page: std::vec::IntoIter<Vec<u8>>,
-    /// `None` at the end.
-    cursor: Option<u64>,
+    walk: Walk,
 }
 
 impl Iterator for Keys<'_> {
@@ -384,11 +422,11 @@ impl Iterator for Keys<'_> {
             if let Some(key) = self.page.next() {
                 return Some(Ok(key));
             }
-            match self.session.scan_keys(self.cursor?) {
-                Ok((page, next)) => {
-                    self.page = page.into_iter();
-                    self.cursor = (next != 0).then_some(next);
-                }
+            if self.walk.is_over() {
+                return None;
+            }
+            match self.session.next_keys(&mut self.walk) {
+                Ok(page) => self.page = page.into_iter(),
                 Err(error) => return Some(Err(error)),
             }
         }
