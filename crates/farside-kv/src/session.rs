@@ -623,7 +623,9 @@ impl<E: Endpoint> Session<E> {
                 }
             };
             // Also asked if nothing is to be read: whether the index is in order.
-            let read = store.index.range(cx, &next, if is_behind { 0 } else { count }, &mut look);
+            let read = store
+                .index
+                .range(cx, &next, if is_behind { 0 } else { count }, &mut look);
             let behind = read.await?.filter(|_| !is_past);
             left -= count;
             match behind {

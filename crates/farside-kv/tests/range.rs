@@ -19,9 +19,7 @@ fn run<T>(body: impl Future<Output = T>) -> T {
 
 /// A store whose leaves split and merge with few keys.
 async fn open(segment: &Segment, index: IndexKind) -> Store<shm::Endpoint> {
-    let endpoint = shm::Fabric::new(vec![segment.clone()])
-        .endpoint()
-        .expect("an endpoint");
+    let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
     let config = StoreConfig {
         index: Some(index),
         leaf: LeafOptions {
@@ -84,7 +82,9 @@ fn expected(model: &Model, from: &[u8], to: Option<&[u8]>, limit: usize) -> KeyP
         Some((key, _)) if looked_at.len() == limit => Some([key, &[0][..]].concat()),
         _ => None,
     };
-    let inside = looked_at.into_iter().filter(|(key, is_there)| is_inside(key) && **is_there);
+    let inside = looked_at
+        .into_iter()
+        .filter(|(key, is_there)| is_inside(key) && **is_there);
     (
         inside.map(|(key, _)| key.clone()).collect(),
         next.filter(|next| is_inside(next)),
@@ -172,7 +172,9 @@ fn a_range_of_a_prefix_ends_behind_it() {
 fn a_scan_goes_on_in_another_store_with_the_same_cursors() {
     run(async {
         let (segment, cursors) = (memory(), Arc::new(Cursors::after(1000)));
-        let one = open(&segment, IndexKind::Chime).await.with_cursors(Arc::clone(&cursors));
+        let one = open(&segment, IndexKind::Chime)
+            .await
+            .with_cursors(Arc::clone(&cursors));
         let other = open(&segment, IndexKind::Chime).await.with_cursors(cursors);
         let stranger = open(&segment, IndexKind::Chime).await;
         let mut session = one.session();

@@ -17,7 +17,8 @@ const HOT_KEYS: usize = 10;
 /// How many keys RANGE reads at a time.
 const KEYS_AT_ONCE: usize = 256;
 /// The error line for an end of a range that is none.
-const NOT_AN_END: &str = "ERR an end of a range is [key (with it), (key (without it), - (the first key) or + (the last)";
+const NOT_AN_END: &str =
+    "ERR an end of a range is [key (with it), (key (without it), - (the first key) or + (the last)";
 /// What FARSIDE HELP says.
 const HELP: [&str; 11] = [
     "FARSIDE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
