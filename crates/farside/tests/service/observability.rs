@@ -194,7 +194,7 @@ fn hot_keys_are_found() {
             .starts_with("-ERR wrong number of arguments")
     );
     assert!(client.ask("FARSIDE NONSENSE").starts_with("-ERR unknown subcommand"));
-    assert!(client.ask("FARSIDE HELP").starts_with("*7\r\n"));
+    assert!(client.ask("FARSIDE HELP").starts_with("*11\r\n"));
 }
 
 #[test]
