@@ -205,7 +205,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("index: a search without a pin", 329),
     ("locks: a warning that is not looked at", 834),
     ("pool: a client that cannot leave stays for ever", 174),
-    ("pool: a search that forgets the limbo of others", 5720),
+    ("pool: a search that forgets the limbo of others", 23_971),
     ("race: a locked bucket taken for closed", 3017),
     ("race: a lock kept by whoever gives up", 233),
     ("tree: a home that nobody asks for its keys", 2664),
