@@ -15,6 +15,7 @@ use farside_sync::{
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
 use crate::local::Local;
+use crate::operation::Sampled;
 
 /// How much of the buffer each item has when several are read together.
 const ITEM_AREA_BYTES: u32 = 1024;
@@ -318,6 +319,32 @@ impl<E: Endpoint> Blocks<E> {
             }
         }
         Ok(())
+    }
+
+    /// Visits up to `count` items of these slots, chosen at random. Otherwise as [`Blocks::read_items`].
+    pub(crate) async fn sample(
+        &self,
+        cx: &mut OpContext<E>,
+        start: u32,
+        mut entries: Vec<(RemoteAddr, Pointer)>,
+        count: usize,
+        visit: &mut dyn FnMut(Sampled<'_>),
+    ) -> Result<(), IndexError> {
+        for index in 0..count.min(entries.len()) {
+            let left = (entries.len() - index) as u64;
+            entries.swap(index, index + cx.endpoint().random_below(left) as usize);
+        }
+        entries.truncate(count);
+        let heads = self.read_heads(cx, start, &entries, |pointer, header, _, key| {
+            let Header::Item { expiry_ms, .. } = header else { return };
+            visit(Sampled {
+                key,
+                bytes: header.block_bytes(),
+                expiry_ms,
+                mark: pointer.to_word(),
+            });
+        });
+        heads.await
     }
 
     /// Writes an item to a block of its own; `None` if this client has no block left. Uses the buffer

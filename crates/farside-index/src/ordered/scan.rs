@@ -223,22 +223,8 @@ impl<E: Endpoint> Ordered<E> {
             Position::Part(part) => part,
         };
         let (entries, next) = self.entries_from(cx, part, self.tree.shape().span() / 2).await?;
-        let mut entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
-        for index in 0..count.min(entries.len()) {
-            let left = (entries.len() - index) as u64;
-            entries.swap(index, index + cx.endpoint().random_below(left) as usize);
-        }
-        entries.truncate(count);
-        let heads = self.blocks.read_heads(cx, 0, &entries, |pointer, header, _, key| {
-            let Header::Item { expiry_ms, .. } = header else { return };
-            visit(Sampled {
-                key,
-                bytes: header.block_bytes(),
-                expiry_ms,
-                mark: pointer.to_word(),
-            });
-        });
-        heads.await?;
+        let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+        self.blocks.sample(cx, 0, entries, count, visit).await?;
         Ok(next.map_or(0, |part| self.cursors.note(Position::Part(part))))
     }
 

@@ -40,23 +40,8 @@ impl<E: Endpoint> Race<E> {
         if cursor.part >> DEPTH_MIN > 0 || cursor.group >= groups {
             return Ok(0);
         }
-        let (mut entries, depth) = self.read_group(cx, cursor).await?;
-        for index in 0..count.min(entries.len()) {
-            let left = (entries.len() - index) as u64;
-            entries.swap(index, index + cx.endpoint().random_below(left) as usize);
-        }
-        entries.truncate(count);
-        self.blocks
-            .read_heads(cx, ITEMS_AT, &entries, |pointer, header, _, key| {
-                let Header::Item { expiry_ms, .. } = header else { return };
-                visit(Sampled {
-                    key,
-                    bytes: header.block_bytes(),
-                    expiry_ms,
-                    mark: pointer.to_word(),
-                });
-            })
-            .await?;
+        let (entries, depth) = self.read_group(cx, cursor).await?;
+        self.blocks.sample(cx, ITEMS_AT, entries, count, visit).await?;
         Ok(cursor.next(depth, groups).map_or(0, Cursor::to_word))
     }
 

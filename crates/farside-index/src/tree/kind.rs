@@ -1,4 +1,4 @@
-//! The trees by name: what the fault harness and the benchmarks pick from.
+//! The trees by name: what indexes in the order of keys, the fault harness and the benchmarks pick from.
 //!
 //! On the path: nowhere; a tree is opened with a [`Shape`].
 
