@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use farside_fabric::sim::Profile;
+use farside_index::tree::NodeLock;
 use farside_index::{IndexKind, TreeKind};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
@@ -179,6 +180,9 @@ struct StoreArgs {
     /// Entries of a neighbourhood of chime [default: 8]
     #[arg(long)]
     neighbourhood: Option<usize>,
+    /// How clients of chime or sherman take turns to lock leaves: cas, hierarchical, or the name of a lock [default: cas]
+    #[arg(long, value_parser = parse_node_lock)]
+    node_lock: Option<NodeLock>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -271,6 +275,10 @@ fn parse_lock(name: &str) -> Result<LockKind, String> {
 fn parse_scheme(name: &str) -> Result<Scheme, String> {
     Scheme::by_name(name)
         .ok_or_else(|| choose_from(name, "synchronisation scheme", Scheme::named().map(|(_, known)| known)))
+}
+
+fn parse_node_lock(name: &str) -> Result<NodeLock, String> {
+    NodeLock::by_name(name).ok_or_else(|| choose_from(name, "node lock", NodeLock::names()))
 }
 
 fn parse_index(name: &str) -> Result<IndexKind, String> {
@@ -425,6 +433,7 @@ impl StoreArgs {
             ("--filled", self.filled),
             ("--span", self.span.is_some()),
             ("--neighbourhood", self.neighbourhood.is_some()),
+            ("--node-lock", self.node_lock.is_some()),
         ];
         if let Some((option, _)) = of_trees.iter().find(|(_, is_given)| *is_given) {
             return Err(BenchError::Argument(format!(
@@ -496,6 +505,8 @@ impl StoreArgs {
             cache_bytes,
             hotspot_bytes: self.hotspots.unwrap_or(tree::usual_hotspot_bytes(kind, cache_bytes)),
             local_wc: self.local_wc,
+            node_lock: self.node_lock.unwrap_or_default(),
+            turn_capacity: tree::turn_capacity(&setting),
             ..usual
         };
         let progress = Progress::new(100, kind.name());

@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX};
+use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX, NodeLock, TurnOptions};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open, open_or_format};
@@ -30,6 +30,7 @@ pub use self::seen::{Seen, Structure};
 use crate::error::BenchError;
 use crate::lock::check_theta;
 use crate::program::{Laid, Program};
+use crate::stage::Setting;
 use crate::store::{LEASE_NS, RESTRUCTURING_POLL_NS, SPARE_BYTES, SPARE_BYTES_PER_NODE, SPARE_ITEMS, memory_used};
 use crate::workload::{Keys, Population, client_random, zipf::unit};
 
@@ -66,6 +67,10 @@ pub struct TreeProgram {
     pub hotspot_bytes: u64,
     /// Whether the clients of a compute node share their operations on a key.
     pub local_wc: bool,
+    /// How clients take turns to lock leaves.
+    pub node_lock: NodeLock,
+    /// How many compute nodes may wait for a lock together.
+    pub turn_capacity: u64,
     /// The keys, and what is done with them.
     pub population: Population,
     /// How many compute nodes there will be.
@@ -86,6 +91,12 @@ pub fn usual_hotspot_bytes(kind: TreeKind, cache_bytes: u64) -> u64 {
     }
 }
 
+/// How many compute nodes may wait for a lock together: as many as there are.
+#[must_use]
+pub fn turn_capacity(setting: &Setting) -> u64 {
+    setting.compute_nodes.next_power_of_two().max(2)
+}
+
 impl TreeProgram {
     /// The published tree, and what a compute node may remember of it.
     #[must_use]
@@ -98,6 +109,8 @@ impl TreeProgram {
             cache_bytes: CACHE_BYTES,
             hotspot_bytes: usual_hotspot_bytes(kind, CACHE_BYTES),
             local_wc: false,
+            node_lock: NodeLock::Cas,
+            turn_capacity: TurnOptions::default().capacity,
             population,
             compute_nodes,
             tick_ns: crate::store::TICK_NS,
@@ -140,6 +153,14 @@ impl TreeProgram {
         Budget {
             cache_bytes: (self.cache_bytes - self.hotspot_bytes) as usize,
             hotspot_bytes: self.hotspot_bytes as usize,
+        }
+    }
+
+    fn turns(&self) -> TurnOptions {
+        TurnOptions {
+            lease_ns: LEASE_NS,
+            capacity: self.turn_capacity,
+            ..TurnOptions::default()
         }
     }
 
@@ -197,7 +218,8 @@ impl Program for TreeProgram {
         let leaves = (population.items + more) as f64 / (self.span as f64 * load_min);
         let inner = 1.1 * leaves / (INNER_SPAN as f64 / 2.0);
         let used = (leaves * block(self.shape().leaf_bytes()) + inner * block(self.shape().inner_bytes())) as u64;
-        let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;
+        let turns = self.turns().memory_bytes(self.node_lock);
+        let whole = used + used / 16 + SPARE_BYTES + turns + self.compute_nodes * SPARE_BYTES_PER_NODE;
         whole.next_multiple_of(2 << 20)
     }
 
@@ -234,6 +256,7 @@ impl Program for TreeProgram {
         if self.local_wc {
             tree.share_operations();
         }
+        tree.take_turns(&mut cx, self.node_lock, self.turns()).await?;
         if self.population.workload.inserts() {
             let bytes = self.shape().leaf_bytes();
             tree.pool().restock(bytes, 1, Purpose::Insert).await?;
@@ -259,6 +282,7 @@ impl Program for TreeProgram {
         while node.is_restructuring() {
             pool.endpoint().sleep(RESTRUCTURING_POLL_NS).await;
         }
+        node.end_turns().await?;
         drop(node);
         Ok(pool.leave().await?)
     }

@@ -87,7 +87,7 @@ pub(crate) enum Closing {
 
 /// Shared by the tasks of a worker.
 #[derive(Debug)]
-pub(crate) struct Context<E> {
+pub(crate) struct Context<E: Endpoint> {
     pub(crate) store: Store<E>,
     pub(crate) shared: Arc<Shared>,
     worker: usize,

@@ -125,7 +125,7 @@ pub struct IndexOptions {
 
 /// An index as one client sees it.
 #[derive(Clone, Debug)]
-pub enum Index<E> {
+pub enum Index<E: Endpoint> {
     /// See [`PointerArray`], addressed by hash.
     PointerArray(PointerArray<E>),
     /// See [`Race`].

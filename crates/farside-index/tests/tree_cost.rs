@@ -3,7 +3,8 @@
 use core::pin::Pin;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
+use farside_fabric::{Clock, CounterSnapshot, OpContext, Pipeline, VerbKind, Verbs, interleave};
+use farside_index::tree::{NodeLock, TurnOptions};
 use farside_index::{Budget, Shape, Tree, TreeOptions, chime, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
@@ -149,6 +150,48 @@ fn a_speculation_is_one_read_of_one_entry_and_one_that_is_wrong_costs_a_round_tr
 }
 
 /// Random keys, scaled to the 60 million of CHIME, section 5.2: what a client remembers of all internal nodes, in MB.
+/// Six updates of one leaf: the first, four that get the lock from the one before, and one for which it was given back.
+#[test]
+fn a_lock_that_is_handed_over_costs_neither_a_swap_nor_an_unlock() {
+    with_tree((sherman::LEAF, 0), 1600, async |endpoint, tree, mut cx| {
+        let turns = TurnOptions::default();
+        let taken = tree.take_turns(&mut cx, NodeLock::Hierarchical, turns).await;
+        taken.expect("nothing is needed");
+        tree.update(&mut cx, 1600_u64, 0).await.expect("an update");
+        let updates = (0..6).map(|value| {
+            let (tree, mut cx) = (&tree, OpContext::new(endpoint.clone()));
+            async move { assert!(tree.update(&mut cx, 1600_u64, value).await.expect("an update")) }
+        });
+        let pipeline = Pipeline::default();
+        let updates = interleave(&pipeline, updates.collect());
+        let [reads, writes, atomics, _] = cost_of(&endpoint, updates).await;
+        assert_eq!([reads, writes, atomics], [6, 6 + 2, 2]);
+        assert_eq!(tree.handovers(), 4);
+        assert_eq!(tree.search(&mut cx, 1600_u64).await.expect("a search"), Some(5));
+    });
+}
+
+/// Two atomics and a READ of the queue more than without, but no round trip of the operation more than one: the swap brings
+/// the leaf, and the turn goes back behind the WRITEs.
+#[test]
+fn a_turn_of_a_lock_costs_what_the_lock_costs() {
+    with_tree((sherman::LEAF, 0), 1600, async |endpoint, tree, mut cx| {
+        let declock = NodeLock::by_name("declock").expect("it is a lock");
+        let taken = tree.take_turns(&mut cx, declock, TurnOptions::default()).await;
+        taken.expect("there is room");
+        // Joins the roster.
+        tree.update(&mut cx, 1600_u64, 0).await.expect("an update");
+        endpoint.sleep(100_000).await;
+        let update = async {
+            tree.update(&mut cx, 1600_u64, 1).await.expect("an update");
+            endpoint.sleep(100_000).await;
+        };
+        assert_eq!(cost_of(&endpoint, update).await, [1 + 1, 2, 1 + 2, 4]);
+        assert!(!tree.is_restructuring());
+        tree.end_turns().await.expect("the roster can be left");
+    });
+}
+
 fn cache_megabytes(shape: Shape) -> f64 {
     const ITEMS: u64 = 200_000;
     let (mut megabytes, mut key) = (0.0, 0x853c_49e6_748f_ea9b_u64);

@@ -91,7 +91,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// One operation at a time on a store.
 #[derive(Debug)]
-pub struct Session<E> {
+pub struct Session<E: Endpoint> {
     store: Store<E>,
     cx: OpContext<E>,
     many: SearchMany,
@@ -657,7 +657,7 @@ impl<E: Endpoint> Session<E> {
 
 /// The values of many keys, one after the other; see [`Session::get_many`].
 #[derive(Debug)]
-pub struct Values<'s, 'k, E> {
+pub struct Values<'s, 'k, E: Endpoint> {
     session: &'s mut Session<E>,
     /// Keys that have not been looked for.
     rest: &'k [&'k [u8]],

@@ -25,7 +25,7 @@ const RESTRUCTURING_POLL_NS: u64 = 100_000;
 
 /// An open store.
 #[derive(Clone, Debug)]
-pub struct Store<E> {
+pub struct Store<E: Endpoint> {
     pub(crate) index: Index<E>,
     /// The same index with cursors of its own: a sweep or an eviction uses up thousands of them.
     pub(crate) upkeep: Index<E>,

@@ -217,8 +217,9 @@ fn root_addr(node: NodeId, root: u8) -> RemoteAddr {
 /// If the fabric fails.
 pub async fn root<E: Endpoint>(cx: &mut OpContext<E>, node: NodeId, root: u8) -> Result<Option<Root>, PoolError> {
     let at = root_addr(node, root);
-    let bytes = cx.read_word(at.plus(8)).await?;
+    // Whoever makes it writes the length first.
     let word = cx.read_word(at).await?;
+    let bytes = cx.read_word(at.plus(8)).await?;
     let damaged = |reason: &str| PoolError::Damaged {
         node,
         reason: format!("root {root} {reason}"),

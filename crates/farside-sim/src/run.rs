@@ -243,10 +243,10 @@ impl Driver {
             Target::Named => named::audit(&self.sim, &self.shared)?,
         }
         // Nobody is there any more: housekeeping has ended, and nothing is left on its way.
-        let leases = match self.target {
-            Target::Store { .. } | Target::Tree { .. } => 10,
+        let leases = match self.target.lock() {
+            None => 10,
             // Clients that gave up may still stand in a queue, and be waited for one after the other.
-            Target::Lock(_) | Target::Named => 60,
+            Some(_) => 60,
         };
         let end_ns = self.sim.now_ns() + leases * self.shared.plan.setup.lease_ns;
         while self.sim.now_ns() < end_ns {
@@ -259,9 +259,9 @@ impl Driver {
             self.sim.crash_client(agent.endpoint.id());
         }
         // But for the desks of locks, which wait for letters as long as their clients live.
-        let waits = match self.target {
-            Target::Store { .. } | Target::Tree { .. } => 0,
-            Target::Lock(_) | Target::Named => self.sim.receives_in_flight(),
+        let waits = match self.target.lock() {
+            None => 0,
+            Some(_) => self.sim.receives_in_flight(),
         };
         match self.sim.operations_in_flight() - waits {
             0 => Ok(()),
@@ -374,7 +374,7 @@ impl Driver {
         self.paused.remove(&actor);
         match self.target {
             Target::Store { index, scheme } => store::start(&endpoint, actor, (index, scheme), &self.shared),
-            Target::Tree { kind, .. } => tree::start(&endpoint, actor, kind, &self.shared),
+            Target::Tree { kind, node_lock, .. } => tree::start(&endpoint, actor, (kind, node_lock), &self.shared),
             Target::Lock(kind) => lock::start(&endpoint, actor, kind, &self.shared),
             Target::Named => named::start(&self.sim, &endpoint, actor, &self.shared),
         }

@@ -3,6 +3,7 @@
 //! An index, a scheme, a tree or a lock that joins its registry is tested from that moment on; nothing has to
 //! be added here.
 
+use farside_index::tree::NodeLock;
 use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
 use farside_sync::Scheme;
@@ -23,6 +24,8 @@ pub enum Target {
         kind: TreeKind,
         /// Whether NICs have plain atomics only.
         is_plain: bool,
+        /// How clients take turns to lock leaves.
+        node_lock: NodeLock,
     },
     /// A lock.
     Lock(LockKind),
@@ -31,8 +34,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// All there are: each index with each scheme, each tree with and without masked atomics, each lock with its variants,
-    /// and named locks.
+    /// All there are: each index with each scheme, each tree with and without masked atomics and with turns, each lock with its
+    /// variants, and named locks.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL.iter().flat_map(|&(index, ..)| {
@@ -41,9 +44,19 @@ impl Target {
             let schemes = schemes.filter(move |scheme| !index.is_ordered() || !scheme.needs_locks());
             schemes.map(move |scheme| Self::Store { index, scheme })
         });
-        let trees = TreeKind::ALL
-            .iter()
-            .flat_map(|&(kind, ..)| [false, true].map(|is_plain| Self::Tree { kind, is_plain }));
+        let trees = TreeKind::ALL.iter().flat_map(|&(kind, ..)| {
+            let tree = |is_plain, node_lock| Self::Tree {
+                kind,
+                is_plain,
+                node_lock,
+            };
+            let queue = NodeLock::by_name("declock").expect("it is a lock");
+            let turns = [NodeLock::Hierarchical, queue].map(|node_lock| tree(false, node_lock));
+            [false, true]
+                .map(|is_plain| tree(is_plain, NodeLock::Cas))
+                .into_iter()
+                .chain(turns)
+        });
         stores
             .chain(trees)
             .chain(LockKind::named().map(|(kind, _)| Self::Lock(kind)))
@@ -55,6 +68,10 @@ impl Target {
     #[must_use]
     pub fn lock(&self) -> Option<LockKind> {
         match self {
+            Self::Tree {
+                node_lock: NodeLock::Queue(kind),
+                ..
+            } => Some(*kind),
             Self::Store { .. } | Self::Tree { .. } => None,
             Self::Lock(kind) => Some(*kind),
             Self::Named => LockKind::by_name("declock"),
@@ -71,7 +88,8 @@ impl Target {
         }
     }
 
-    /// Its name: `store:INDEX/SCHEME`, `ordered:INDEX/SCHEME` if the index is a tree, `tree:KIND`, `tree:KIND/plain`, `lock:KIND` or `named-locks`.
+    /// Its name: `store:INDEX/SCHEME`, `ordered:INDEX/SCHEME` if the index is a tree, `tree:KIND`, `tree:KIND/plain`,
+    /// `tree:KIND/TURNS`, `lock:KIND` or `named-locks`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -79,8 +97,15 @@ impl Target {
                 let order = if index.is_ordered() { "ordered" } else { "store" };
                 format!("{order}:{}/{}", index.name(), scheme.name())
             }
-            Self::Tree { kind, is_plain: false } => format!("tree:{}", kind.name()),
-            Self::Tree { kind, is_plain: true } => format!("tree:{}/plain", kind.name()),
+            Self::Tree {
+                kind, is_plain: true, ..
+            } => format!("tree:{}/plain", kind.name()),
+            Self::Tree {
+                kind,
+                node_lock: NodeLock::Cas,
+                ..
+            } => format!("tree:{}", kind.name()),
+            Self::Tree { kind, node_lock, .. } => format!("tree:{}/{}", kind.name(), node_lock.name()),
             Self::Lock(kind) => format!("lock:{}", kind.name()),
             Self::Named => "named-locks".to_owned(),
         }

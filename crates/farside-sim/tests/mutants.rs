@@ -174,6 +174,7 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("tree: a swap that has failed taken for done", Swarm("/plain")),
     ("tree: a lock taken over with what its holder has left", Swarm("tree:")),
     ("tree: a scan of a leaf that is gone", Swarm("tree:")),
+    ("tree: a turn that is not passed on", Swarm("tree:sherman/hierarchical")),
     (
         "tree: a leaf linked while its neighbour is written",
         Check(trees::a_leaf_that_is_half_written),

@@ -20,7 +20,7 @@
 //! | `shiftlock-mutex` | CIDER's baseline *ShiftLock*, without readers |
 //! | `cas`, `shiftlock` | the same without back-off, and with its mode of readers |
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -37,21 +37,26 @@ type Tools<E> = (OpContext<E>, Locker);
 
 /// What the clients of a compute node take locks with; as many for an endpoint as were in use at a time.
 #[derive(Debug)]
-pub(crate) struct Lockers<E> {
+pub struct Lockers<E> {
     idle: Rc<RefCell<BTreeMap<EndpointId, Vec<Tools<E>>>>>,
+    in_use: Rc<Cell<usize>>,
 }
 
 impl<E> Clone for Lockers<E> {
     fn clone(&self) -> Self {
         Self {
             idle: Rc::clone(&self.idle),
+            in_use: Rc::clone(&self.in_use),
         }
     }
 }
 
 impl<E> Default for Lockers<E> {
     fn default() -> Self {
-        Self { idle: Rc::default() }
+        Self {
+            idle: Rc::default(),
+            in_use: Rc::default(),
+        }
     }
 }
 
@@ -59,21 +64,44 @@ impl<E: Endpoint> Lockers<E> {
     /// Takes tools for an endpoint, or makes new ones.
     pub(crate) fn take(&self, endpoint: &E, kind: LockKind, site: &Site) -> Result<Tools<E>, LockError> {
         let idle = self.idle.borrow_mut().get_mut(&endpoint.id()).and_then(Vec::pop);
-        match idle {
-            Some(tools) => Ok(tools),
-            None => Ok((OpContext::new(endpoint.clone()), Locker::new(kind, endpoint, site)?)),
-        }
+        let tools = match idle {
+            Some(tools) => tools,
+            None => (OpContext::new(endpoint.clone()), Locker::new(kind, endpoint, site)?),
+        };
+        self.in_use.update(|count| count + 1);
+        Ok(tools)
+    }
+
+    /// Whether nobody holds a lock, waits for one, or gives one back.
+    #[must_use]
+    pub fn are_idle(&self) -> bool {
+        self.in_use.get() == 0
+    }
+
+    /// Whether a fabric has what a lock cannot do without.
+    ///
+    /// # Errors
+    /// [`LockError::Unsupported`] if not, and what else the lock wants of its site.
+    pub fn check(&self, endpoint: &E, kind: LockKind, site: &Site) -> Result<(), LockError> {
+        let (cx, locker) = self.take(endpoint, kind, site)?;
+        self.put_back(cx, locker);
+        Ok(())
     }
 
     /// Puts them back.
     pub(crate) fn put_back(&self, cx: OpContext<E>, locker: Locker) {
         let id = cx.endpoint().id();
+        self.in_use.update(|count| count - 1);
         self.idle.borrow_mut().entry(id).or_default().push((cx, locker));
     }
 }
 
-/// Waits for the lock of a slot.
-pub(crate) async fn enter<E: Endpoint>(
+/// Waits for the lock of whatever the caller wants to change. Without a seat in its queue, as when too many of an endpoint
+/// wait, the turn comes at once and holds nothing.
+///
+/// # Errors
+/// What the fabric reports; what was begun ends by itself.
+pub async fn enter<E: Endpoint>(
     cx: &mut OpContext<E>,
     lockers: &Lockers<E>,
     (kind, site): (LockKind, &Site),

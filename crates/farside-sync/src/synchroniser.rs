@@ -117,10 +117,7 @@ impl<E: Endpoint> Synchroniser<E> {
         let lockers = Lockers::default();
         match options.scheme {
             Scheme::Optimistic | Scheme::Farside => {}
-            Scheme::Lock(kind) => {
-                let (cx, locker) = lockers.take(endpoint, kind, &site)?;
-                lockers.put_back(cx, locker);
-            }
+            Scheme::Lock(kind) => lockers.check(endpoint, kind, &site)?,
             Scheme::Cider(_) => Client::check(endpoint)?,
         }
         Ok(Self {

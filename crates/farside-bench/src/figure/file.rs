@@ -410,6 +410,8 @@ pub struct StoreSeries {
     pub span: Option<usize>,
     /// Entries of a neighbourhood, likewise.
     pub neighbourhood: Option<usize>,
+    /// How clients take turns to lock the leaves of a tree; `cas`, if nothing is said.
+    pub node_lock: Option<String>,
     /// Whether a LOAD goes on with a tree of so many keys, rather than with an empty one.
     #[serde(default)]
     pub is_filled: bool,

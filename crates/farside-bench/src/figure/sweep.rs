@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use farside_fabric::sim::Profile;
 use farside_index::TreeKind;
+use farside_index::tree::NodeLock;
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use crate::quantity::parse_duration;
 use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, index_by_name};
-use crate::tree::{CACHE_BYTES, ITEM_HALF_BYTES, TreeProgram, usual_hotspot_bytes};
+use crate::tree::{CACHE_BYTES, ITEM_HALF_BYTES, TreeProgram, turn_capacity, usual_hotspot_bytes};
 use crate::workload::{Population, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
@@ -354,6 +355,10 @@ fn run_tree(
     if store.sync.is_some() || store.value_bytes != ITEM_HALF_BYTES {
         return Err(wrong(figure, "a tree has no scheme, and values of 8 bytes".to_owned()));
     }
+    let node_lock = match store.node_lock.as_deref() {
+        None => NodeLock::Cas,
+        Some(name) => NodeLock::by_name(name).ok_or_else(|| wrong(figure, format!("`{name}` is no node lock")))?,
+    };
     let usual = TreeProgram::published(kind, population, COMPUTE_NODES_MAX);
     let program = TreeProgram {
         span: store.span.unwrap_or(usual.span),
@@ -361,6 +366,8 @@ fn run_tree(
         cache_bytes: store.cache.unwrap_or(usual.cache_bytes),
         hotspot_bytes: store.hotspots.unwrap_or(usual.hotspot_bytes),
         local_wc: store.local_wc,
+        node_lock,
+        turn_capacity: turn_capacity(setting),
         ..usual
     };
     measure_tree(&program, setting, memory, &Progress::hidden())

@@ -12,7 +12,7 @@ use crate::workload::{Keys, Operation, Popularity, Workload};
 
 /// One of the clients.
 #[derive(Debug)]
-pub struct StoreClient<E> {
+pub struct StoreClient<E: Endpoint> {
     index: Index<E>,
     keys: Keys,
     key: Vec<u8>,
@@ -138,7 +138,7 @@ impl<E: Endpoint> Client<E> for StoreClient<E> {
     }
 }
 
-impl<E> StoreClient<E> {
+impl<E: Endpoint> StoreClient<E> {
     fn no_slots_left(&self) -> Result<Option<Step>, BenchError> {
         if self.workload.is_load() {
             return Ok(None);

@@ -10,7 +10,7 @@ use crate::workload::{Keys, Operation, Popularity, Workload};
 
 /// One of the clients.
 #[derive(Debug)]
-pub struct TreeClient<E> {
+pub struct TreeClient<E: Endpoint> {
     tree: Tree<E>,
     keys: Keys,
     workload: Workload,

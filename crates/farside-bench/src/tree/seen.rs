@@ -30,6 +30,7 @@ struct Counts {
     splits: u64,
     merges: u64,
     settled: u64,
+    handovers: u64,
 }
 
 impl Counts {
@@ -42,6 +43,7 @@ impl Counts {
             splits: self.splits + changed.splits,
             merges: self.merges + changed.merges,
             settled: self.settled + changed.settled,
+            handovers: self.handovers + tree.handovers(),
         }
     }
 }
@@ -69,6 +71,8 @@ pub struct Structure {
     pub merges: u64,
     /// Nodes that were settled for others.
     pub settled: u64,
+    /// How often the lock of a leaf was handed over within a compute node.
+    pub handovers: u64,
 }
 
 impl Seen {
@@ -128,6 +132,7 @@ impl Seen {
             splits: end.splits - begin.splits,
             merges: end.merges - begin.merges,
             settled: end.settled - begin.settled,
+            handovers: end.handovers - begin.handovers,
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of r
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 
 /// One command under execution.
-pub(crate) struct Call<'a, E> {
+pub(crate) struct Call<'a, E: Endpoint> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) client: &'a mut Client,
     pub(crate) reply: &'a mut Reply,

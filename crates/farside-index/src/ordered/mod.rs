@@ -81,14 +81,14 @@ impl Default for LeafOptions {
 
 /// The index, as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
-pub struct Ordered<E> {
+pub struct Ordered<E: Endpoint> {
     tree: Tree<E>,
     blocks: Blocks<E>,
     layers: Rc<RefCell<BTreeMap<Part, Layer>>>,
     cursors: Arc<Cursors>,
 }
 
-impl<E> Clone for Ordered<E> {
+impl<E: Endpoint> Clone for Ordered<E> {
     fn clone(&self) -> Self {
         Self {
             tree: self.tree.clone(),

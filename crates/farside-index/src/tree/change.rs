@@ -11,7 +11,7 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::layout::{Key, LockWord, Shape};
-use super::lock::{Held, Kind};
+use super::lock::Held;
 use super::slot::emptied;
 use crate::chime::hopscotch::Room;
 use crate::error::IndexError;
@@ -133,7 +133,9 @@ impl<E: Endpoint> Tree<E> {
         cx.reserve(shape.leaf_bytes() as usize);
         // Ends: each round goes to the right, or is the last.
         loop {
-            let held = self.lock(cx, leaf, Kind::Leaf, pin).await?;
+            let whole = shape.segments(home, shape.circle().neighbourhood());
+            let wanted = if shape.is_hashed() { &[] } else { &whole[..] };
+            let mut held = self.lock_in_turn(cx, leaf, wanted, pin).await?;
             // A key that is where it was last time is in its leaf, whatever the parent knows.
             if let Wish::Update(value) = wish
                 && let Some((entry, _)) = self.speculate(cx, leaf, key).await?
@@ -144,7 +146,9 @@ impl<E: Endpoint> Tree<E> {
                 Some(_) => shape.hop_range(home, held.free),
                 None => shape.circle().neighbourhood(),
             };
-            self.read_locked_range(cx, leaf, home, range).await?;
+            if !core::mem::take(&mut held.has_read) {
+                self.read_locked_range(cx, leaf, home, range).await?;
+            }
             let judged = shape.examine(cx.buffer(), home);
             let sibling = judged.map_err(|_| IndexError::NodeDamaged { at: leaf })?;
             if sibling.is_gone() {
@@ -222,7 +226,7 @@ impl<E: Endpoint> Tree<E> {
     async fn overwrite(
         &self,
         cx: &mut OpContext<E>,
-        held: Held<E>,
+        mut held: Held<E>,
         entry: usize,
         (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {
@@ -232,7 +236,8 @@ impl<E: Endpoint> Tree<E> {
         let at = shape.entry_at(entry);
         let mut batch = Batch::new();
         batch.write(Slice::new(at as u32, shape.entry_bytes() as u32), held.node.plus(at));
-        batch.write_word(held.at(), held.free.0);
+        let free = held.free;
+        held.give_back(&mut batch, free);
         cx.post(&mut batch).await?;
         held.end();
         Ok(Step::Done(Change::Updated, old))
@@ -274,7 +279,7 @@ impl<E: Endpoint> Tree<E> {
     async fn remove(
         &self,
         cx: &mut OpContext<E>,
-        held: Held<E>,
+        mut held: Held<E>,
         entry: usize,
         key: Key,
         next: RemoteAddr,
@@ -293,7 +298,7 @@ impl<E: Endpoint> Tree<E> {
         if shape.is_hashed() && home != entry {
             batch.write_word(leaf.plus(shape.entry_at(home)), shape.meta(cx.buffer(), home).0);
         }
-        batch.write_word(held.at(), free.0);
+        held.give_back(&mut batch, free);
         cx.post(&mut batch).await?;
         held.end();
         if !next.is_null() || self.height() > 0 {
@@ -306,7 +311,7 @@ impl<E: Endpoint> Tree<E> {
     async fn add(
         &self,
         cx: &mut OpContext<E>,
-        held: Held<E>,
+        mut held: Held<E>,
         (home, mut range): (usize, usize),
         (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {
@@ -339,17 +344,22 @@ impl<E: Endpoint> Tree<E> {
             return Ok(Step::Resting);
         }
         self.freeze(cx, leaf, 0, movers).await?;
-        let mut verbs = plan(shape, cx.buffer_mut(), &room, (key, value), leaf);
+        let verbs = plan(shape, cx.buffer_mut(), &room, (key, value), leaf);
         let free = shape.vacancy_after(cx.buffer(), held.free, (home, range), &room);
-        verbs.push(Verb::WriteWord {
-            target: held.at(),
-            value: free.0,
-        });
-        for verbs in verbs.chunks(BATCH_VERBS_MAX) {
-            let mut batch = Batch::new();
-            for &verb in verbs {
-                batch.push(verb);
+        let mut batch = Batch::new();
+        for verb in verbs {
+            if batch.verbs().len() == BATCH_VERBS_MAX {
+                cx.post(&mut batch).await?;
+                batch.clear();
             }
+            batch.push(verb);
+        }
+        if batch.verbs().len() == BATCH_VERBS_MAX {
+            cx.post(&mut batch).await?;
+            batch.clear();
+        }
+        held.give_back(&mut batch, free);
+        if !batch.verbs().is_empty() {
             cx.post(&mut batch).await?;
         }
         held.end();

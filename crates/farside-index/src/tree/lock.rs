@@ -11,11 +11,13 @@
 //! fences in the header, which stay right when the largest key is deleted.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, MaskedCas, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Endpoint, MaskedCas, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
+use farside_sync::Turn;
 
 use super::Tree;
 use super::layout::{LOCK_AT, LockWord};
+use super::turns::{Come, Place, hand_over};
 use crate::error::IndexError;
 
 /// After how many attempts a waiter looks again whether the holder is still there.
@@ -30,6 +32,7 @@ pub(super) enum Kind {
 
 /// A lock that this client holds, or may hold: a swap for it was posted. Settled and given back by a task when dropped, so that
 /// an operation that is cancelled, fails or meets its deadline leaves nothing locked and nothing half done.
+#[derive(Debug)]
 pub(super) struct Held<E: Endpoint> {
     tree: Tree<E>,
     pub(super) node: RemoteAddr,
@@ -39,6 +42,11 @@ pub(super) struct Held<E: Endpoint> {
     pub(super) free: LockWord,
     /// The node stays what it is as long as the guard is there.
     pin: Option<Pin>,
+    /// The turn of who holds it, if there are turns: the next one has its turn when this is dropped.
+    pub(super) place: Option<Place<E>>,
+    turn: Option<Turn<E>>,
+    /// Whether what was wanted of the node is in the buffer.
+    pub(super) has_read: bool,
 }
 
 impl<E: Endpoint> Held<E> {
@@ -51,6 +59,9 @@ impl<E: Endpoint> Held<E> {
             mine,
             free: LockWord(0),
             pin: None,
+            place: None,
+            turn: None,
+            has_read: false,
         }
     }
 
@@ -59,8 +70,22 @@ impl<E: Endpoint> Held<E> {
         self.node.plus(LOCK_AT)
     }
 
+    /// Adds to a batch what gives the lock back; nothing if another client of this compute node gets it as it is. Either
+    /// happens when the batch has been posted, and this has [ended](Held::end).
+    pub(super) fn give_back(&mut self, batch: &mut Batch, free: LockWord) {
+        self.free = free;
+        // Its own unlock is posted behind this batch, by a task of the same endpoint.
+        self.turn = None;
+        if !self.place.as_mut().is_some_and(Place::promise) {
+            batch.write_word(self.at(), free.0);
+        }
+    }
+
     /// Notes that the lock was given back, or was never ours.
     pub(super) fn end(mut self) {
+        if self.place.as_ref().is_some_and(Place::is_promised) {
+            return hand_over(self);
+        }
         self.pin = None;
     }
 }
@@ -74,6 +99,33 @@ impl<E: Endpoint> Drop for Held<E> {
 }
 
 impl<E: Endpoint> Tree<E> {
+    /// Locks a leaf when its turn has come. If the lock is probably free then, the swap brings what is `wanted` of the leaf,
+    /// of which [`Held::has_read`] tells.
+    pub(super) async fn lock_in_turn(
+        &self,
+        cx: &mut OpContext<E>,
+        leaf: RemoteAddr,
+        wanted: &[Slice],
+        pin: &Pin,
+    ) -> Result<Held<E>, IndexError> {
+        let mut held = Held::again(self, leaf, Kind::Leaf, self.ticket());
+        let mut expects_free = false;
+        match self.come(cx, leaf, pin).await? {
+            Come::Any => {}
+            Come::Place(place) => held.place = Some(place),
+            Come::Lock(mut handed) => {
+                handed.pin = Some(pin.clone());
+                return Ok(*handed);
+            }
+            Come::Granted(turn) => {
+                held.turn = Some(turn);
+                expects_free = true;
+            }
+        }
+        held.pin = Some(pin.clone());
+        self.swap_in(cx, held, if expects_free { wanted } else { &[] }).await
+    }
+
     /// Locks a node; one whose holder has gone is settled before.
     pub(super) async fn lock(
         &self,
@@ -82,26 +134,27 @@ impl<E: Endpoint> Tree<E> {
         kind: Kind,
         pin: &Pin,
     ) -> Result<Held<E>, IndexError> {
+        let mut held = Held::again(self, node, kind, self.ticket());
+        held.pin = Some(pin.clone());
+        self.swap_in(cx, held, &[]).await
+    }
+
+    /// Swaps the word until it was free.
+    async fn swap_in(&self, cx: &mut OpContext<E>, mut held: Held<E>, wanted: &[Slice]) -> Result<Held<E>, IndexError> {
         let backoff = &self.shared.backoff;
-        let mut held = Held {
-            tree: self.clone(),
-            node,
-            kind,
-            mine: self.ticket(),
-            free: LockWord(0),
-            pin: Some(pin.clone()),
-        };
+        let (node, kind) = (held.node, held.kind);
         let mut attempt = 0;
         // Ends: the holder gives the lock back, or goes; the deadline is met by a verb.
         loop {
-            let seen = LockWord(self.swap_if_free(cx, &held).await?);
+            let seen = LockWord(self.swap_if_free(cx, &mut held, wanted).await?);
             backoff.note(seen.owner().is_some());
             let Some(owner) = seen.owner() else {
                 held.free = seen;
                 return Ok(held);
             };
             if attempt % LOOK_ATTEMPTS == LOOK_ATTEMPTS - 1 && self.pool().is_gone(cx, owner).await? {
-                if self.settle_left(cx, node, kind, seen, pin).await? {
+                let pin = held.pin.clone().expect("the lock is not given back");
+                if self.settle_left(cx, node, kind, seen, &pin).await? {
                     continue;
                 }
                 // Lost to another one who waits: it settles the node.
@@ -114,13 +167,23 @@ impl<E: Endpoint> Tree<E> {
             }
             self.pool().check_reachable()?;
             cx.count_retry();
-            backoff.wait(cx.endpoint(), attempt).await;
+            if self.spins() {
+                // Others of this thread may run.
+                cx.endpoint().sleep(0).await;
+            } else {
+                backoff.wait(cx.endpoint(), attempt).await;
+            }
             attempt += 1;
         }
     }
 
     /// One attempt; returns what the word was.
-    async fn swap_if_free(&self, cx: &mut OpContext<E>, held: &Held<E>) -> Result<u64, IndexError> {
+    async fn swap_if_free(
+        &self,
+        cx: &mut OpContext<E>,
+        held: &mut Held<E>,
+        wanted: &[Slice],
+    ) -> Result<u64, IndexError> {
         if cx.endpoint().capabilities().masked_atomics {
             let operands = MaskedCas {
                 compare: 0,
@@ -128,7 +191,27 @@ impl<E: Endpoint> Tree<E> {
                 swap: held.mine.0,
                 swap_mask: u64::MAX,
             };
-            return Ok(cx.masked_compare_swap(held.at(), operands).await?);
+            if wanted.is_empty() {
+                return Ok(cx.masked_compare_swap(held.at(), operands).await?);
+            }
+            let mut batch = Batch::new();
+            let swap = batch.push(Verb::MaskedCompareSwap {
+                target: held.at(),
+                operands,
+            });
+            for &wanted in wanted {
+                batch.read(held.node.plus(wanted.at.into()), wanted);
+            }
+            cx.post(&mut batch).await?;
+            let seen = batch.result(swap);
+            held.has_read = LockWord(seen).owner().is_none();
+            if held.has_read {
+                // Only the holder of the lock writes them.
+                wanted.iter().for_each(|&wanted| cx.rely_on_within(wanted, wanted));
+            } else {
+                cx.validated();
+            }
+            return Ok(seen);
         }
         let mut seen = cx.read_word(held.at()).await?;
         // Ends: each failure means that somebody else has held the lock meanwhile.
@@ -143,8 +226,13 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Gives a lock back under which nothing was changed.
-    pub(super) async fn unlock(&self, cx: &mut OpContext<E>, held: Held<E>) -> Result<(), IndexError> {
-        cx.write_word(held.at(), held.free.0).await?;
+    pub(super) async fn unlock(&self, cx: &mut OpContext<E>, mut held: Held<E>) -> Result<(), IndexError> {
+        let mut batch = Batch::new();
+        let free = held.free;
+        held.give_back(&mut batch, free);
+        if !batch.verbs().is_empty() {
+            cx.post(&mut batch).await?;
+        }
         held.end();
         Ok(())
     }

@@ -67,6 +67,7 @@ mod settle;
 pub(crate) mod slot;
 mod split;
 mod task;
+mod turns;
 mod walk;
 
 use core::cell::{Cell, OnceCell, RefCell};
@@ -81,6 +82,7 @@ use self::cache::NodeCache;
 pub use self::kind::TreeKind;
 use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
 pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape};
+pub use self::turns::{NodeLock, TurnOptions};
 pub use self::walk::Census;
 pub(crate) use self::walk::census_of_pool;
 use crate::chime::hotspot::HotspotBuffer;
@@ -106,11 +108,11 @@ pub struct Budget {
 
 /// A tree as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
-pub struct Tree<E> {
+pub struct Tree<E: Endpoint> {
     shared: Rc<Shared<E>>,
 }
 
-impl<E> Clone for Tree<E> {
+impl<E: Endpoint> Clone for Tree<E> {
     fn clone(&self) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -119,7 +121,7 @@ impl<E> Clone for Tree<E> {
 }
 
 #[derive(Debug)]
-struct Shared<E> {
+struct Shared<E: Endpoint> {
     pool: Pool<E>,
     /// The root area.
     area: RemoteAddr,
@@ -133,6 +135,8 @@ struct Shared<E> {
     backoff: Backoff,
     /// Operations that go together, if they may.
     local: OnceCell<local::Local>,
+    /// How operations take turns to lock leaves, if they do.
+    turns: OnceCell<turns::Turns<E>>,
     tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
     statistics: Statistics,
 }
@@ -230,6 +234,7 @@ impl<E: Endpoint> Tree<E> {
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
                 local: OnceCell::new(),
+                turns: OnceCell::new(),
                 tasks: RefCell::default(),
                 statistics: Statistics::default(),
             }),

@@ -68,9 +68,9 @@ impl<E: Endpoint> Tree<E> {
         task.error.borrow().clone().map_or(Ok(()), Err)
     }
 
-    /// Whether this client works on the structure.
+    /// Whether this client works on the structure, or has still to give something back.
     #[must_use]
     pub fn is_restructuring(&self) -> bool {
-        !self.shared.tasks.borrow().is_empty()
+        !self.shared.tasks.borrow().is_empty() || self.is_in_turn()
     }
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{Endpoint, Sim};
 use farside_fabric::{Clock, Deadline, OpContext, Pipeline, Spawn, interleave};
 use farside_index::tree::Census;
-use farside_index::tree::Key;
+use farside_index::tree::{Key, NodeLock, TurnOptions};
 use farside_index::{Budget, IndexError, Tree, TreeKind, TreeOptions};
 use farside_kv::KvError;
 use farside_pool::{FormatOptions, Pool, PoolOptions, open, open_or_format};
@@ -26,6 +26,10 @@ use crate::shared::{Condition, Shared};
 const PAUSE_NS: u64 = 30_000;
 /// What the numbers of two sessions of a client are apart in histories.
 const SESSION: u32 = 1_000_000;
+/// So few that many leaves share one.
+const LOCKS: u64 = 8;
+/// What a tree is made of, and how clients take turns.
+type Made = (TreeKind, NodeLock);
 /// The reader of the last values, in histories.
 const AUDITOR: u32 = u32::MAX;
 
@@ -42,7 +46,7 @@ async fn open_tree(
     endpoint: &Endpoint,
     cx: &mut OpContext<Endpoint>,
     setup: &Setup,
-    kind: TreeKind,
+    (kind, node_lock): Made,
 ) -> Result<Tree<Endpoint>, IndexError> {
     let tree = &setup.tree;
     let format = FormatOptions {
@@ -63,7 +67,17 @@ async fn open_tree(
         lease_ns: setup.lease_ns,
     };
     let pool = Pool::join(cx, geometry, times).await?;
-    let opened = Tree::create(cx, pool.clone(), options).await;
+    let turns = TurnOptions {
+        locks: LOCKS,
+        lease_ns: setup.lease_ns,
+        ..TurnOptions::default()
+    };
+    let opened = async {
+        let tree = Tree::create(cx, pool.clone(), options).await?;
+        tree.take_turns(cx, node_lock, turns).await?;
+        Ok(tree)
+    };
+    let opened: Result<_, IndexError> = opened.await;
     // A membership that nobody uses would renew its lease for ever.
     let tree = opened.inspect_err(|_| pool.abandon())?;
     endpoint.spawn(take_over_from_the_dead(endpoint.clone(), tree.clone(), setup.tick_ns));
@@ -90,16 +104,18 @@ async fn close(tree: Tree<Endpoint>) -> Result<(), IndexError> {
     while tree.is_restructuring() {
         pool.endpoint().sleep(PAUSE_NS).await;
     }
+    let ended = tree.end_turns().await;
     drop(tree);
-    Ok(pool.leave().await?)
+    pool.leave().await?;
+    ended
 }
 
 /// One client of an actor: works until there is nothing left, or until it needs another client.
-async fn act(endpoint: Endpoint, actor: usize, kind: TreeKind, shared: Rc<Shared>) {
+async fn act(endpoint: Endpoint, actor: usize, made: Made, shared: Rc<Shared>) {
     let client = shared.client(actor);
     let setup = &shared.plan.setup;
     let mut cx = OpContext::new(endpoint.clone());
-    let tree = match open_tree(&endpoint, &mut cx, setup, kind).await {
+    let tree = match open_tree(&endpoint, &mut cx, setup, made).await {
         Ok(tree) => tree,
         Err(error) => {
             shared.count("errors", format!("open: {}", name(&error)));
@@ -279,7 +295,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: TreeKind) -> Result<()
 /// The last client: takes over from the dead, reads every key in two ways, and looks at every node.
 async fn take_stock(endpoint: &Endpoint, setup: &Setup, kind: TreeKind, shared: &Shared) -> Result<Census, Failure> {
     let mut cx = OpContext::new(endpoint.clone());
-    let tree = open_tree(endpoint, &mut cx, setup, kind)
+    let tree = open_tree(endpoint, &mut cx, setup, (kind, NodeLock::Cas))
         .await
         .map_err(Failure::of("the last client cannot open the tree"))?;
     // Long enough for the lease of whoever crashed last, and for the takeover.
@@ -323,6 +339,6 @@ async fn take_stock(endpoint: &Endpoint, setup: &Setup, kind: TreeKind, shared: 
 }
 
 /// Starts the next client of an actor.
-pub(crate) fn start(endpoint: &Endpoint, actor: usize, kind: TreeKind, shared: &Rc<Shared>) {
-    endpoint.spawn(act(endpoint.clone(), actor, kind, Rc::clone(shared)));
+pub(crate) fn start(endpoint: &Endpoint, actor: usize, made: Made, shared: &Rc<Shared>) {
+    endpoint.spawn(act(endpoint.clone(), actor, made, Rc::clone(shared)));
 }
