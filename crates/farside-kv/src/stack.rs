@@ -103,13 +103,18 @@ impl PoolSpec {
         self
     }
 
+    /// Whether a node is named that is reached by RDMA.
+    #[must_use]
+    pub fn has_rdma(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node, NodeSpec::Rdma(_)))
+    }
+
     /// Opens the segments that are named, and the device if there are nodes to be reached by it, and notes the addresses.
     ///
     /// # Errors
     /// [`StackError::Segment`] with the file that cannot be used; [`StackError::Rdma`].
     pub fn locate(&self) -> Result<Vec<NodeLocation>, StackError> {
-        let is_rdma = |node: &NodeSpec| matches!(node, NodeSpec::Rdma(_));
-        let device = self.nodes.iter().any(is_rdma).then(|| Device::open(&self.device));
+        let device = self.has_rdma().then(|| Device::open(&self.device));
         let device = device.transpose()?;
         let nodes = self.nodes.iter().map(|node| match node {
             NodeSpec::Shm(path) => Ok(NodeLocation::Mapped(Segment::open(path)?)),
@@ -191,6 +196,9 @@ mod tests {
     fn pools_are_lists_of_nodes() {
         let spec: PoolSpec = "shm:/tmp/a,tcp:localhost:7380,rdma:n:1".parse().expect("three nodes");
         assert_eq!(spec.to_string(), "shm:/tmp/a,tcp:localhost:7380,rdma:n:1");
+        assert!(spec.has_rdma());
+        let without: PoolSpec = "shm:/tmp/rdma:1,tcp:rdma:7380".parse().expect("two nodes");
+        assert!(!without.has_rdma());
         assert_eq!(
             spec.nodes,
             [

@@ -53,6 +53,11 @@ impl PoolArgs {
     pub(crate) fn locate(&self) -> Result<(Vec<NodeLocation>, Option<Secret>), Failure> {
         let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
         let secret = secret.map_err(|error| Failure::usage(chain(&error)))?;
+        if self.device.is_given() && !self.pool.has_rdma() {
+            return Err(Failure::usage(
+                "--rdma-device and its like choose the device for nodes that are named rdma:HOST:PORT in --pool: there is none",
+            ));
+        }
         let pool = self.pool.clone().with_device(self.device.options());
         let nodes = pool.locate().map_err(|error| Failure::usage(chain(&error)))?;
         Ok((nodes, secret))

@@ -13,11 +13,27 @@ const FABRICS: [(&str, &str); 4] = [
     ("tcp", "a memory node at the end of a connection"),
     (
         "rdma",
-        "a memory node that network cards reach; rdma-check says which atomics are native, which emulated",
+        "a memory node that network cards reach; rdma-check says what is native on this machine, what emulated",
     ),
     (
         "sim",
         "a deterministic simulation of network cards and links, for tests and figures",
+    ),
+];
+
+const RDMA_VERBS: [(&str, &str); 4] = [
+    (
+        "plain",
+        "READ, WRITE, compare-and-swap and fetch-and-add of 8 bytes: native on every card",
+    ),
+    (
+        "masked atomics",
+        "native on ConnectX cards that pass the trial of each connection, elsewhere emulated by compare-and-swaps",
+    ),
+    ("WRITE of a word", "likewise, if atomics may share the word"),
+    (
+        "16-byte atomics",
+        "native on such cards, elsewhere missing: the locks shiftlock and shiftlock-mutex are refused there",
     ),
 ];
 
@@ -31,6 +47,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         }
     };
     section("fabrics", &mut FABRICS.into_iter());
+    section("verbs of rdma", &mut RDMA_VERBS.into_iter());
     section(
         "indexes",
         &mut IndexKind::ALL.into_iter().map(|(_, name, about)| (name, about)),

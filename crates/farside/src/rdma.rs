@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use farside_fabric::rdma::{Device, DeviceOptions, Export, NativeAtomics, device_names};
+use farside_fabric::rdma::{Device, DeviceOptions, Export, NativeAtomics, RdmaError, device_names};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
 use farside_fabric::{Clock, FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
@@ -82,9 +82,7 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let names = device_names().map_err(|error| Failure::runtime(chain(&error)))?;
     if names.is_empty() {
-        return Err(Failure::runtime(
-            "this machine has no RDMA device (`ibv_devices` lists none)",
-        ));
+        return Err(Failure::runtime(RdmaError::NoDevice));
     }
     let wanted = args.device.options();
     let mut is_usable = false;

@@ -16,6 +16,9 @@ use super::mlx5::Driver;
 use crate::buffer::Buffer;
 use crate::region::Region;
 
+/// The vendor's number of soft-RoCE, which has no vendor.
+const SOFT_ROCE: u32 = 0x00ff_ffff;
+
 /// Which device to use, and how. What is not said is chosen.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -265,6 +268,13 @@ impl Device {
     /// How many bytes one READ or WRITE may carry.
     pub(super) fn message_bytes_max(&self) -> u32 {
         self.port_attributes.max_msg_sz
+    }
+
+    /// Whether fences can be relied on. Those of soft-RoCE cannot: when a packet is late, it sends everything again that has
+    /// not been answered, and a fence among it then waits also for what was sent behind it, or for itself, so that the queue
+    /// pair stands still without an error (seen with Linux 6.1).
+    pub(super) fn can_fence(&self) -> bool {
+        self.facts.vendor_id != SOFT_ROCE
     }
 
     /// How many READs and atomics one queue pair may have under way, as requester and as responder.

@@ -7,7 +7,10 @@ use std::io;
 #[non_exhaustive]
 pub enum RdmaError {
     /// The user's side of RDMA is not installed.
-    #[error("RDMA needs libibverbs.so.1, which cannot be loaded ({reason}): install rdma-core")]
+    #[error(
+        "RDMA needs libibverbs.so.1, which cannot be loaded ({reason}): install rdma-core (Debian: libibverbs1 and \
+         ibverbs-providers)"
+    )]
     Library {
         /// What the loader says.
         reason: String,
@@ -16,7 +19,9 @@ pub enum RdmaError {
     #[error("this program was built without RDMA: build it with the feature `rdma`, which is on by default")]
     Disabled,
     /// There is no device.
-    #[error("this machine has no RDMA device")]
+    #[error(
+        "this machine has no RDMA device (`ibv_devices` lists none): load the driver of its card, or do without RDMA"
+    )]
     NoDevice,
     /// No device has that name.
     #[error("there is no RDMA device `{name}`; there are: {known}")]

@@ -9,9 +9,10 @@
 //!  3. whatever waited for room is posted.
 //!
 //! Order: the device executes in posting order, but a WRITE or an atomic may overtake the answer of a READ or atomic
-//! before it; within a post it carries the fence that forbids it. A verb that the device does not have
-//! ([`Emulation`]) is posted step by step, and nothing behind it until it is done; one that it takes as an entry
-//! ([`Native`]) goes between work requests, with a doorbell of its own.
+//! before it; within a post it carries the fence that forbids it, or is *held* back until all before it is done, where
+//! fences are no good ([`Device::can_fence`](super::Device)). A verb that the device does not have ([`Emulation`]) is posted
+//! step by step, and nothing behind it until it is done; one that it takes as an entry ([`Native`]) goes between work
+//! requests, with a doorbell of its own.
 //!
 //! A new pair is *on trial* first: its verbs go to a word that the node lends, and nobody but the trial posts.
 //!
@@ -21,6 +22,7 @@
 //! Invariants:
 //! - `in_flight` has an entry for each work request from `next - in_flight.len()` up to `next`, and at most `depth`;
 //! - work request n puts its word at `results[n % depth]`;
+//! - the last of what is in flight is announced if something behind it is held;
 //! - each post has exactly one work with `is_last` in `waiting`, `in_flight` or `stepping` until it is over;
 //! - the memory of an operation stays in its slot, which is *pinned*, until its last post is over.
 
@@ -63,6 +65,8 @@ struct Work {
     verb: Verb,
     /// Whether the device must have answered all READs and atomics before.
     is_fenced: bool,
+    /// Whether everything before it must be done when it is posted.
+    is_held: bool,
     /// Whether it ends its post.
     is_last: bool,
 }
@@ -269,8 +273,9 @@ impl Link {
         let posted = {
             let state = &mut *self.state.borrow_mut();
             assert!(state.pair.is_some(), "checked before posting");
-            let piece_bytes = REQUEST_BYTES_MAX.min(self.poller.device().message_bytes_max());
-            state.append(slot, verbs, piece_bytes);
+            let device = self.poller.device();
+            let piece_bytes = REQUEST_BYTES_MAX.min(device.message_bytes_max());
+            state.append(slot, verbs, piece_bytes, device.can_fence());
             self.pump(state)
         };
         self.require_posted(posted);
@@ -281,7 +286,7 @@ impl Link {
         let Some(pair) = &state.pair else { return true };
         let depth = pair.pair.depth() as usize;
         state.chain.clear();
-        while state.in_flight.len() < depth {
+        while state.in_flight.len() < depth && !state.is_next_held() {
             let number = state.next;
             let (work, step) = match &mut state.stepping {
                 Some(stepping) if stepping.is_posted => break,
@@ -301,7 +306,8 @@ impl Link {
             };
             state.next += 1;
             let is_half_full = state.next.is_multiple_of(depth as u64 / 2 + 1);
-            let is_announced = work.is_last || step.is_some() || is_half_full;
+            let is_waited_for = state.waiting.front().is_some_and(|next| next.is_held);
+            let is_announced = work.is_last || step.is_some() || is_half_full || is_waited_for;
             state.in_flight.push_back(InFlight {
                 slot: work.slot,
                 part: work.part,
@@ -498,24 +504,40 @@ impl HalfOpen {
 }
 
 impl State {
-    /// Appends verbs as work: long ones in pieces, fences where the order needs them.
-    fn append<'v>(&mut self, slot: SlotIndex, verbs: impl Iterator<Item = (usize, &'v Verb)>, piece_bytes: u32) {
+    /// Whether what is to be posted next has to wait for what is in flight.
+    fn is_next_held(&self) -> bool {
+        let stepping = self.stepping.as_ref().map(|stepping| &stepping.work);
+        let next = stepping.or(self.waiting.front());
+        next.is_some_and(|work| work.is_held) && !self.in_flight.is_empty()
+    }
+
+    /// Appends verbs as work: long ones in pieces, fences where the order needs them, or what takes their place.
+    fn append<'v>(
+        &mut self,
+        slot: SlotIndex,
+        verbs: impl Iterator<Item = (usize, &'v Verb)>,
+        piece_bytes: u32,
+        can_fence: bool,
+    ) {
         let native = self.pair.as_ref().map_or_else(Native::default, |pair| pair.native);
         let mut is_answer_due = false;
         for (part, verb) in verbs {
             let is_read = matches!(verb, Verb::Read { .. } | Verb::ReadWord { .. });
-            let is_fenced = is_answer_due && !is_read;
+            let mut is_behind = is_answer_due && !is_read;
             let is_entry = native.order(verb).is_some();
             // A verb in steps is waited for.
             let is_in_steps = !is_entry && Emulation::of(verb).is_some();
             let brings_answer = is_read || is_entry || verb.kind().is_atomic();
-            is_answer_due = !is_in_steps && ((is_answer_due && !is_fenced) || brings_answer);
+            is_answer_due = !is_in_steps && ((is_answer_due && !is_behind) || brings_answer);
             for_each_piece(verb, piece_bytes, |verb| {
+                // The other pieces come behind the first.
+                let is_behind = core::mem::take(&mut is_behind);
                 self.waiting.push_back(Work {
                     slot,
                     part: part as u8,
                     verb,
-                    is_fenced,
+                    is_fenced: is_behind && can_fence,
+                    is_held: is_behind && !can_fence,
                     is_last: false,
                 });
             });
@@ -798,13 +820,49 @@ mod tests {
             (&[in_steps, write], &[false, false]),
             (&[read, in_steps, write], &[false, true, false]),
         ] {
-            let mut state = State::default();
-            state.append(7, verbs.iter().enumerate(), 1 << 20);
-            let fences: Vec<bool> = state.waiting.iter().map(|work| work.is_fenced).collect();
-            assert_eq!(fences, expected, "{verbs:?}");
-            let ends: Vec<usize> = (0..verbs.len()).filter(|&index| state.waiting[index].is_last).collect();
-            assert_eq!(ends, [verbs.len() - 1]);
+            for can_fence in [true, false] {
+                let mut state = State::default();
+                state.append(7, verbs.iter().enumerate(), 1 << 20, can_fence);
+                let behind = |work: &Work| if can_fence { work.is_fenced } else { work.is_held };
+                let found: Vec<bool> = state.waiting.iter().map(behind).collect();
+                assert_eq!(found, expected, "{verbs:?}");
+                let is_both = |work: &Work| work.is_fenced && work.is_held;
+                assert!(!state.waiting.iter().any(is_both), "one or the other");
+                let ends: Vec<usize> = (0..verbs.len()).filter(|&index| state.waiting[index].is_last).collect();
+                assert_eq!(ends, [verbs.len() - 1]);
+            }
         }
+    }
+
+    #[test]
+    fn what_is_held_waits_until_nothing_is_in_flight() {
+        let write = Verb::Write {
+            source: Slice::first(20),
+            target: ADDR,
+        };
+        let mut state = State::default();
+        let read = Verb::ReadWord { source: ADDR };
+        // The WRITE in three pieces, of which only the first has to wait.
+        state.append(7, [read, write].iter().enumerate(), 8, false);
+        let held: Vec<bool> = state.waiting.iter().map(|work| work.is_held).collect();
+        assert_eq!(held, [false, true, false, false]);
+        assert!(!state.is_next_held());
+        let fly = |state: &mut State| {
+            let work = state.waiting.pop_front().expect("four");
+            state.in_flight.push_back(InFlight {
+                slot: work.slot,
+                part: work.part,
+                answer: Answer::None,
+                is_step: false,
+                is_last: work.is_last,
+            });
+        };
+        fly(&mut state);
+        assert!(state.is_next_held(), "the READ is under way");
+        state.in_flight.clear();
+        assert!(!state.is_next_held(), "it is done");
+        fly(&mut state);
+        assert!(!state.is_next_held(), "the rest of the WRITE");
     }
 
     #[test]
