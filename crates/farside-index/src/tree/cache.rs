@@ -228,6 +228,7 @@ mod tests {
     use farside_fabric::RemoteAddr;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn node(level: u8, low: Key, high: Key) -> Rc<Inner> {
         Rc::new(Inner {
@@ -241,6 +242,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn level_is_an_ordered_map(changes in vec((0_u128..300, 0_u32..4), 1..800), is_ascending: bool) {
+            let (mut level, mut model) = (Level::default(), BTreeMap::new());
+            for (at, (drawn, what)) in (0..).zip(changes) {
+                let key = if is_ascending && what > 0 { at } else { drawn };
+                if what == 0 {
+                    prop_assert_eq!(level.remove(key).is_some(), model.remove(&key).is_some());
+                } else if !model.contains_key(&key) {
+                    model.insert(key, ());
+                    level.insert(key, node(1, key, key));
+                }
+                prop_assert!(level.parts.iter().all(|part| (1..=PART_MAX).contains(&part.keys.len())));
+                for asked in [drawn, key, key + 1] {
+                    let found = level.last_up_to(asked).map(|(found, node)| (found, node.low()));
+                    prop_assert_eq!(found, model.range(..=asked).next_back().map(|(&key, ())| (key, key)));
+                    let found = level.first_from(asked).map(|(found, node)| (found, node.low()));
+                    prop_assert_eq!(found, model.range(asked..).next().map(|(&key, ())| (key, key)));
+                }
+            }
+        }
+
         #[test]
         fn last_node_that_was_read_is_found_within_the_budget(
             nodes in vec((1_u8..3, 0_u128..100, 0_u128..20), 1..60), key in 0_u128..120, room in 0_usize..40

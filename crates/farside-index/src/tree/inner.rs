@@ -323,6 +323,12 @@ mod tests {
         }
 
         #[test]
+        fn counting_in_steps_is_searching(keys in btree_set(any::<u8>(), 0..INNER_SPAN + 9), key: u8) {
+            let keys: Vec<u8> = keys.into_iter().collect();
+            prop_assert_eq!(count_up_to(&keys, |&one| one <= key), keys.partition_point(|&one| one <= key));
+        }
+
+        #[test]
         fn halves_hold_what_the_whole_did(
             shape in shapes(), keys in btree_set(1_u64.., 1..INNER_SPAN), looked_for: u64, gone in 0_usize..INNER_SPAN
         ) {
