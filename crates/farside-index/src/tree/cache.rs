@@ -249,8 +249,7 @@ mod tests {
                 let key = if is_ascending && what > 0 { at } else { drawn };
                 if what == 0 {
                     prop_assert_eq!(level.remove(key).is_some(), model.remove(&key).is_some());
-                } else if !model.contains_key(&key) {
-                    model.insert(key, ());
+                } else if model.insert(key, ()).is_none() {
                     level.insert(key, node(1, key, key));
                 }
                 prop_assert!(level.parts.iter().all(|part| (1..=PART_MAX).contains(&part.keys.len())));
