@@ -12,6 +12,9 @@ use crate::quantity::parse_duration;
 /// What `bench embedded` takes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct EmbeddedArgs {
+    /// Compare the range index with ordered indexes of one process, rather than the store with maps
+    #[arg(long)]
+    ordered: bool,
     /// How many keys each contender holds
     #[arg(long, default_value_t = 10_000_000)]
     items: u64,
@@ -41,11 +44,14 @@ pub(super) struct WorkerArgs {
     duration_ns: u64,
     seed: u64,
     member: u64,
+    #[arg(long)]
+    ordered: bool,
 }
 
 impl EmbeddedArgs {
     pub(super) fn run(self) -> Result<(), BenchError> {
         let options = EmbeddedOptions {
+            is_ordered: self.ordered,
             items: self.items,
             rounds: self.rounds,
             duration_ns: self.duration,
@@ -70,6 +76,7 @@ pub(super) fn folder_in_memory() -> PathBuf {
 impl WorkerArgs {
     pub(super) fn run(self) -> Result<(), BenchError> {
         embedded::serve(&WorkerOptions {
+            is_ordered: self.ordered,
             engine: self.engine,
             path: self.path,
             items: self.items,

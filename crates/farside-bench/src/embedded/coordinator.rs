@@ -17,8 +17,11 @@ use crate::worker_process::{Folder, WorkerProcess};
 /// A test, and how many operations are in flight in it.
 type Task = (Test, u64);
 
+/// A contender: its name, how many processes it has, and what they are asked to do.
+type Entry = (&'static str, u64, &'static [Task]);
+
 /// Contenders, how many processes each has, and what they are asked to do.
-const CONTENDERS: [(&str, u64, &[Task]); 5] = [
+const CONTENDERS: [Entry; 5] = [
     (
         "farside",
         2,
@@ -36,6 +39,17 @@ const CONTENDERS: [(&str, u64, &[Task]); 5] = [
     ("dashmap", 1, MAP_TESTS),
     ("lmdb", 2, &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)]),
 ];
+/// Of ordered indexes.
+const ORDERED_CONTENDERS: [Entry; 6] = [
+    ("chime", 1, RANGE_TESTS),
+    ("sherman", 1, RANGE_TESTS),
+    ("scc-tree", 1, ORDERED_TESTS),
+    ("skiplist", 1, ORDERED_TESTS),
+    ("congee", 1, ORDERED_TESTS),
+    ("lmdb", 1, ORDERED_TESTS),
+];
+const RANGE_TESTS: &[Task] = &[(Test::Get, 1), (Test::Get, IN_FLIGHT), (Test::Scan, 1)];
+const ORDERED_TESTS: &[Task] = &[(Test::Get, 1), (Test::Scan, 1)];
 const MAP_TESTS: &[Task] = &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)];
 
 fn start_worker(
@@ -47,6 +61,9 @@ fn start_worker(
     let numbers = [options.items, options.duration_ns, options.seed, member];
     let mut arguments: Vec<std::ffi::OsString> = vec!["embedded-worker".into(), engine.into(), path.into()];
     arguments.extend(numbers.map(|number| number.to_string().into()));
+    if options.is_ordered {
+        arguments.push("--ordered".into());
+    }
     WorkerProcess::start(arguments)
 }
 
@@ -65,11 +82,7 @@ struct Contender {
 
 impl Contender {
     /// Starts the first process, and has it store all items; then the others.
-    fn start(
-        (name, count, tests): (&'static str, u64, &'static [Task]),
-        path: &Path,
-        options: &EmbeddedOptions,
-    ) -> Result<(Self, f64), BenchError> {
+    fn start((name, count, tests): Entry, path: &Path, options: &EmbeddedOptions) -> Result<(Self, f64), BenchError> {
         let mut workers = vec![start_worker(name, path, 0, options)?];
         workers[0].tell("load")?;
         let bytes = answer(&mut workers[0])?;
@@ -81,7 +94,7 @@ impl Contender {
 
     /// Does a test once.
     fn run(&mut self, test: Test, in_flight: u64) -> Result<f64, BenchError> {
-        let count = if test == Test::Get { 1 } else { self.workers.len() };
+        let count = if test.is_timed() { 1 } else { self.workers.len() };
         for worker in &mut self.workers[..count] {
             worker.tell(&format!("{} {in_flight}", test.name()))?;
         }
@@ -115,12 +128,17 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
         });
     };
     let mut contenders = Vec::new();
-    for (step, &(name, count, tests)) in (0..).zip(&CONTENDERS) {
+    let entries: &[Entry] = if options.is_ordered {
+        &ORDERED_CONTENDERS
+    } else {
+        &CONTENDERS
+    };
+    for (step, &(name, count, tests)) in (0..).zip(entries) {
         progress.label(format!("loading {name}"));
-        progress.set(step * 5);
+        progress.set(step * 4);
         let path = folder.path().join(name);
         match name {
-            "farside" => {
+            "farside" | "chime" | "sherman" => {
                 let segment_options = SegmentOptions::with_memory(segment_bytes(options.items));
                 drop(Segment::create(&path, segment_options)?);
             }
@@ -130,9 +148,11 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
         memory(name, bytes);
         contenders.push(contender);
     }
-    progress.label("loading redis");
-    if let Some(bytes) = redis::used_bytes(folder.path(), options.items)? {
-        memory("redis", bytes as f64);
+    if !options.is_ordered {
+        progress.label("loading redis");
+        if let Some(bytes) = redis::used_bytes(folder.path(), options.items)? {
+            memory("redis", bytes as f64);
+        }
     }
     let mut values: Vec<Vec<Vec<f64>>> = contenders.iter().map(|one| vec![Vec::new(); one.tests.len()]).collect();
     // One more round than counts: in the first one the workers draw their keys.

@@ -23,7 +23,7 @@ use crate::workload::client_random;
 /// How many operations are in flight where many are.
 pub(super) const IN_FLIGHT: u64 = 16;
 /// A worker waits for its turn longer than a lease usually lasts.
-const LEASE_NS: u64 = 3_600_000_000_000;
+pub(super) const LEASE_NS: u64 = 3_600_000_000_000;
 /// Bytes of a segment for each item, and beside them; what is not used takes no memory.
 const BYTES_PER_ITEM: u64 = 112;
 const SPARE_BYTES: u64 = 512 << 20;

@@ -7,16 +7,20 @@
 use std::path::Path;
 
 use farside_fabric::host::HostClock;
-use lmdb::{Database, DatabaseFlags, Environment, EnvironmentFlags, InactiveTransaction, Transaction, WriteFlags};
+use lmdb::{
+    Cursor, Database, DatabaseFlags, Environment, EnvironmentFlags, InactiveTransaction, Transaction, WriteFlags,
+};
 
 use super::WorkerOptions;
 use super::draws::Draws;
-use super::worker::{Engine, GETS, OPERATIONS_PER_TURN, per_second};
+use super::scans::{Scans, Seen};
+use super::worker::{Engine, GETS, OPERATIONS_PER_TURN, SCANS, per_second};
 use crate::error::BenchError;
+use crate::tree::key_of;
 use crate::workload::{client_random, zipf::below};
 
 /// How many items a transaction of the loader has.
-const ITEMS_AT_ONCE: u64 = 100_000;
+const ITEMS_AT_ONCE: usize = 100_000;
 /// Addresses for each item and beside them; the file grows as it is used.
 const BYTES_PER_ITEM: u64 = 256;
 const SPARE_BYTES: u64 = 1 << 30;
@@ -26,6 +30,7 @@ pub(super) struct Lmdb {
     environment: Environment,
     database: Database,
     options: WorkerOptions,
+    scans: Option<Scans>,
 }
 
 fn failed(action: &'static str) -> impl FnOnce(lmdb::Error) -> BenchError {
@@ -49,6 +54,7 @@ impl Lmdb {
             database: database.map_err(failed("open LMDB's database"))?,
             environment,
             options: options.clone(),
+            scans: options.is_ordered.then(|| Scans::new(options.items)),
         })
     }
 
@@ -59,19 +65,33 @@ impl Lmdb {
         })
     }
 
+    /// The key of a number: spread over all there are, if keys are to have an order.
+    #[inline]
+    fn key(&self, number: u64) -> u64 {
+        if self.options.is_ordered {
+            key_of(number)
+        } else {
+            number
+        }
+    }
+
     fn put(&self, number: u64) -> Result<(), lmdb::Error> {
         let mut transaction = self.environment.begin_rw_txn()?;
-        let (key, value) = (number.to_ne_bytes(), number.to_le_bytes());
+        let (key, value) = (self.key(number).to_ne_bytes(), number.to_le_bytes());
         transaction.put(self.database, &key, &value, WriteFlags::empty())?;
         transaction.commit()
     }
 
     fn insert_all(&self) -> Result<(), lmdb::Error> {
-        for first in (0..self.options.items).step_by(ITEMS_AT_ONCE as usize) {
+        let mut items: Vec<(u64, u64)> = (0..self.options.items)
+            .map(|number| (self.key(number), number))
+            .collect();
+        // In order, so that pages are full: the least memory that LMDB can do with.
+        items.sort_unstable();
+        for items in items.chunks(ITEMS_AT_ONCE) {
             let mut transaction = self.environment.begin_rw_txn()?;
-            for number in first..(first + ITEMS_AT_ONCE).min(self.options.items) {
-                let (key, value) = (number.to_ne_bytes(), number.to_le_bytes());
-                // In order, so that pages are full: the least memory that LMDB can do with.
+            for (key, number) in items {
+                let (key, value) = (key.to_ne_bytes(), number.to_le_bytes());
                 transaction.put(self.database, &key, &value, WriteFlags::APPEND)?;
             }
             transaction.commit()?;
@@ -95,7 +115,7 @@ impl Lmdb {
                 if draw.is_update {
                     self.put(draw.number)?;
                 } else {
-                    reader.get(draw.number)?;
+                    reader.get(self.key(draw.number))?;
                 }
             }
             done += OPERATIONS_PER_TURN;
@@ -113,12 +133,25 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a value that is there.
     #[inline]
-    fn get(&mut self, number: u64) -> Result<[u8; 8], lmdb::Error> {
+    fn get(&mut self, key: u64) -> Result<[u8; 8], lmdb::Error> {
         let transaction = self.transaction.take().expect("it is put back").renew()?;
-        let value = transaction.get(self.database, &number.to_ne_bytes());
+        let value = transaction.get(self.database, &key.to_ne_bytes());
         let value = value.map(|value| <[u8; 8]>::try_from(value).expect("values have 8 bytes"));
         self.transaction = Some(transaction.reset());
         value
+    }
+
+    /// Reads so many keys from one on.
+    fn scan(&mut self, from: u64, count: u64) -> Result<Seen, lmdb::Error> {
+        let word = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).expect("keys and values have 8 bytes");
+        let transaction = self.transaction.take().expect("it is put back").renew()?;
+        let mut cursor = transaction.open_ro_cursor(self.database)?;
+        let items = cursor.iter_from(from.to_ne_bytes()).take(count as usize);
+        let item = |(key, value)| (u64::from_ne_bytes(word(key)), u64::from_le_bytes(word(value)));
+        let seen = items.map(|read| read.map(item)).collect();
+        drop(cursor);
+        self.transaction = Some(transaction.reset());
+        seen
     }
 }
 
@@ -134,17 +167,29 @@ impl Engine for Lmdb {
         let start_ns = HostClock.now_ns();
         for _ in 0..GETS {
             let number = below(&mut random, self.options.items);
-            let value = reader.get(number).map_err(failed("read from LMDB"))?;
+            let value = reader.get(self.key(number)).map_err(failed("read from LMDB"))?;
             assert_eq!(value, number.to_le_bytes(), "what was stored is there");
         }
         Ok((HostClock.now_ns() - start_ns) as f64 / GETS as f64)
     }
 
-    async fn ycsb(&mut self, draws: &mut [Draws], _: u64, duration_ns: u64) -> Result<f64, BenchError> {
-        self.work(&mut draws[0], duration_ns).map_err(failed("work on LMDB"))
+    async fn scan(&mut self) -> Result<f64, BenchError> {
+        let scans = self
+            .scans
+            .as_ref()
+            .ok_or(BenchError::argument("LMDB was not told to be ordered"))?;
+        let mut random = client_random(self.options.seed, self.options.member);
+        let mut reader = self.reader().map_err(failed("read from LMDB"))?;
+        let start_ns = HostClock.now_ns();
+        for _ in 0..SCANS {
+            let from = scans.draw(&mut random);
+            let seen = reader.scan(from, scans.keys()).map_err(failed("read from LMDB"))?;
+            scans.check(from, seen);
+        }
+        Ok((HostClock.now_ns() - start_ns) as f64 / SCANS as f64)
     }
 
-    async fn leave(self) -> Result<(), BenchError> {
-        Ok(())
+    async fn ycsb(&mut self, draws: &mut [Draws], _: u64, duration_ns: u64) -> Result<f64, BenchError> {
+        self.work(&mut draws[0], duration_ns).map_err(failed("work on LMDB"))
     }
 }

@@ -150,10 +150,6 @@ impl<M: Map> Engine for Process<M> {
         });
         Ok(rates.iter().sum())
     }
-
-    async fn leave(self) -> Result<(), BenchError> {
-        Ok(())
-    }
 }
 
 /// Operations per second of one thread.

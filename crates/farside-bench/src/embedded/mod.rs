@@ -9,6 +9,11 @@
 //!    map; two threads for a map, which no second process can use;
 //!  - *memory*: what each takes for the items after loading, everything included.
 //!
+//! Or the range index is compared with ordered indexes of one process and with LMDB, one process each, whose keys are spread
+//! over all integers and inserted in no order (LMDB's in order, so that its pages are full):
+//!  - *get* and *memory* as above;
+//!  - *scan*: reads of 100 keys in order from a drawn one on.
+//!
 //! The others are a development feature (`peers`) and no part of the product.
 
 #[cfg(feature = "peers")]
@@ -24,9 +29,15 @@ mod maps;
 #[cfg(feature = "peers")]
 mod memory;
 #[cfg(feature = "peers")]
+mod range;
+#[cfg(feature = "peers")]
 mod redis;
 #[cfg(feature = "peers")]
 mod report;
+#[cfg(feature = "peers")]
+mod scans;
+#[cfg(feature = "peers")]
+mod trees;
 #[cfg(feature = "peers")]
 mod worker;
 
@@ -44,6 +55,8 @@ use crate::progress::Progress;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
+    /// Compare range indexes rather than stores.
+    pub is_ordered: bool,
     /// How many keys each contender holds: 8 bytes, with values of 8 bytes.
     pub items: u64,
     /// Of how many rounds the medians are taken.
@@ -61,6 +74,8 @@ pub struct EmbeddedOptions {
 /// What a worker process is told when it starts.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
+    /// See [`EmbeddedOptions::is_ordered`].
+    pub is_ordered: bool,
     /// Which contender it is.
     pub engine: String,
     /// Its file or folder.
@@ -104,6 +119,7 @@ mod tests {
     #[test]
     fn a_program_without_the_others_says_how_to_get_them() {
         let options = EmbeddedOptions {
+            is_ordered: false,
             items: 1,
             rounds: 1,
             duration_ns: 1,

@@ -11,6 +11,8 @@ use crate::quantity::with_prefix;
 pub(super) enum Test {
     /// GETs on one thread.
     Get,
+    /// Reads of keys in order, on one thread.
+    Scan,
     /// Half reads, half updates, in all processes or threads.
     YcsbA,
     /// Reads alone.
@@ -22,7 +24,7 @@ pub(super) enum Test {
 /// What a number means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) enum Unit {
-    /// Nanoseconds per GET.
+    /// Nanoseconds per operation.
     #[serde(rename = "ns")]
     Nanoseconds,
     /// Operations per second.
@@ -38,16 +40,22 @@ impl Test {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
+            Self::Scan => "scan",
             Self::YcsbA => "ycsb-a",
             Self::YcsbC => "ycsb-c",
             Self::Memory => "memory",
         }
     }
 
+    /// Whether one process alone does it, for so long as it takes.
+    pub(super) fn is_timed(self) -> bool {
+        self.unit() == Unit::Nanoseconds
+    }
+
     /// What comes out.
     pub(super) fn unit(self) -> Unit {
         match self {
-            Self::Get => Unit::Nanoseconds,
+            Self::Get | Self::Scan => Unit::Nanoseconds,
             Self::YcsbA | Self::YcsbC => Unit::PerSecond,
             Self::Memory => Unit::BytesPerItem,
         }
@@ -74,6 +82,8 @@ pub(super) struct Measurement {
 #[derive(Clone, Debug, Serialize)]
 struct Comparison {
     test: Test,
+    /// Which of Farside's.
+    own: &'static str,
     /// How many operations Farside had in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_flight: Option<u64>,
@@ -98,8 +108,11 @@ pub(super) struct Report {
 }
 
 const MAPS: &[&str] = &["scc", "papaya", "dashmap"];
-/// What Farside aims at: test, operations in flight, against whom, ratio.
-const TARGETS: [(Test, Option<u64>, &[&str], f64); 9] = [
+const TREES: &[&str] = &["scc-tree", "skiplist", "congee"];
+/// Test, operations in flight, against whom, ratio.
+type Target = (Test, Option<u64>, &'static [&'static str], f64);
+/// What the store aims at.
+const TARGETS: [Target; 9] = [
     (Test::Get, Some(1), MAPS, 0.7),
     (Test::Get, Some(16), MAPS, 2.0),
     (Test::YcsbA, Some(1), MAPS, 1.0),
@@ -111,12 +124,29 @@ const TARGETS: [(Test, Option<u64>, &[&str], f64); 9] = [
     (Test::Memory, None, &["redis"], 2.0),
 ];
 
+/// What the range index aims at, with either kind of leaf.
+const ORDERED_TARGETS: [Target; 5] = [
+    (Test::Get, Some(1), TREES, 1.0),
+    (Test::Get, Some(16), TREES, 2.0),
+    (Test::Get, Some(1), &["lmdb"], 3.0),
+    (Test::Scan, Some(1), TREES, 1.0),
+    (Test::Scan, Some(1), &["lmdb"], 3.0),
+];
+
 impl Report {
     /// Compares.
     pub(super) fn new(options: &EmbeddedOptions, measurements: Vec<Measurement>) -> Self {
-        let comparisons = TARGETS.iter().filter_map(|&(test, in_flight, others, target)| {
+        let (names, targets): (&[&'static str], &[Target]) = if options.is_ordered {
+            (&["chime", "sherman"], &ORDERED_TARGETS)
+        } else {
+            (&["farside"], &TARGETS)
+        };
+        let aims = names
+            .iter()
+            .flat_map(|&name| targets.iter().map(move |target| (name, target)));
+        let comparisons = aims.filter_map(|(name, &(test, in_flight, others, target))| {
             let own = measurements.iter().find(|measurement| {
-                (measurement.test, measurement.contender, measurement.in_flight) == (test, "farside", in_flight)
+                (measurement.test, measurement.contender, measurement.in_flight) == (test, name, in_flight)
             })?;
             let ratio_to = |other: f64| match test.unit() {
                 Unit::PerSecond => own.value / other,
@@ -130,6 +160,7 @@ impl Report {
             let (against, ratio) = ratios.min_by(|one, other| one.1.total_cmp(&other.1))?;
             Some(Comparison {
                 test,
+                own: name,
                 in_flight,
                 against,
                 ratio,
@@ -175,8 +206,8 @@ impl Report {
                 "missed"
             };
             text += &format!(
-                "{name:24} {:.2} times {}; target at least {}: {verdict}\n",
-                comparison.ratio, comparison.against, comparison.target
+                "{name:24} {:10} {:.2} times {}; target at least {}: {verdict}\n",
+                comparison.own, comparison.ratio, comparison.against, comparison.target
             );
         }
         text.trim_end().to_owned()
@@ -196,6 +227,7 @@ mod tests {
 
     fn options() -> EmbeddedOptions {
         EmbeddedOptions {
+            is_ordered: false,
             items: 1,
             rounds: 5,
             duration_ns: 1,

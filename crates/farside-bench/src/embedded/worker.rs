@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `load` | bytes that the items take |
 //! | `get IN_FLIGHT` | nanoseconds per GET |
+//! | `scan IN_FLIGHT` | nanoseconds per scan of 100 keys |
 //! | `ycsb-a IN_FLIGHT`, `ycsb-c IN_FLIGHT` | operations per second of this process |
 //!
 //! An answer is `ok NUMBER`. A worker that fails says why on standard error and ends.
@@ -12,18 +13,23 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 use farside_fabric::host::HostClock;
+use farside_index::TreeKind;
 
 use super::WorkerOptions;
 use super::draws::Draws;
 use super::farside::Farside;
 use super::lmdb::Lmdb;
 use super::maps::{Dash, Papaya, Process, Scc};
+use super::range::Range;
+use super::trees::{Art, OrderedProcess, SccTree, SkipList};
 use crate::error::BenchError;
 use crate::stage::machine::on_this_thread;
 use crate::workload::Workload;
 
 /// How many GETs are measured at a time.
 pub(super) const GETS: u64 = 1 << 20;
+/// How many scans are.
+pub(super) const SCANS: u64 = 1 << 16;
 /// After how many operations the clock is read, a guard is taken anew, and others may run.
 pub(super) const OPERATIONS_PER_TURN: u64 = 64;
 /// How many threads of one process share a map.
@@ -35,10 +41,21 @@ pub(super) trait Engine {
     async fn load(&mut self) -> Result<u64, BenchError>;
     /// Nanoseconds per GET.
     async fn get(&mut self, in_flight: u64) -> Result<f64, BenchError>;
+    /// Nanoseconds per scan.
+    async fn scan(&mut self) -> Result<f64, BenchError> {
+        Err(BenchError::argument("this contender has no order to scan in"))
+    }
     /// Operations per second.
-    async fn ycsb(&mut self, draws: &mut [Draws], in_flight: u64, duration_ns: u64) -> Result<f64, BenchError>;
+    async fn ycsb(&mut self, _draws: &mut [Draws], _in_flight: u64, _duration_ns: u64) -> Result<f64, BenchError> {
+        Err(BenchError::argument("this contender runs no workload"))
+    }
     /// Ends in order.
-    async fn leave(self) -> Result<(), BenchError>;
+    async fn leave(self) -> Result<(), BenchError>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
 }
 
 /// Operations per second since `start_ns`.
@@ -54,6 +71,11 @@ pub fn serve(options: &WorkerOptions) -> Result<(), BenchError> {
     on_this_thread(async {
         match options.engine.as_str() {
             "farside" => Box::pin(obey(Farside::open(options).await?, options, 1)).await,
+            "chime" => Box::pin(obey(Range::open(TreeKind::Chime, options).await?, options, 1)).await,
+            "sherman" => Box::pin(obey(Range::open(TreeKind::Sherman, options).await?, options, 1)).await,
+            "scc-tree" => obey(OrderedProcess::<SccTree>::new(options), options, 1).await,
+            "skiplist" => obey(OrderedProcess::<SkipList>::new(options), options, 1).await,
+            "congee" => obey(OrderedProcess::<Art>::new(options), options, 1).await,
             "lmdb" => obey(Lmdb::open(options)?, options, 1).await,
             "scc" => obey(Process::<Scc>::new(options), options, THREADS).await,
             "papaya" => obey(Process::<Papaya>::new(options), options, THREADS).await,
@@ -75,6 +97,7 @@ async fn obey<T: Engine>(mut engine: T, options: &WorkerOptions, threads: u64) -
         let answer = match command {
             "load" => engine.load().await? as f64,
             "get" => engine.get(in_flight).await?,
+            "scan" => engine.scan().await?,
             name => {
                 let workload = Workload::by_name(name).map_err(BenchError::Argument)?;
                 let draws = draws.entry(name.to_owned()).or_insert_with(|| {

@@ -6,18 +6,103 @@
 //! last. What a node says may be out of date; the leaf tells (sibling-based validation, CHIME section 4.2.3), and then it is
 //! forgotten. What it must not do is lead to memory that is something else by now: see [`super::descend`].
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::LEVEL_MAX;
-use super::inner::Inner;
+use super::inner::{Inner, count_up_to};
 use super::layout::Key;
+
+/// The most nodes of a part of a level.
+const PART_MAX: usize = 64;
+
+/// Nodes of one level by their smallest key, in parts of a few: flat, since every operation begins with a look at it, and half of
+/// the time that a map with nodes of its own takes is to wait for one after the other.
+#[derive(Default, Debug)]
+struct Level {
+    /// The smallest key of each part.
+    firsts: Vec<Key>,
+    /// Never empty.
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    keys: Vec<Key>,
+    nodes: Vec<Rc<Inner>>,
+}
+
+impl Level {
+    /// The last node whose smallest key is not larger than this one.
+    #[inline]
+    fn last_up_to(&self, key: Key) -> Option<(Key, &Rc<Inner>)> {
+        let part = &self.parts[self.firsts.partition_point(|&first| first <= key).checked_sub(1)?];
+        let index = count_up_to(&part.keys, |&first| first <= key) - 1;
+        Some((part.keys[index], &part.nodes[index]))
+    }
+
+    /// The first node whose smallest key is not smaller than this one.
+    fn first_from(&self, key: Key) -> Option<(Key, &Rc<Inner>)> {
+        let at = self.firsts.partition_point(|&first| first <= key).saturating_sub(1);
+        let mut parts = self.parts[at.min(self.parts.len())..].iter();
+        parts.find_map(|part| {
+            let index = part.keys.partition_point(|&first| first < key);
+            Some((*part.keys.get(index)?, &part.nodes[index]))
+        })
+    }
+
+    /// Adds a node whose smallest key no other one has.
+    fn insert(&mut self, key: Key, node: Rc<Inner>) {
+        if self.parts.is_empty() {
+            self.firsts.push(key);
+            self.parts.push(Part {
+                keys: vec![key],
+                nodes: vec![node],
+            });
+            return;
+        }
+        let mut at = self.firsts.partition_point(|&first| first <= key).saturating_sub(1);
+        if self.parts[at].keys.len() == PART_MAX {
+            // A full last part is left as it is: nodes are read from left to right, or in any order.
+            let is_behind = at + 1 == self.parts.len() && self.parts[at].keys.last().is_some_and(|&last| last < key);
+            let from = if is_behind { PART_MAX - 1 } else { PART_MAX / 2 };
+            let (keys, nodes) = (
+                self.parts[at].keys.split_off(from),
+                self.parts[at].nodes.split_off(from),
+            );
+            self.firsts.insert(at + 1, keys[0]);
+            self.parts.insert(at + 1, Part { keys, nodes });
+            at += usize::from(self.firsts[at + 1] <= key);
+        }
+        let part = &mut self.parts[at];
+        let index = part.keys.partition_point(|&first| first <= key);
+        part.keys.insert(index, key);
+        part.nodes.insert(index, node);
+        self.firsts[at] = part.keys[0];
+    }
+
+    /// Takes out the node with this smallest key.
+    fn remove(&mut self, key: Key) -> Option<Rc<Inner>> {
+        let at = self.firsts.partition_point(|&first| first <= key).checked_sub(1)?;
+        let part = &mut self.parts[at];
+        let index = part.keys.binary_search(&key).ok()?;
+        part.keys.remove(index);
+        let removed = part.nodes.remove(index);
+        match part.keys.first() {
+            Some(&first) => self.firsts[at] = first,
+            None => {
+                self.firsts.remove(at);
+                self.parts.remove(at);
+            }
+        }
+        Some(removed)
+    }
+}
 
 /// Nodes up to a budget of bytes.
 #[derive(Debug)]
 pub(super) struct NodeCache {
     /// Nodes of each level by their smallest key.
-    levels: [BTreeMap<Key, Rc<Inner>>; LEVEL_MAX as usize + 1],
+    levels: [Level; LEVEL_MAX as usize + 1],
     bytes: usize,
     bytes_max: usize,
     /// Where the search for a node to forget goes on: on which level, from which key on.
@@ -50,10 +135,11 @@ impl NodeCache {
     }
 
     /// The node of the lowest level from `level` on that covers a key.
+    #[inline]
     pub(super) fn lowest(&self, level: u8, level_max: u8, key: Key) -> Option<Rc<Inner>> {
         let levels = self.levels.iter().take(usize::from(level_max) + 1);
         levels.skip(level.into()).find_map(|nodes| {
-            let (_, found) = nodes.range(..=key).next_back()?;
+            let (_, found) = nodes.last_up_to(key)?;
             found.is_used.set(true);
             (found.high >= key).then(|| Rc::clone(found))
         })
@@ -63,9 +149,8 @@ impl NodeCache {
     pub(super) fn remember(&mut self, node: Rc<Inner>) {
         let (level, fences) = (node.level, node.fences());
         // Ends: each round forgets one.
-        while let Some((&at, _)) = self.levels[usize::from(level)]
-            .range(..=fences.high)
-            .next_back()
+        while let Some((at, _)) = self.levels[usize::from(level)]
+            .last_up_to(fences.high)
             .filter(|(_, other)| other.high >= fences.low)
         {
             self.remove(level, at);
@@ -82,8 +167,8 @@ impl NodeCache {
     /// Forgets the node of a level that covers a key.
     pub(super) fn forget(&mut self, level: u8, key: Key) {
         let found = self.levels.get(usize::from(level));
-        let found = found.and_then(|nodes| nodes.range(..=key).next_back());
-        if let Some((&at, _)) = found.filter(|(_, found)| found.high >= key) {
+        let found = found.and_then(|nodes| nodes.last_up_to(key));
+        if let Some((at, _)) = found.filter(|(_, found)| found.high >= key) {
             self.remove(level, at);
         }
     }
@@ -105,7 +190,7 @@ impl NodeCache {
     }
 
     fn remove(&mut self, level: u8, at: Key) {
-        if let Some(removed) = self.levels[usize::from(level)].remove(&at) {
+        if let Some(removed) = self.levels[usize::from(level)].remove(at) {
             self.bytes -= bytes_of(&removed);
         }
     }
@@ -118,7 +203,7 @@ impl NodeCache {
         // Ends: the second time round everything is unused.
         loop {
             let (level, from) = self.hand;
-            let Some((&at, found)) = self.levels[usize::from(level)].range(from..).next() else {
+            let Some((at, found)) = self.levels[usize::from(level)].first_from(from) else {
                 self.hand = ((level + 1) % (LEVEL_MAX + 1), 0);
                 continue;
             };
@@ -143,6 +228,7 @@ mod tests {
     use farside_fabric::RemoteAddr;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn node(level: u8, low: Key, high: Key) -> Rc<Inner> {
         Rc::new(Inner {
@@ -156,6 +242,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn level_is_an_ordered_map(changes in vec((0_u128..300, 0_u32..4), 1..800), is_ascending: bool) {
+            let (mut level, mut model) = (Level::default(), BTreeMap::new());
+            for (at, (drawn, what)) in (0..).zip(changes) {
+                let key = if is_ascending && what > 0 { at } else { drawn };
+                if what == 0 {
+                    prop_assert_eq!(level.remove(key).is_some(), model.remove(&key).is_some());
+                } else if model.insert(key, ()).is_none() {
+                    level.insert(key, node(1, key, key));
+                }
+                prop_assert!(level.parts.iter().all(|part| (1..=PART_MAX).contains(&part.keys.len())));
+                for asked in [drawn, key, key + 1] {
+                    let found = level.last_up_to(asked).map(|(found, node)| (found, node.low()));
+                    prop_assert_eq!(found, model.range(..=asked).next_back().map(|(&key, ())| (key, key)));
+                    let found = level.first_from(asked).map(|(found, node)| (found, node.low()));
+                    prop_assert_eq!(found, model.range(asked..).next().map(|(&key, ())| (key, key)));
+                }
+            }
+        }
+
         #[test]
         fn last_node_that_was_read_is_found_within_the_budget(
             nodes in vec((1_u8..3, 0_u128..100, 0_u128..20), 1..60), key in 0_u128..120, room in 0_usize..40

@@ -304,6 +304,7 @@ impl Shape {
     }
 
     /// Where the value of an entry is.
+    #[inline]
     pub(super) const fn value_at(self, entry: usize) -> u64 {
         self.entry_at(entry) + 8 + self.key_bytes()
     }
@@ -359,7 +360,14 @@ impl Shape {
             } else {
                 xxh3_64(&(key as u64).to_le_bytes())
             };
-            (hash % self.span() as u64) as usize
+            let span = self.span() as u64;
+            // The same, without the division, which takes longer than the hash.
+            let home = if span.is_power_of_two() {
+                hash & (span - 1)
+            } else {
+                hash % span
+            };
+            home as usize
         } else {
             0
         }
@@ -380,9 +388,16 @@ impl Shape {
     }
 
     /// Where an entry is.
+    #[inline]
     pub(super) const fn entry_at(self, entry: usize) -> u64 {
-        let size = self.circle.neighbourhood();
-        self.replica_at(entry / size) + 8 + (entry % size) as u64 * self.entry_bytes()
+        let size = self.circle().neighbourhood();
+        // Without a division where a shift does: this is asked for each entry that is looked at.
+        let group = if size.is_power_of_two() {
+            entry >> size.trailing_zeros()
+        } else {
+            entry / size
+        };
+        self.groups_at() + 8 * (group as u64 + 1) + entry as u64 * self.entry_bytes()
     }
 
     /// Bytes of a leaf.

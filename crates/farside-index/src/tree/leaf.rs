@@ -24,7 +24,7 @@ use farside_fabric::{RemoteAddr, Slice};
 use farside_sync::Pointer;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{Intent, Key, LOCK_AT, LockWord, Meta, Shape, Sibling, VERSIONS};
+use super::layout::{Intent, Key, LEAF_SPAN_MAX, LOCK_AT, LockWord, Meta, Shape, Sibling, VERSIONS};
 use super::slot::{checked, succeeding};
 
 /// What was read does not belong together: a write was under way.
@@ -56,15 +56,15 @@ pub(super) fn set_word(image: &mut [u8], at: u64, value: u64) {
     image[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
 }
 
+#[inline]
 fn hash_of(words: [u64; 3]) -> u64 {
     let mut bytes = [0; 24];
-    for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
-        target.copy_from_slice(&word.to_le_bytes());
-    }
+    bytes.as_chunks_mut().0.copy_from_slice(&words.map(u64::to_le_bytes));
     xxh3_64(&bytes)
 }
 
 /// What a key contributes to the digest of its home.
+#[inline]
 fn digest_of(entry: usize, key: Key) -> u64 {
     hash_of([folded(key), entry as u64, 2]) & ((1 << 11) - 1)
 }
@@ -74,12 +74,14 @@ fn fence_check(fences: Fences, sibling: Sibling) -> u64 {
 }
 
 /// A key as one word: itself if it has 64 bits, else a hash.
+#[inline]
 fn folded(key: Key) -> u64 {
     u64::try_from(key).unwrap_or_else(|_| xxh3_64(&key.to_le_bytes()))
 }
 
 impl Shape {
     /// A check over key and value, or what of it changes with the key alone.
+    #[inline]
     fn entry_check(self, key: Key, value: u64) -> u64 {
         let value = if self.has_pointers() {
             checked(Pointer::from_word(value))
@@ -90,6 +92,7 @@ impl Shape {
     }
 
     /// The key that stands somewhere in an image.
+    #[inline]
     pub(super) fn key_at(self, image: &[u8], at: u64) -> Key {
         if self.has_pointers() {
             Key::from(word(image, at)) << 64 | Key::from(word(image, at + 8))
@@ -123,33 +126,40 @@ impl Shape {
         }
     }
 
+    #[inline]
     pub(super) fn meta(self, image: &[u8], entry: usize) -> Meta {
         Meta(word(image, self.entry_at(entry)))
     }
 
+    #[inline]
     pub(super) fn set_meta(self, image: &mut [u8], entry: usize, meta: Meta) {
         set_word(image, self.entry_at(entry), meta.0);
     }
 
+    #[inline]
     pub(super) fn key(self, image: &[u8], entry: usize) -> Key {
         self.key_at(image, self.entry_at(entry) + 8)
     }
 
+    #[inline]
     pub(super) fn value(self, image: &[u8], entry: usize) -> u64 {
         word(image, self.value_at(entry))
     }
 
     /// The key of a taken entry.
+    #[inline]
     pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<Key> {
         (self.meta(image, entry).is_taken() == 1).then(|| self.key(image, entry))
     }
 
     /// The home of the key of a taken entry.
+    #[inline]
     pub(super) fn home_at(self, image: &[u8], entry: usize) -> Option<usize> {
         self.taken(image, entry).map(|key| self.home(key))
     }
 
     /// Whether key and value of an entry were written together, if it is taken.
+    #[inline]
     pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
         let meta = self.meta(image, entry);
         meta.is_taken() == 0 || meta.check() == self.entry_check(self.key(image, entry), self.value(image, entry))
@@ -200,6 +210,7 @@ impl Shape {
     }
 
     /// The sibling word of a neighbourhood that was read.
+    #[inline]
     fn replica_of(self, image: &[u8], home: usize) -> Sibling {
         let size = self.circle().neighbourhood();
         Sibling(word(image, self.replica_at(home.div_ceil(size) % self.replicas())))
@@ -223,17 +234,55 @@ impl Shape {
         }
     }
 
-    /// Judges a leaf that was read as a whole.
-    pub(super) fn examine_all(self, image: &[u8]) -> Result<(Fences, Sibling), Torn> {
-        let homes = if self.is_hashed() { self.span() } else { 1 };
-        for home in 0..homes {
-            self.examine(image, home)?;
+    /// Judges a neighbourhood that was read to look for a key of that home. If the key is there, nothing else has to be right:
+    /// as long as it is taken here nobody can have changed it elsewhere, whatever is under way. What the sibling word says
+    /// is then of another instant perhaps, and leads to no more than that a parent is read again.
+    #[inline]
+    pub(super) fn examine_for(self, image: &[u8], home: usize, key: Key) -> Result<Sibling, Torn> {
+        match self.find_from(image, home, key) {
+            Some(entry) if self.is_whole(image, entry) => Ok(self.replica_of(image, home)),
+            _ => self.examine(image, home),
         }
-        let first = self.examine(image, 0)?;
-        if (1..self.replicas()).any(|group| word(image, self.replica_at(group)) != first.0) {
+    }
+
+    /// Judges a leaf that was read as a whole: as each of its neighbourhoods would be, with one look at each entry.
+    pub(super) fn examine_all(self, image: &[u8]) -> Result<(Fences, Sibling), Torn> {
+        let sibling = Sibling(word(image, self.replica_at(0)));
+        // Of each home the bitmap, and above it the digest.
+        let mut members = [0_u32; LEAF_SPAN_MAX];
+        let takes_any_version = is_planted("tree: a version that nobody compares");
+        for entry in 0..self.span() {
+            let meta = self.meta(image, entry);
+            if meta.version() != sibling.version() && !takes_any_version {
+                return Err(Torn);
+            }
+            if meta.is_taken() == 0 {
+                continue;
+            }
+            let key = self.key(image, entry);
+            if meta.check() != self.entry_check(key, self.value(image, entry)) {
+                return Err(Torn);
+            }
+            if self.is_hashed() {
+                let home = self.home(key);
+                let steps = self.circle().steps(home, entry);
+                if steps < self.circle().neighbourhood() {
+                    members[home] ^= 1 << steps | (digest_of(entry, key) as u32) << 16;
+                }
+            }
+        }
+        let homes = if self.is_hashed() { self.span() } else { 1 };
+        let knows_its_own = |home: usize| {
+            let meta = self.meta(image, home);
+            (meta.bitmap() | meta.digest() << 16) as u32 == members[home]
+        };
+        if !(0..homes).all(knows_its_own) && !is_planted("tree: a home that nobody asks for its keys") {
             return Err(Torn);
         }
-        Ok((self.fences(image, first)?, first))
+        if (1..self.replicas()).any(|group| word(image, self.replica_at(group)) != sibling.0) {
+            return Err(Torn);
+        }
+        Ok((self.fences(image, sibling)?, sibling))
     }
 
     /// The fences that were read, if they belong to a sibling word that was.
@@ -247,8 +296,15 @@ impl Shape {
     }
 
     /// Where a key is among the entries of its neighbourhood.
+    #[inline]
     pub(super) fn find(self, image: &[u8], key: Key) -> Option<usize> {
-        let mut neighbours = self.circle().neighbours(self.home(key));
+        self.find_from(image, self.home(key), key)
+    }
+
+    /// The same, of a key whose home is known.
+    #[inline]
+    pub(super) fn find_from(self, image: &[u8], home: usize, key: Key) -> Option<usize> {
+        let mut neighbours = self.circle().neighbours(home);
         neighbours.find(|&entry| self.taken(image, entry) == Some(key))
     }
 

@@ -11,17 +11,20 @@
 //!
 //! CHIME leaves entries out of a READ where it can tell that they hold no wanted key, which takes keys that are dense.
 
+use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
-use super::layout::Key;
+use super::layout::{Key, LEAF_SPAN_MAX};
 use super::leaf::Fences;
 use crate::error::IndexError;
 
 /// How many leaves are read together.
 const LEAVES_MAX: usize = 8;
+/// How many bytes one hint asks for.
+const APPROACHED_BYTES: u32 = 256;
 
 impl<E: Endpoint> Tree<E> {
     /// Visits up to `count` keys from `from` on, in ascending order, with their values. Returns the key to go on with, `None`
@@ -100,9 +103,17 @@ impl<E: Endpoint> Tree<E> {
         let entries = shape
             .entries(image)
             .filter(|&(entry, key)| key >= next && is_there(entry));
-        let mut entries: Vec<(Key, usize)> = entries.map(|(entry, key)| (key, entry)).collect();
-        entries.sort_unstable();
-        for (key, entry) in entries {
+        // A key of 64 bits and its entry are one number, which sorts faster than two.
+        let (mut narrow, mut wide) = (ArrayVec::<u128, LEAF_SPAN_MAX>::new(), Vec::new());
+        if shape.has_pointers() {
+            wide.extend(entries.map(|(entry, key)| (key, entry)));
+            wide.sort_unstable();
+        } else {
+            narrow.extend(entries.map(|(entry, key)| key << 64 | entry as u128));
+            narrow.sort_unstable();
+        }
+        let narrow = narrow.iter().map(|&both| (both >> 64, both as u16 as usize));
+        for (key, entry) in narrow.chain(wide) {
             visit(key, shape.value(image, entry));
             *left -= 1;
             if *left == 0 {
@@ -138,6 +149,12 @@ impl<E: Endpoint> Tree<E> {
         cx.reserve(bytes as usize * leaves.len());
         let mut batch = Batch::new();
         for (index, &leaf) in (0..).zip(leaves) {
+            // A hint, where memory is mapped: all lines of all leaves are on their way before the first is read.
+            for at in (0..bytes).step_by(APPROACHED_BYTES as usize) {
+                if !cx.approach(leaf.plus(at.into()), APPROACHED_BYTES.min(bytes - at)) {
+                    break;
+                }
+            }
             batch.read(leaf, Slice::new(index * bytes, bytes));
         }
         Ok(cx.post(&mut batch).await?)

@@ -1,6 +1,7 @@
 //! SEARCH.
 //!
-//! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock.
+//! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock. Over mapped
+//! memory the same words are loaded without a verb (`look_in_place`).
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
@@ -69,6 +70,9 @@ impl<E: Endpoint> Tree<E> {
         if let Some((entry, value)) = self.speculate(cx, leaf, key).await? {
             return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
         }
+        if let Some(seen) = self.look_in_place(cx, place, key).await {
+            return Ok(seen);
+        }
         // Ends: each round goes to the right, or is the last.
         loop {
             let (sibling, fences) = self.read_neighbourhood(cx, leaf, key, is_fenced, pin).await?;
@@ -100,6 +104,42 @@ impl<E: Endpoint> Tree<E> {
                 }
             }
         }
+    }
+
+    /// Over mapped memory: looks at the neighbourhood of a key without verbs and batches, which take longer than the loads; in a
+    /// pipeline while others run. `None` where memory is not mapped, or something is unusual: verbs have to find out.
+    #[inline]
+    async fn look_in_place(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Option<Seen> {
+        let (shape, leaf) = (self.shape(), place.leaf);
+        let home = shape.home(key);
+        let segments = shape.segments(home, shape.circle().neighbourhood());
+        if cx.is_pipelined() {
+            let approach = |segment: &Slice| cx.approach(leaf.plus(segment.at.into()), segment.bytes);
+            if !segments.iter().all(approach) {
+                return None;
+            }
+            cx.turn().await;
+        }
+        cx.reserve(shape.leaf_bytes() as usize);
+        if !segments
+            .iter()
+            .all(|&segment| cx.load(leaf.plus(segment.at.into()), segment))
+        {
+            return None;
+        }
+        let image = cx.buffer();
+        let judged = shape.examine_for(image, home, key);
+        judged
+            .ok()
+            .filter(|sibling| !sibling.is_gone() && sibling.next() == place.next)?;
+        let Some(entry) = shape.find_from(image, home, key) else {
+            return Some(Seen::Absent);
+        };
+        if shape.is_hashed() {
+            self.shared.hotspots.borrow_mut().note(leaf, entry, key);
+        }
+        let value = shape.value(image, entry);
+        Some(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value))
     }
 
     /// READs the one entry that a key was found in most often, if this client remembers one; returns entry and value if the key
@@ -166,17 +206,24 @@ impl<E: Endpoint> Tree<E> {
         let mut torn = 0;
         // Ends as `read_inner` does.
         loop {
-            let mut batch = Batch::new();
-            if with_fences {
-                let fences = shape.fence_slice();
-                batch.read(leaf.plus(fences.at.into()), fences);
+            let segments = shape.segments(home, shape.circle().neighbourhood());
+            match segments[..] {
+                // As a rule, and without a batch: to make one takes as long as the READ over mapped memory.
+                [segment] if !with_fences => drop(cx.read(leaf.plus(segment.at.into()), segment).await?),
+                _ => {
+                    let mut batch = Batch::new();
+                    if with_fences {
+                        let fences = shape.fence_slice();
+                        batch.read(leaf.plus(fences.at.into()), fences);
+                    }
+                    for segment in segments {
+                        batch.read(leaf.plus(segment.at.into()), segment);
+                    }
+                    cx.post(&mut batch).await?;
+                }
             }
-            for segment in shape.segments(home, shape.circle().neighbourhood()) {
-                batch.read(leaf.plus(segment.at.into()), segment);
-            }
-            cx.post(&mut batch).await?;
             let image = cx.buffer();
-            let judged = shape.examine(image, home).and_then(|sibling| {
+            let judged = shape.examine_for(image, home, key).and_then(|sibling| {
                 let fences = if with_fences {
                     Some(shape.fences(image, sibling)?)
                 } else {

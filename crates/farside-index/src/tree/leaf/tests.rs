@@ -86,6 +86,26 @@ proptest! {
         }
     }
 
+    #[test]
+    fn leaf_is_whole_if_each_neighbourhood_is(
+        shape in shapes(), items in btree_map(any::<u64>().prop_map(Key::from), any::<u64>(), 1..40),
+        wrong in vec((any::<prop::sample::Index>(), 0_u32..64), 0..3)
+    ) {
+        let mut image = leaf_of(shape, &items);
+        for (at, bit) in wrong {
+            let at = shape.low_at() + at.index((image.len() - shape.low_at() as usize) / 8) as u64 * 8;
+            let flipped = word(&image, at) ^ 1 << bit;
+            set_word(&mut image, at, flipped);
+        }
+        let homes = if shape.is_hashed() { shape.span() } else { 1 };
+        let is_whole = (0..homes).all(|home| shape.examine(&image, home).is_ok());
+        let sibling = Sibling(word(&image, shape.replica_at(0)));
+        let replicas = (0..shape.replicas()).map(|group| word(&image, shape.replica_at(group)));
+        let agree = replicas.into_iter().all(|replica| replica == sibling.0);
+        let expected = shape.fences(&image, sibling).ok().filter(|_| is_whole && agree);
+        prop_assert_eq!(shape.examine_all(&image).ok(), expected.map(|fences| (fences, sibling)));
+    }
+
     /// A split beside a READ: each word is of before or of after.
     #[test]
     fn half_of_a_split_is_noticed(
@@ -104,6 +124,13 @@ proptest! {
         for (index, at) in (shape.low_at()..shape.leaf_bytes()).step_by(8).enumerate() {
             if is_after[index] {
                 set_word(&mut read, at, word(&after, at));
+            }
+        }
+        for &key in &keys {
+            // That it is there is enough, whatever else was read.
+            let home = shape.home(key);
+            if let (Ok(_), Some(entry)) = (shape.examine_for(&read, home, key), shape.find(&read, key)) {
+                prop_assert_eq!(shape.value(&read, entry), items[&key]);
             }
         }
         for home in 0..shape.span() {
