@@ -3,6 +3,7 @@
 //! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`] and [`ReportArgs`] as subcommands and calls
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
+mod device;
 mod embedded;
 mod hot_keys;
 mod lock_peers;
@@ -19,6 +20,7 @@ use farside_index::{IndexKind, TreeKind};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 
+pub use self::device::DeviceArgs;
 use self::embedded::{EmbeddedArgs, WorkerArgs};
 use self::hot_keys::{HotKeysArgs, HotKeysWorkerArgs};
 use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
@@ -99,6 +101,8 @@ struct StageArgs {
     /// Decides everything that chance decides
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print one object of JSON per line and nothing else
     #[arg(long)]
     json: bool,
@@ -305,6 +309,7 @@ impl StageArgs {
             duration_ns: self.duration.unwrap_or(usual_ns),
             warm_up_ns: self.warm_up,
             conditions: Conditions::default(),
+            device: self.device.options(),
             seed: self.seed,
         }
     }

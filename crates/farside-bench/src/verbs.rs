@@ -78,7 +78,7 @@ pub fn run(setting: &Setting, bytes: u32) -> Result<VerbsReport, BenchError> {
         FabricKind::Tcp | FabricKind::Rdma => {
             let segment = Segment::anonymous(MEMORY_BYTES)?;
             let service = match setting.fabric {
-                FabricKind::Rdma => Service::start_rdma(&segment)?,
+                FabricKind::Rdma => Service::start_rdma(&segment, &setting.device)?,
                 _ => Service::start(&segment)?,
             };
             let result = on_this_thread(async {

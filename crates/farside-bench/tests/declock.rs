@@ -8,6 +8,7 @@ use farside_bench::lock::LockProgram;
 use farside_bench::progress::Progress;
 use farside_bench::stage::{Conditions, FabricKind, Setting};
 use farside_bench::{Report, measure_lock};
+use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::Profile;
 use farside_lock::{LockKind, LockOptions};
 
@@ -34,6 +35,7 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
         duration_ns: 30_000_000,
         warm_up_ns: None,
         conditions: Conditions::default(),
+        device: DeviceOptions::default(),
         seed: 1,
     };
     measure_lock(&program, &setting, &mut None, &Progress::hidden()).expect("a measurement")

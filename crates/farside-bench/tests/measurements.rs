@@ -13,6 +13,7 @@ use farside_bench::store::StoreProgram;
 use farside_bench::tree::{self, TreeProgram};
 use farside_bench::workload::{Population, WORKLOADS, Workload};
 use farside_bench::{BenchError, Report, measure_lock, measure_store, measure_tree};
+use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, Spawn, VerbKind, Verbs};
 use farside_index::{IndexKind, TreeKind};
@@ -32,6 +33,7 @@ fn setting(fabric: FabricKind, clients: u64) -> Setting {
         warm_up_ns: None,
         duration_ns: if fabric == FabricKind::Sim { 400_000 } else { 20_000_000 },
         conditions: Conditions::default(),
+        device: DeviceOptions::default(),
         seed: 1,
     }
 }

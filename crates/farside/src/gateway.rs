@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use farside_bench::cli::DeviceArgs;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
 use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
@@ -12,7 +13,6 @@ use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
-use crate::rdma::DeviceArgs;
 use crate::store::StoreArgs;
 use crate::{scalar, signal};
 

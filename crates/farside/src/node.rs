@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use farside_bench::cli::DeviceArgs;
 use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback};
 use farside_node::{Memory, Node, NodeOptions};
 
 use crate::failure::{Failure, chain};
 use crate::metrics::{MetricsArgs, NodeSource};
-use crate::rdma::DeviceArgs;
-use crate::{listen, scalar, signal};
+use crate::{listen, rdma, scalar, signal};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
     // Before anything is made.
     require_secret_unless_loopback(args.listen, &options)
         .map_err(|error| Failure::usage(format!("{error} (--secret-file names the file)")))?;
-    let device = args.rdma.then(|| args.device.open()).transpose()?;
+    let device = args.rdma.then(|| rdma::open(&args.device)).transpose()?;
     if device.is_none() && args.device.is_given() {
         return Err(Failure::usage(
             "--rdma-device and its like choose the device of --rdma: give that too",

@@ -1,11 +1,12 @@
-//! `farside rdma-check`, and the flags that choose an RDMA device.
+//! `farside rdma-check`, and opening the device that flags choose.
 
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use farside_fabric::rdma::{Device, DeviceOptions, Export, NativeAtomics, RdmaError, device_names};
+use farside_bench::cli::DeviceArgs;
+use farside_fabric::rdma::{Device, Export, NativeAtomics, RdmaError, device_names};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
 use farside_fabric::{Clock, FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
@@ -35,42 +36,9 @@ fn verbs(native: NativeAtomics) -> [(&'static str, &'static str); 5] {
     ]
 }
 
-/// Which device.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct DeviceArgs {
-    /// The RDMA device, as `farside rdma-check` lists it [default: the first with an active port]
-    #[arg(long, value_name = "NAME")]
-    rdma_device: Option<String>,
-    /// Its port [default: the first active one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    rdma_port: Option<u8>,
-    /// The entry of the port's address table [default: the first routable one of RoCE v2; 0 on InfiniBand]
-    #[arg(long, value_name = "N")]
-    rdma_gid_index: Option<u8>,
-    /// The largest packet: 256, 512, 1024, 2048 or 4096 bytes [default: what the port has]
-    #[arg(long, value_name = "BYTES")]
-    rdma_mtu: Option<u32>,
-}
-
-impl DeviceArgs {
-    pub(crate) fn options(&self) -> DeviceOptions {
-        let mut options = DeviceOptions::default();
-        options.name.clone_from(&self.rdma_device);
-        options.port = self.rdma_port;
-        options.gid_index = self.rdma_gid_index;
-        options.mtu = self.rdma_mtu;
-        options
-    }
-
-    /// Whether one was chosen.
-    pub(crate) fn is_given(&self) -> bool {
-        self.options() != DeviceOptions::default()
-    }
-
-    /// Opens it.
-    pub(crate) fn open(&self) -> Result<Arc<Device>, Failure> {
-        Device::open(&self.options()).map_err(|error| Failure::usage(chain(&error)))
-    }
+/// Opens the device that was chosen.
+pub(crate) fn open(args: &DeviceArgs) -> Result<Arc<Device>, Failure> {
+    Device::open(&args.options()).map_err(|error| Failure::usage(chain(&error)))
 }
 
 #[derive(Debug, Args)]

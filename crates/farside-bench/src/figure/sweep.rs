@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::Profile;
 use farside_index::TreeKind;
 use farside_index::tree::NodeLock;
@@ -253,6 +254,7 @@ fn setting(figure: &Figure, series: &Series, is_quick: bool) -> Result<Setting, 
         duration_ns: time(figure.duration_of(series, is_quick))?,
         warm_up_ns: figure.warm_up_of(series, is_quick).map(time).transpose()?,
         conditions: conditions(figure, series, &profile)?,
+        device: DeviceOptions::default(),
         seed: SEED,
         profile,
     })

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use farside_fabric::Endpoint;
+use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::Profile;
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation};
@@ -99,6 +100,7 @@ async fn take_turn<E: Endpoint>(
         duration_ns: clients.duration_ns,
         warm_up_ns: Some(0),
         conditions: Conditions::default(),
+        device: DeviceOptions::default(),
         seed: 1,
     };
     let index = program.join(endpoint.clone()).await?;

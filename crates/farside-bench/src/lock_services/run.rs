@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::sync::{Arc, Barrier};
 
 use farside_fabric::host::HostClock;
+use farside_fabric::rdma::DeviceOptions;
 use farside_lock::{LockKind, LockOptions};
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -147,6 +148,7 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         duration_ns: crowd.duration_ns,
         warm_up_ns: None,
         conditions: Conditions::default(),
+        device: DeviceOptions::default(),
         seed: crowd.seed,
     };
     let report = measure_lock(&program, &setting, &mut None, &Progress::hidden())?;

@@ -36,7 +36,7 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
     })??;
     let place = match setting.fabric {
         FabricKind::Tcp => Place::Served(Service::start(&segment)?),
-        FabricKind::Rdma => Place::Served(Service::start_rdma(&segment)?),
+        FabricKind::Rdma => Place::Served(Service::start_rdma(&segment, &setting.device)?),
         FabricKind::Shm | FabricKind::Sim => Place::Mapped(segment.clone()),
     };
     let agent = program.has_agent().then(|| {
@@ -166,12 +166,12 @@ impl Service {
         Self::listen(server, NodeLocation::Remote)
     }
 
-    /// The same, with the memory left to the RDMA device of this machine.
+    /// The same, with the memory left to an RDMA device of this machine.
     ///
     /// # Errors
     /// If there is no port or no device.
-    pub(crate) fn start_rdma(segment: &Segment) -> Result<Self, BenchError> {
-        let device = Device::open(&DeviceOptions::default())?;
+    pub(crate) fn start_rdma(segment: &Segment, device: &DeviceOptions) -> Result<Self, BenchError> {
+        let device = Device::open(device)?;
         let export = Export::new(segment, &device)?;
         let server = Server::new(segment.clone(), ServerOptions::default()).with_rdma(export);
         Self::listen(server, |address| NodeLocation::Rdma(address, device))

@@ -3,6 +3,7 @@
 pub mod machine;
 pub mod simulated;
 
+use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::region::Region;
 use farside_fabric::sim::Profile;
 
@@ -56,6 +57,8 @@ pub struct Setting {
     pub warm_up_ns: Option<u64>,
     /// What else is so in a simulation.
     pub conditions: Conditions,
+    /// The device of `rdma`.
+    pub device: DeviceOptions,
     /// Decides workload and simulation.
     pub seed: u64,
 }
@@ -112,6 +115,11 @@ impl Setting {
         }
         if self.compute_nodes == 0 || self.compute_nodes > self.clients {
             return Err(BenchError::argument("--cns is a number from 1 to that of the clients"));
+        }
+        if self.fabric != FabricKind::Rdma && self.device != DeviceOptions::default() {
+            return Err(BenchError::argument(
+                "--rdma-device and its like choose the device of --fabric rdma: give that too",
+            ));
         }
         Ok(())
     }

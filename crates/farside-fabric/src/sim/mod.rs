@@ -149,8 +149,14 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let bodies = self.shared.world().tasks.take_all();
-        drop(bodies);
+        // What a task held may be given back by another one. Ends: that one has not begun, and holds nothing.
+        loop {
+            let bodies = self.shared.world().tasks.take_all();
+            if bodies.is_empty() {
+                break;
+            }
+            drop(bodies);
+        }
     }
 }
 
