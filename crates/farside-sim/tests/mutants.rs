@@ -211,7 +211,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("race: a lock kept by whoever gives up", 233),
     ("tree: a home that nobody asks for its keys", 2664),
     ("tree: a leaf linked while its neighbour is written", 274),
-    ("tree: a split without an intent", 3813),
+    ("tree: a split without an intent", 8458),
     ("tree: a version that nobody compares", 5269),
     ("tree: an entry that forgets whose it was", 265),
     ("tree: keys left in a leaf that is gone", 2915),

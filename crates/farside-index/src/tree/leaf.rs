@@ -236,7 +236,7 @@ impl Shape {
 
     /// Judges a neighbourhood that was read to look for a key of that home. If the key is there, nothing else has to be right:
     /// as long as it is taken here nobody can have changed it elsewhere, whatever is under way. What the sibling word says
-    /// is then of another instant perhaps, and leads to no more than that a parent is read again.
+    /// is then of another instant perhaps: whoever finds it unusual reads again, and judges all.
     #[inline]
     pub(super) fn examine_for(self, image: &[u8], home: usize, key: Key) -> Result<Sibling, Torn> {
         match self.find_from(image, home, key) {

@@ -223,7 +223,7 @@ impl<E: Endpoint> Tree<E> {
                 }
             }
             let image = cx.buffer();
-            let judged = shape.examine_for(image, home, key).and_then(|sibling| {
+            let judged = shape.examine(image, home).and_then(|sibling| {
                 let fences = if with_fences {
                     Some(shape.fences(image, sibling)?)
                 } else {
