@@ -184,7 +184,8 @@ struct StoreArgs {
     /// Entries of a neighbourhood of chime [default: 8]
     #[arg(long)]
     neighbourhood: Option<usize>,
-    /// How clients of chime or sherman take turns to lock leaves: cas, hierarchical, or the name of a lock [default: cas]
+    /// How clients of chime or sherman take turns to lock leaves: cas, spin, hierarchical, on-chip (simulated only), or the name of a
+    /// lock [default: cas]
     #[arg(long, value_parser = parse_node_lock)]
     node_lock: Option<NodeLock>,
 }

@@ -39,6 +39,11 @@ pub trait Program: Clone + Send + Sync + 'static {
     /// See [`BenchError`]; likewise below.
     async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<Laid, BenchError>;
 
+    /// Whether memory nodes need the memory of their NICs.
+    fn uses_chip(&self) -> bool {
+        false
+    }
+
     /// Whether somebody has to work beside the memory node.
     fn has_agent(&self) -> bool {
         false

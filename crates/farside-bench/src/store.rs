@@ -194,12 +194,14 @@ impl Program for StoreProgram {
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
             IndexKind::Chime | IndexKind::Sherman => TREE_BYTES_PER_ITEM,
         };
-        let slot_bytes = if self.scheme.needs_locks() {
+        let lock_bytes = match self.index {
+            _ if !self.scheme.needs_locks() => 0,
+            // Leaves may be half full.
+            IndexKind::Chime | IndexKind::Sherman => 3 * LOCK_BYTES,
             // Beside each word a lock entry of twice its size.
-            slot_bytes * (8 + LOCK_BYTES) / 8
-        } else {
-            slot_bytes
+            IndexKind::PointerArray | IndexKind::Race => slot_bytes * LOCK_BYTES / 8,
         };
+        let slot_bytes = slot_bytes + lock_bytes;
         let used = self.slots() * (slot_bytes + block_bytes);
         // Tables, the reserve for overwrites, and what a chunk has left over.
         let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;

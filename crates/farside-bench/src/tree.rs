@@ -217,7 +217,7 @@ impl Program for TreeProgram {
         };
         let leaves = (population.items + more) as f64 / (self.span as f64 * load_min);
         let inner = 1.1 * leaves / (INNER_SPAN as f64 / 2.0);
-        let used = (leaves * block(self.shape().leaf_bytes()) + inner * block(self.shape().inner_bytes())) as u64;
+        let used = (leaves * block(self.shape().leaf_block_bytes()) + inner * block(self.shape().inner_bytes())) as u64;
         let turns = self.turns().memory_bytes(self.node_lock);
         let whole = used + used / 16 + SPARE_BYTES + turns + self.compute_nodes * SPARE_BYTES_PER_NODE;
         whole.next_multiple_of(2 << 20)
@@ -226,6 +226,10 @@ impl Program for TreeProgram {
     fn layout(&self) -> String {
         let items = self.population.items_at_start();
         format!("{:?} of {items} items every {} ns", self.shape(), self.tick_ns)
+    }
+
+    fn uses_chip(&self) -> bool {
+        self.node_lock == NodeLock::OnChip
     }
 
     async fn prepare<E: Endpoint>(&self, endpoint: E, region: &Region) -> Result<Laid, BenchError> {
@@ -258,7 +262,7 @@ impl Program for TreeProgram {
         }
         tree.take_turns(&mut cx, self.node_lock, self.turns()).await?;
         if self.population.workload.inserts() {
-            let bytes = self.shape().leaf_bytes();
+            let bytes = self.shape().leaf_block_bytes();
             tree.pool().restock(bytes, 1, Purpose::Insert).await?;
         }
         Ok(tree)

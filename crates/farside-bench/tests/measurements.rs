@@ -214,6 +214,14 @@ fn a_compute_node_posts_two_operations_for_many() {
     }
 }
 
+/// What an UPDATE reads: the slot; two buckets, or where in its leaf the key may be, and the item that says whose slot it is.
+const READS_OF_UPDATES: [(IndexKind, u64); 4] = [
+    (IndexKind::PointerArray, 1),
+    (IndexKind::Race, 3),
+    (IndexKind::Chime, 2),
+    (IndexKind::Sherman, 2),
+];
+
 /// CIDER, section 3.2: a lock adds two round trips. Its own scheme adds none where there is no contention.
 #[test]
 fn updates_with_locks_cost_what_the_papers_say() {
@@ -226,7 +234,7 @@ fn updates_with_locks_cost_what_the_papers_say() {
         ("cider-no-wc", [1, 1]),
         ("cider-no-ca", [1, 3]),
     ] {
-        for (index, reads) in [(IndexKind::PointerArray, 1), (IndexKind::Race, 3)] {
+        for (index, reads) in READS_OF_UPDATES {
             let mut program = store_on(index, "write-only", 1, &setting(FabricKind::Sim, 1));
             program.scheme = Scheme::by_name(name).expect("a scheme");
             let costs = costs_alone_of(program, 20);
@@ -240,7 +248,7 @@ fn updates_with_locks_cost_what_the_papers_say() {
 /// executor, who looks at the slot again, the two WRITEs and the two swaps is what the queue takes.
 #[test]
 fn a_batch_writes_once() {
-    for (index, reads) in [(IndexKind::PointerArray, 1), (IndexKind::Race, 3)] {
+    for (index, reads) in READS_OF_UPDATES {
         for clients in [3, 4, 8] {
             let mut program = store_on(index, "write-only", 1, &setting(FabricKind::Sim, 4 * clients));
             program.scheme = Scheme::by_name("cider-no-ca").expect("a scheme");

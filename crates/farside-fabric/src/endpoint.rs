@@ -48,6 +48,12 @@ pub trait Verbs {
     /// Which verbs there are beyond the plain ones.
     fn capabilities(&self) -> Capabilities;
 
+    /// Bytes of memory that each node's NIC has of its own, where atomics are faster. Verbs reach them behind the node's:
+    /// from [`Verbs::node_bytes`] on. They hold zeros at first.
+    fn chip_bytes(&self) -> u64 {
+        0
+    }
+
     /// A registered buffer of at least `bytes` bytes.
     fn buffer(&self, bytes: usize) -> Buffer;
 

@@ -4,7 +4,7 @@ use farside_fabric::{FabricError, NodeId, RemoteAddr};
 use farside_lock::LockError;
 use farside_pool::PoolError;
 
-use farside_sync::{NODE_BYTES_MAX, NODES_MAX, Scheme};
+use farside_sync::{NODE_BYTES_MAX, NODES_MAX};
 
 use crate::item::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -52,17 +52,11 @@ pub enum IndexError {
         /// The scheme.
         scheme: &'static str,
     },
-    /// The index never has lock entries.
+    /// There is no memory for a table of locks where it should be.
     #[error(
-        "the index {index} has no lock entries, which {scheme} needs: choose --sync {}, or another index",
-        without_locks()
+        "the nodes have no memory on their NICs, which the node lock on-chip needs: choose another one, or simulate"
     )]
-    NoLocksEver {
-        /// The index.
-        index: &'static str,
-        /// The scheme.
-        scheme: &'static str,
-    },
+    NoChip,
     /// The directory of a RACE table cannot grow any more.
     #[error("the index is full: its directory has the largest depth, {depth}")]
     Full {
@@ -130,13 +124,6 @@ pub enum IndexError {
         /// What it points to.
         block: RemoteAddr,
     },
-}
-
-/// The schemes that need no lock entries.
-fn without_locks() -> String {
-    let schemes = Scheme::named().filter(|(scheme, _)| !scheme.needs_locks());
-    let names: Vec<_> = schemes.map(|(_, name)| name).collect();
-    names.join(", ")
 }
 
 impl From<FabricError> for IndexError {

@@ -2,10 +2,10 @@
 
 use core::pin::Pin;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::sim::{Endpoint, Profile, Sim, SimOptions};
 use farside_fabric::{Clock, CounterSnapshot, OpContext, Pipeline, VerbKind, Verbs, interleave};
 use farside_index::tree::{NodeLock, TurnOptions};
-use farside_index::{Budget, Shape, Tree, TreeOptions, chime, sherman};
+use farside_index::{Budget, IndexError, Shape, Tree, TreeOptions, chime, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
 /// READs, WRITEs, atomics, round trips.
@@ -31,12 +31,17 @@ fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Bo
 }
 
 /// A tree of so many keys, multiples of 16, and a client whose housekeeping sleeps.
-fn with_tree(
+fn with_tree(leaf: (Shape, usize), keys: u64, test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>)) {
+    with_tree_in(SimOptions::default(), leaf, keys, test);
+}
+
+fn with_tree_in(
+    options: SimOptions,
     (shape, hotspot_bytes): (Shape, usize),
     keys: u64,
     test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>),
 ) {
-    let sim = Sim::new(SimOptions::default());
+    let sim = Sim::new(options);
     let _ = sim.add_memory_node(64 << 20);
     let endpoint = sim.endpoint(sim.add_compute_node());
     sim.block_on(async {
@@ -149,7 +154,6 @@ fn a_speculation_is_one_read_of_one_entry_and_one_that_is_wrong_costs_a_round_tr
     });
 }
 
-/// Random keys, scaled to the 60 million of CHIME, section 5.2: what a client remembers of all internal nodes, in MB.
 /// Six updates of one leaf: the first, four that get the lock from the one before, and one for which it was given back.
 #[test]
 fn a_lock_that_is_handed_over_costs_neither_a_swap_nor_an_unlock() {
@@ -192,6 +196,31 @@ fn a_turn_of_a_lock_costs_what_the_lock_costs() {
     });
 }
 
+/// One round trip for the word on the NIC, one that locks and reads the leaf, one that writes and gives both back.
+#[test]
+fn a_word_on_the_nic_comes_before_the_lock_and_goes_with_it() {
+    let profile = Profile::default().with_chip();
+    let options = SimOptions {
+        profile,
+        ..SimOptions::default()
+    };
+    with_tree_in(options, (sherman::LEAF, 0), 1600, async |endpoint, tree, mut cx| {
+        let taken = tree.take_turns(&mut cx, NodeLock::OnChip, TurnOptions::default()).await;
+        taken.expect("the NIC has memory");
+        tree.update(&mut cx, 1600_u64, 0).await.expect("an update");
+        for value in 1..4 {
+            let update = async { tree.update(&mut cx, 1600_u64, value).await.expect("an update") };
+            assert_eq!(cost_of(&endpoint, update).await, [1, 2 + 1, 2, 3]);
+        }
+        assert_eq!(tree.search(&mut cx, 1600_u64).await.expect("a search"), Some(3));
+    });
+    with_tree((sherman::LEAF, 0), 1, async |_, tree, mut cx| {
+        let refused = tree.take_turns(&mut cx, NodeLock::OnChip, TurnOptions::default()).await;
+        assert_eq!(refused, Err(IndexError::NoChip));
+    });
+}
+
+/// Random keys, scaled to the 60 million of CHIME, section 5.2: what a client remembers of all internal nodes, in MB.
 fn cache_megabytes(shape: Shape) -> f64 {
     const ITEMS: u64 = 200_000;
     let (mut megabytes, mut key) = (0.0, 0x853c_49e6_748f_ea9b_u64);

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{ComputeNodeId, CrashPoint, Endpoint, Profile, Sim, SimOptions};
 use farside_fabric::{Messages, NodeId, Spawn};
+use farside_index::tree::NodeLock;
 use farside_lock::LockKind;
 
 use crate::alarm::Alarm;
@@ -82,6 +83,13 @@ pub fn execute(plan: &Plan) -> Outcome {
     let profile = Profile {
         has_masked_atomics: profile.has_masked_atomics && !matches!(target, Target::Tree { is_plain: true, .. }),
         ..profile
+    };
+    let profile = match target {
+        Target::Tree {
+            node_lock: NodeLock::OnChip,
+            ..
+        } => profile.with_chip(),
+        _ => profile,
     };
     let covered = Rc::new(RefCell::new(Coverage::default()));
     let run = catch_unwind(AssertUnwindSafe(|| {

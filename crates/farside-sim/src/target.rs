@@ -40,8 +40,6 @@ impl Target {
     pub fn all() -> Vec<Self> {
         let stores = IndexKind::ALL.iter().flat_map(|&(index, ..)| {
             let schemes = Scheme::named().map(|(scheme, _)| scheme);
-            // The trees have no lock entries.
-            let schemes = schemes.filter(move |scheme| !index.is_ordered() || !scheme.needs_locks());
             schemes.map(move |scheme| Self::Store { index, scheme })
         });
         let trees = TreeKind::ALL.iter().flat_map(|&(kind, ..)| {
@@ -51,7 +49,7 @@ impl Target {
                 node_lock,
             };
             let queue = NodeLock::by_name("declock").expect("it is a lock");
-            let turns = [NodeLock::Hierarchical, queue].map(|node_lock| tree(false, node_lock));
+            let turns = [NodeLock::Hierarchical, NodeLock::OnChip, queue].map(|node_lock| tree(false, node_lock));
             [false, true]
                 .map(|is_plain| tree(is_plain, NodeLock::Cas))
                 .into_iter()

@@ -176,6 +176,10 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("tree: a scan of a leaf that is gone", Swarm("tree:")),
     ("tree: a turn that is not passed on", Swarm("tree:sherman/hierarchical")),
     (
+        "tree: a word on the NIC that the dead keep",
+        Swarm("tree:chime/on-chip"),
+    ),
+    (
         "tree: a leaf linked while its neighbour is written",
         Check(trees::a_leaf_that_is_half_written),
     ),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::region::Region;
-use farside_fabric::sim::{Endpoint, NodeStatistics, Sim, SimOptions};
+use farside_fabric::sim::{Endpoint, NodeStatistics, Profile, Sim, SimOptions};
 use farside_fabric::{Messages, NodeId, OpContext, Spawn};
 
 use super::{Fault, NodeLoad, Outcome, Prepared, Setting, Simulation};
@@ -34,11 +34,15 @@ pub(super) fn run<P: Program>(
     memory: &mut Option<Prepared>,
     progress: &Progress,
 ) -> Result<Outcome, BenchError> {
-    let prepared = prepare(program, setting.seed, memory.take())?;
+    let profile = match program.uses_chip() {
+        true => setting.profile.clone().with_chip(),
+        false => setting.profile.clone(),
+    };
+    let prepared = prepare(program, (setting.seed, profile.chip_bytes), memory.take())?;
     let (region, laid) = (prepared.region.clone(), prepared.laid);
     let sim = Sim::new(SimOptions {
         seed: setting.seed,
-        profile: setting.profile.clone(),
+        profile,
         ..SimOptions::default()
     });
     let node = sim.add_memory_node_with(region.clone());
@@ -188,8 +192,12 @@ impl Reading {
 
 /// What a run of this program begins with: `kept`, if that is it. It is made ready in a simulation of its own, so that
 /// it is the same however often it is used.
-fn prepare<P: Program>(program: &P, seed: u64, kept: Option<Prepared>) -> Result<Prepared, BenchError> {
-    let bytes = program.memory_bytes();
+fn prepare<P: Program>(
+    program: &P,
+    (seed, chip_bytes): (u64, u64),
+    kept: Option<Prepared>,
+) -> Result<Prepared, BenchError> {
+    let bytes = program.memory_bytes() + chip_bytes;
     let layout = format!("{} in {bytes} bytes, seed {seed}", program.layout());
     // What is of no use is given back first.
     if let Some(kept) = kept.filter(|kept| kept.layout == layout) {
@@ -198,6 +206,10 @@ fn prepare<P: Program>(program: &P, seed: u64, kept: Option<Prepared>) -> Result
     let region = Region::anonymous(bytes).map_err(BenchError::system("get memory"))?;
     let sim = Sim::new(SimOptions {
         seed,
+        profile: Profile {
+            chip_bytes,
+            ..Profile::default()
+        },
         ..SimOptions::default()
     });
     let _ = sim.add_memory_node_with(region.clone());

@@ -185,7 +185,11 @@ impl Verbs for Endpoint {
     fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
         let world = self.handle.shared.world();
         let memory = world.nodes.get(node.index()).ok_or(FabricError::NodeUnknown { node })?;
-        Ok(memory.region.bytes())
+        Ok(memory.region.bytes() - world.options.profile.chip_bytes)
+    }
+
+    fn chip_bytes(&self) -> u64 {
+        self.handle.shared.world().options.profile.chip_bytes
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -195,10 +195,11 @@ impl Sim {
     /// If the system has not that much address space to give.
     #[must_use]
     pub fn add_memory_node(&self, bytes: u64) -> NodeId {
-        self.add_memory_node_with(Region::anonymous(bytes).expect("address space for a simulated node"))
+        let chip_bytes = self.shared.world().options.profile.chip_bytes;
+        self.add_memory_node_with(Region::anonymous(bytes + chip_bytes).expect("address space for a simulated node"))
     }
 
-    /// Adds a memory node with this memory.
+    /// Adds a memory node with this memory, of which the NIC's own is the last part.
     #[must_use]
     pub fn add_memory_node_with(&self, region: Region) -> NodeId {
         let mut world = self.shared.world();

@@ -8,7 +8,8 @@
 //!  1. A READ, WRITE or SEND occupies the unit for `[t, t + unit_ns)`, whether its address is locked
 //!     or not. Its lines are touched in `(t, t + unit_ns]`, the last at the end.
 //!  2. An atomic asks for its address. If that is locked, the unit is *blocked* until it is granted.
-//!  3. Granted at `g`, an atomic occupies its unit and locks its address for `[g, g + address_ns)`.
+//!  3. Granted at `g`, an atomic occupies its unit and locks its address for `[g, g + address_ns)`, or for `unit_ns` only
+//!     if the address is in the memory of the NIC itself.
 //!     Memory is read, compared and written in one step at the end.
 //!  4. At the end of an operation, in this order and in one instant: memory is touched, the response
 //!     leaves, the address is free, the atomic that has waited longest for it is granted it, and the
@@ -32,7 +33,7 @@ use super::queue::Event;
 use super::statistics::NodeStatistics;
 use super::trace::Step;
 use super::world::World;
-use crate::addr::NodeId;
+use crate::addr::{NodeId, RemoteAddr};
 use crate::error::FabricError;
 use crate::verb::VerbKind;
 
@@ -278,12 +279,18 @@ impl World {
         };
         let kind = verb.kind();
         let profile = &self.options.profile;
-        let extra = if is_extended(kind) {
-            profile.extended_extra_ns
-        } else {
-            0
+        let service = match kind {
+            _ if profile.chip_bytes > 0 && self.is_on_chip(verb.target().0) => profile.unit_ns,
+            kind if is_extended(kind) => profile.address_ns + profile.extended_extra_ns,
+            _ => profile.address_ns,
         };
-        self.occupy_unit(index, kind, profile.address_ns + extra);
+        self.occupy_unit(index, kind, service);
+    }
+
+    /// Whether an address is in the memory of the NIC itself.
+    fn is_on_chip(&self, addr: RemoteAddr) -> bool {
+        let bytes = self.nodes[addr.node().index()].region.bytes();
+        addr.offset() >= bytes - self.options.profile.chip_bytes
     }
 
     /// The address that a unit's atomic held is free.

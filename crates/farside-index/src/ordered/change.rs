@@ -4,7 +4,7 @@
 //! block at hand, another client that was quicker) it waits for unpinned, and starts again.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{Endpoint, OpContext};
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
 
@@ -134,7 +134,7 @@ impl<E: Endpoint> Ordered<E> {
         };
         let target = Target {
             slot: slot.at,
-            lock: RemoteAddr::NULL,
+            lock: slot.lock,
             name: part.0 as u64 ^ (part.0 >> 64) as u64,
         };
         let mut turn = None;

@@ -123,14 +123,14 @@ impl<E: Endpoint> Ordered<E> {
         (kind, leaf): (TreeKind, LeafOptions),
     ) -> Result<Self, IndexError> {
         let blocks = Blocks::new(pool.clone(), sync)?;
-        if blocks.sync.scheme().needs_locks() {
-            return Err(IndexError::NoLocksEver {
-                index: kind.name(),
-                scheme: blocks.sync.scheme().name(),
-            });
-        }
+        let scheme = blocks.sync.scheme();
+        let shape = kind.leaf(leaf.span, leaf.neighbourhood).of_pointers();
         let options = TreeOptions {
-            shape: kind.leaf(leaf.span, leaf.neighbourhood).of_pointers(),
+            shape: if scheme.needs_locks() {
+                shape.with_locks()
+            } else {
+                shape
+            },
             budget: BUDGET,
         };
         let tree = Tree::create(cx, pool, options).await?;
@@ -140,6 +140,9 @@ impl<E: Endpoint> Ordered<E> {
                 there: TreeKind::of_shape(there).name(),
                 wanted: kind.name(),
             });
+        }
+        if scheme.needs_locks() && !there.has_locks() {
+            return Err(IndexError::NoLocks { scheme: scheme.name() });
         }
         Ok(Self {
             tree,

@@ -70,7 +70,7 @@ impl<E: Endpoint> Tree<E> {
         unit: &mut impl FnMut() -> f64,
     ) -> Result<Vec<(Key, RemoteAddr)>, IndexError> {
         let shape = self.shared.shape;
-        let bytes = shape.leaf_bytes();
+        let bytes = shape.leaf_block_bytes();
         let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, bytes);
         let mut items = items.into_iter();
         let mut pending: VecDeque<(Key, u64)> = VecDeque::new();

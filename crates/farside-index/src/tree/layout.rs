@@ -15,6 +15,7 @@
 //!   then       fences: the smallest and the largest key that may be here
 //!   then       check of fences, sibling and version
 //!   then       groups of entries, each behind a replica of the sibling word
+//!   then       lock entries, if the tree has them: one for each entry
 //!
 //! sibling word: address of the next leaf, node version, whether the leaf was taken out of the tree
 //! entry        | meta | key | value |
@@ -36,6 +37,7 @@
 use farside_fabric::{RemoteAddr, Slice};
 use farside_lock::bit_fields;
 use farside_pool::layout::Owner;
+use farside_sync::LOCK_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::chime::hopscotch;
@@ -198,6 +200,7 @@ pub struct Shape {
     circle: hopscotch::Leaf,
     is_hashed: bool,
     has_pointers: bool,
+    has_locks: bool,
 }
 
 impl Shape {
@@ -216,6 +219,7 @@ impl Shape {
             circle: hopscotch::Leaf::new(span, neighbourhood),
             is_hashed: true,
             has_pointers: false,
+            has_locks: false,
         }
     }
 
@@ -230,6 +234,7 @@ impl Shape {
             circle: hopscotch::Leaf::anywhere(span),
             is_hashed: false,
             has_pointers: false,
+            has_locks: false,
         }
     }
 
@@ -246,6 +251,21 @@ impl Shape {
     #[must_use]
     pub const fn has_pointers(self) -> bool {
         self.has_pointers
+    }
+
+    /// The same with a lock entry for each data pointer, for synchronisation schemes that need them.
+    #[must_use]
+    pub const fn with_locks(self) -> Self {
+        Self {
+            has_locks: self.has_pointers,
+            ..self
+        }
+    }
+
+    /// Whether data pointers have lock entries.
+    #[must_use]
+    pub const fn has_locks(self) -> bool {
+        self.has_locks
     }
 
     /// Bytes of a key.
@@ -313,6 +333,7 @@ impl Shape {
     pub(super) fn to_word(self) -> u64 {
         let kind = if self.is_hashed { 2 } else { 1 };
         kind | u64::from(self.has_pointers) << 2
+            | u64::from(self.has_locks) << 3
             | (self.span() as u64) << 8
             | (self.circle.neighbourhood() as u64) << 32
     }
@@ -320,18 +341,19 @@ impl Shape {
     pub(super) fn from_word(word: u64) -> Option<Self> {
         let (span, neighbourhood) = ((word >> 8) as usize & 0xff_ffff, (word >> 32) as usize);
         let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
-        let of_values = match word & 0xfb {
+        let of_values = match word & 0xf3 {
             1 if fits => Self::unsorted(span),
             2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
                 Self::hopscotch(span, neighbourhood)
             }
             _ => return None,
         };
-        Some(if word & 4 == 0 {
-            of_values
-        } else {
-            of_values.of_pointers()
-        })
+        match word >> 2 & 3 {
+            0 => Some(of_values),
+            1 => Some(of_values.of_pointers()),
+            3 => Some(of_values.of_pointers().with_locks()),
+            _ => None,
+        }
     }
 
     /// Where keys may be.
@@ -400,10 +422,36 @@ impl Shape {
         self.groups_at() + 8 * (group as u64 + 1) + entry as u64 * self.entry_bytes()
     }
 
-    /// Bytes of a leaf.
+    /// Bytes of a leaf, without lock entries.
     #[must_use]
     pub const fn leaf_bytes(self) -> u64 {
         self.replica_at(self.replicas())
+    }
+
+    const fn locks_at(self) -> u64 {
+        self.leaf_bytes().next_multiple_of(LOCK_BYTES)
+    }
+
+    /// Where the lock entry of a data pointer is, which is at `value_at` in its leaf; `None` if there are none.
+    pub(super) const fn lock_of(self, value_at: u64) -> Option<u64> {
+        if !self.has_locks {
+            return None;
+        }
+        // Behind the key of an entry, which is behind one replica more than there are groups in front.
+        let at = value_at - self.value_at(0);
+        let (group, within) = (at / self.group_bytes(), at % self.group_bytes());
+        let entry = group * self.circle().neighbourhood() as u64 + within / self.entry_bytes();
+        Some(self.locks_at() + entry * LOCK_BYTES)
+    }
+
+    /// Bytes of the block of a leaf.
+    #[must_use]
+    pub const fn leaf_block_bytes(self) -> u64 {
+        if self.has_locks {
+            self.locks_at() + self.span() as u64 * LOCK_BYTES
+        } else {
+            self.leaf_bytes()
+        }
     }
 
     /// The bit of the lock word that says whether an entry is vacant.

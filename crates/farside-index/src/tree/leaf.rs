@@ -341,9 +341,9 @@ impl Shape {
         self.set_meta(image, home, meta.with_bitmap(bitmap).with_digest(digest));
     }
 
-    /// A leaf without keys.
+    /// A leaf without keys, of whose data pointers nobody holds a lock.
     pub(super) fn clear(self, image: &mut [u8], fences: Fences, sibling: Sibling) {
-        image[..self.leaf_bytes() as usize].fill(0);
+        image[..self.leaf_block_bytes() as usize].fill(0);
         self.seal(image, fences, sibling);
     }
 

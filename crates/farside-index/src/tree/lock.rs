@@ -17,11 +17,11 @@ use farside_sync::Turn;
 
 use super::Tree;
 use super::layout::{LOCK_AT, LockWord};
-use super::turns::{Come, Place, hand_over};
+use super::turns::{Come, OnChip, Place, hand_over};
 use crate::error::IndexError;
 
 /// After how many attempts a waiter looks again whether the holder is still there.
-const LOOK_ATTEMPTS: u32 = 8;
+pub(super) const LOOK_ATTEMPTS: u32 = 8;
 
 /// What kind of node a lock is of: how it is settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +45,7 @@ pub(super) struct Held<E: Endpoint> {
     /// The turn of who holds it, if there are turns: the next one has its turn when this is dropped.
     pub(super) place: Option<Place<E>>,
     turn: Option<Turn<E>>,
+    word: Option<OnChip<E>>,
     /// Whether what was wanted of the node is in the buffer.
     pub(super) has_read: bool,
 }
@@ -61,6 +62,7 @@ impl<E: Endpoint> Held<E> {
             pin: None,
             place: None,
             turn: None,
+            word: None,
             has_read: false,
         }
     }
@@ -78,6 +80,9 @@ impl<E: Endpoint> Held<E> {
         self.turn = None;
         if !self.place.as_mut().is_some_and(Place::promise) {
             batch.write_word(self.at(), free.0);
+            if let Some(word) = &self.word {
+                word.give_back(batch);
+            }
         }
     }
 
@@ -87,6 +92,9 @@ impl<E: Endpoint> Held<E> {
             return hand_over(self);
         }
         self.pin = None;
+        if let Some(word) = self.word.take() {
+            word.end();
+        }
     }
 }
 
@@ -112,7 +120,10 @@ impl<E: Endpoint> Tree<E> {
         let mut expects_free = false;
         match self.come(cx, leaf, pin).await? {
             Come::Any => {}
-            Come::Place(place) => held.place = Some(place),
+            Come::Place(place, word) => {
+                expects_free = word.is_some();
+                (held.place, held.word) = (Some(place), word);
+            }
             Come::Lock(mut handed) => {
                 handed.pin = Some(pin.clone());
                 return Ok(*handed);

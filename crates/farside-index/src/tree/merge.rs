@@ -133,7 +133,7 @@ impl<E: Endpoint> Tree<E> {
             self.pool().doubt();
             return Err(error.into());
         }
-        self.pool().retire(leaf, Some(self.shape().leaf_bytes()));
+        self.pool().retire(leaf, Some(self.shape().leaf_block_bytes()));
         Ok(())
     }
 

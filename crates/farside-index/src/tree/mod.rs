@@ -347,7 +347,7 @@ async fn make_first<E: Endpoint>(
     area: RemoteAddr,
     shape: Shape,
 ) -> Result<(), IndexError> {
-    let bytes = shape.leaf_bytes();
+    let bytes = shape.leaf_block_bytes();
     let (block, _pin) = take_block(pool, bytes).await?;
     cx.reserve(bytes as usize);
     shape.clear(cx.buffer_mut(), shape.all(), leaf::sibling(RemoteAddr::NULL, 0));

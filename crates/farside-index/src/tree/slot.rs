@@ -20,6 +20,12 @@
 //! the home says what fingerprints say elsewhere. An entry that has used them up rests for some epochs, so that no operation
 //! sees one identity twice; node writes alone would have to come thirty thousand times within one operation.
 //!
+//! # Lock entries
+//! Schemes with locks have one for each entry, behind the leaf ([`Shape::with_locks`]). It stays where it is when the key of its entry
+//! hops, or goes: a lock decides who tries, and who writes for whom only among those who have seen one identity. Whoever
+//! queues up for a key that is no more there finds that out by the swap, and looks for it again. A leaf that goes takes its
+//! lock entries along, and who is in a queue has pinned.
+//!
 //! # A death
 //! Whoever settles a leaf freezes it before it writes anything, as a split does. A hint is lost when its pointer was frozen by
 //! somebody else: the next READ of that item asks for more than it needs.
@@ -49,15 +55,18 @@ pub(crate) struct Slot {
     pub(crate) at: RemoteAddr,
     /// What it is.
     pub(crate) pointer: Pointer,
+    /// The lock entry of that pointer; [`RemoteAddr::NULL`] if there are none.
+    pub(crate) lock: RemoteAddr,
     leaf: RemoteAddr,
 }
 
 /// A pointer for a slot that has held another word.
 pub(super) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
-    let identity = if before.is_resting() {
-        2
-    } else {
-        before.identity().wrapping_add(2) & !1
+    let identity = match before {
+        // Never used: as the version of its lock entry, which `cider` compares.
+        Pointer::NULL => 0,
+        _ if before.is_resting() => 2,
+        _ => before.identity().wrapping_add(2) & !1,
     };
     pointer.with_identity(identity)
 }
@@ -164,6 +173,10 @@ impl<E: Endpoint> Tree<E> {
         Ok(found.map(|(leaf, at, value)| Slot {
             at,
             pointer: Pointer::from_word(value),
+            lock: match self.shape().lock_of(at.offset() - leaf.offset()) {
+                Some(within) => leaf.plus(within),
+                None => RemoteAddr::NULL,
+            },
             leaf,
         }))
     }
@@ -288,9 +301,33 @@ mod tests {
     use super::super::leaf;
     use super::*;
     use farside_fabric::NodeId;
+    use farside_sync::LOCK_BYTES;
     use proptest::prelude::*;
 
     const SHAPE: Shape = Shape::hopscotch(8, 4).of_pointers();
+
+    /// Each data pointer has a lock entry of its own, behind the leaf that is read and written as a whole.
+    #[test]
+    fn lock_entries_are_told_by_where_the_pointer_is() {
+        for shape in [
+            SHAPE,
+            Shape::unsorted(5).of_pointers(),
+            crate::chime::LEAF.of_pointers(),
+        ] {
+            assert_eq!(shape.lock_of(shape.value_at(1)), None);
+            let shape = shape.with_locks();
+            let locks: Vec<u64> = (0..shape.span())
+                .filter_map(|entry| shape.lock_of(shape.value_at(entry)))
+                .collect();
+            assert_eq!(locks.len(), shape.span());
+            assert!(locks[0] >= shape.leaf_bytes() && locks[0].is_multiple_of(LOCK_BYTES));
+            assert!(locks.windows(2).all(|two| two[0] + LOCK_BYTES == two[1]));
+            assert_eq!(
+                locks.last().map(|last| last + LOCK_BYTES),
+                Some(shape.leaf_block_bytes())
+            );
+        }
+    }
 
     fn pointer(number: u64) -> Pointer {
         Pointer::new(RemoteAddr::new(NodeId::new(0), number * 32), SizeHint::Line, 0)

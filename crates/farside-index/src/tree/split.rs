@@ -25,7 +25,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// Splits the leaf of a key, unless there is room for the key by then.
     async fn split(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
-        let bytes = self.shape().leaf_bytes();
+        let bytes = self.shape().leaf_block_bytes();
         // So that there is a block for a parent that has to be split.
         self.pool()
             .restock(self.shape().inner_bytes(), 2, Purpose::Insert)
@@ -104,9 +104,11 @@ impl<E: Endpoint> Tree<E> {
         self.freeze_all(cx, held.node, 0).await?;
         let version = next_version(sibling.version());
         let bytes = shape.leaf_bytes() as u32;
-        let (left, right) = (Slice::first(bytes), Slice::new(bytes, bytes));
-        cx.reserve(2 * bytes as usize);
-        cx.buffer_mut().copy_within(left.range(), right.at as usize);
+        // Nobody holds a lock of the new leaf.
+        let right = Slice::new(bytes, shape.leaf_block_bytes() as u32);
+        cx.reserve(right.range().end);
+        cx.buffer_mut().copy_within(..bytes as usize, right.at as usize);
+        cx.buffer_mut()[2 * bytes as usize..right.range().end].fill(0);
         let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
         let (low, high) = (fences.low, fences.high);
         shape.keep(lower, |key| key < split_key);

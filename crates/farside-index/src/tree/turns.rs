@@ -9,6 +9,7 @@
 //! | `cas` | nothing; after a failure a client waits, longer each time |
 //! | `spin` | nothing; a client tries again at once (*Sherman-NH* of DecLock, section 6.3) |
 //! | `hierarchical` | one client of each compute node tries at a time, again and again. Who has the lock hands it over, as it is, to the next of its node, up to [`HANDOVERS_MAX`] times in a row: that saves the unlock, the swap, and the others' retries (Sherman, section 4.3) |
+//! | `on-chip` | as `hierarchical`, and between compute nodes a word in the memory of the NIC, of which there is a table: its first place tries again and again there, where atomics are cheap, and then swaps the lock word with the READ (Sherman, section 4.3). The word is given back with the lock |
 //! | a lock of `farside-lock` | a grant of that lock, of which there is a table beside the leaves; the swap then comes with the READ, and finds the word free (DecLock, section 6.3) |
 //!
 //! Work on the structure swaps lock words without a turn: it holds several at a time, in an order of its own.
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Deadline, Endpoint, FabricError, NodeId, OpContext, RemoteAddr};
 use farside_lock::declock::leave;
 use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_lock::{LockKind, LockOptions, Site};
@@ -31,7 +32,8 @@ use farside_sync::{Entered, Turn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Tree;
-use super::lock::Held;
+use super::layout::LockWord;
+use super::lock::{Held, LOOK_ATTEMPTS};
 use crate::error::IndexError;
 use crate::local::late;
 
@@ -51,6 +53,8 @@ pub enum NodeLock {
     Spin,
     /// The clients of a compute node hand over to each other.
     Hierarchical,
+    /// Likewise, and compute nodes try in the memory of the NIC.
+    OnChip,
     /// They ask for a lock of this kind.
     Queue(LockKind),
 }
@@ -59,6 +63,7 @@ impl NodeLock {
     const CAS: &'static str = "cas";
     const SPIN: &'static str = "spin";
     const HIERARCHICAL: &'static str = "hierarchical";
+    const ON_CHIP: &'static str = "on-chip";
 
     /// Those that go on when somebody dies.
     fn queues() -> impl Iterator<Item = (LockKind, &'static str)> {
@@ -68,16 +73,19 @@ impl NodeLock {
     /// Every name.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let queues = Self::queues().map(|(_, name)| name);
-        [Self::CAS, Self::SPIN, Self::HIERARCHICAL].into_iter().chain(queues)
+        [Self::CAS, Self::SPIN, Self::HIERARCHICAL, Self::ON_CHIP]
+            .into_iter()
+            .chain(queues)
     }
 
-    /// The node lock with this name: `cas`, `spin`, `hierarchical`, or that of a lock that goes on when somebody dies.
+    /// The node lock with this name: `cas`, `spin`, `hierarchical`, `on-chip`, or that of a lock that goes on when somebody dies.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             Self::CAS => Some(Self::Cas),
             Self::SPIN => Some(Self::Spin),
             Self::HIERARCHICAL => Some(Self::Hierarchical),
+            Self::ON_CHIP => Some(Self::OnChip),
             name => Self::queues()
                 .find(|&(_, known)| known == name)
                 .map(|(kind, _)| Self::Queue(kind)),
@@ -91,6 +99,7 @@ impl NodeLock {
             Self::Cas => Self::CAS,
             Self::Spin => Self::SPIN,
             Self::Hierarchical => Self::HIERARCHICAL,
+            Self::OnChip => Self::ON_CHIP,
             Self::Queue(kind) => kind.name(),
         }
     }
@@ -123,7 +132,7 @@ impl TurnOptions {
     #[must_use]
     pub fn memory_bytes(self, how: NodeLock) -> u64 {
         match how {
-            NodeLock::Cas | NodeLock::Spin | NodeLock::Hierarchical => 0,
+            NodeLock::Cas | NodeLock::Spin | NodeLock::Hierarchical | NodeLock::OnChip => 0,
             NodeLock::Queue(kind) => ROSTER_BYTES + self.locks * stride(kind, &self.of_locks()),
         }
     }
@@ -148,7 +157,62 @@ fn stride(kind: LockKind, options: &LockOptions) -> u64 {
 pub(super) enum Turns<E: Endpoint> {
     Spin,
     Hierarchical(Rc<Lines<E>>),
+    OnChip(Rc<Lines<E>>, Chip),
     Queue(Queue<E>),
+}
+
+/// The table of words in the memory of each node's NIC.
+#[derive(Debug)]
+pub(super) struct Chip {
+    /// The first word of each node.
+    tables: Vec<RemoteAddr>,
+    /// How many words there are.
+    words: u64,
+}
+
+impl Chip {
+    /// The word of a leaf, on the NIC of the leaf's memory node.
+    fn word_of(&self, leaf: RemoteAddr) -> RemoteAddr {
+        self.tables[leaf.node().index()].plus(hash_of(leaf) % self.words * 8)
+    }
+}
+
+/// A word in the memory of a NIC that this client has, or may have: a swap for it was posted. Given back by a task when dropped.
+#[derive(Debug)]
+pub(super) struct OnChip<E: Endpoint> {
+    endpoint: E,
+    at: RemoteAddr,
+    mine: LockWord,
+    is_mine: bool,
+}
+
+impl<E: Endpoint> OnChip<E> {
+    /// Adds to a batch what gives the word back; it is given back when that was posted, and this has [ended](Self::end).
+    pub(super) fn give_back(&self, batch: &mut Batch) {
+        batch.write_word(self.at, 0);
+    }
+
+    /// Notes that the word was given back, or was never ours.
+    pub(super) fn end(mut self) {
+        self.is_mine = false;
+    }
+}
+
+impl<E: Endpoint> Drop for OnChip<E> {
+    fn drop(&mut self) {
+        if !self.is_mine {
+            return;
+        }
+        let (endpoint, at, mine) = (self.endpoint.clone(), self.at, self.mine.0);
+        self.endpoint.spawn(async move {
+            // If that fails the connection is gone, and others take the word over.
+            let _ = OpContext::new(endpoint).compare_swap(at, mine, 0).await;
+        });
+    }
+}
+
+fn hash_of(leaf: RemoteAddr) -> u64 {
+    xxh3_64(&leaf.offset().to_le_bytes())
 }
 
 /// A table of locks.
@@ -165,8 +229,16 @@ impl<E> Queue<E> {
     /// The lock of a leaf, on the leaf's memory node.
     fn lock_of(&self, leaf: RemoteAddr) -> RemoteAddr {
         let (table, locks) = self.tables[leaf.node().index()];
-        let index = xxh3_64(&leaf.offset().to_le_bytes()) % locks;
-        table.plus(index * stride(self.kind, self.site.options()))
+        table.plus(hash_of(leaf) % locks * stride(self.kind, self.site.options()))
+    }
+}
+
+impl<E: Endpoint> Default for Lines<E> {
+    fn default() -> Self {
+        Self {
+            leaves: RefCell::default(),
+            handovers: Cell::default(),
+        }
     }
 }
 
@@ -329,8 +401,8 @@ impl<E: Endpoint> Lines<E> {
 pub(super) enum Come<E: Endpoint> {
     /// Nobody waits for turns.
     Any,
-    /// The first of a line tries.
-    Place(Place<E>),
+    /// The first of a line tries, who may have the leaf's word on the NIC.
+    Place(Place<E>, Option<OnChip<E>>),
     /// The lock was handed over.
     Lock(Box<Held<E>>),
     /// A lock of the table is held, and given back when this is dropped.
@@ -352,10 +424,8 @@ impl<E: Endpoint> Tree<E> {
         let turns = match how {
             NodeLock::Cas => return Ok(()),
             NodeLock::Spin => Turns::Spin,
-            NodeLock::Hierarchical => Turns::Hierarchical(Rc::new(Lines {
-                leaves: RefCell::default(),
-                handovers: Cell::default(),
-            })),
+            NodeLock::Hierarchical => Turns::Hierarchical(Rc::default()),
+            NodeLock::OnChip => Turns::OnChip(Rc::default(), self.find_chip(cx)?),
             NodeLock::Queue(kind) => Turns::Queue(self.open_tables(cx, kind, options).await?),
         };
         self.shared.turns.get_or_init(|| turns);
@@ -366,14 +436,17 @@ impl<E: Endpoint> Tree<E> {
     #[must_use]
     pub fn handovers(&self) -> u64 {
         match self.shared.turns.get() {
-            Some(Turns::Hierarchical(lines)) => lines.handovers.get(),
+            Some(Turns::Hierarchical(lines) | Turns::OnChip(lines, _)) => lines.handovers.get(),
             _ => 0,
         }
     }
 
     /// Whether a client that has failed tries again at once.
     pub(super) fn spins(&self) -> bool {
-        matches!(self.shared.turns.get(), Some(Turns::Spin | Turns::Hierarchical(_)))
+        matches!(
+            self.shared.turns.get(),
+            Some(Turns::Spin | Turns::Hierarchical(_) | Turns::OnChip(..))
+        )
     }
 
     /// Whether a lock of the table is held, asked for or given back.
@@ -394,6 +467,53 @@ impl<E: Endpoint> Tree<E> {
             leave(self.pool().endpoint(), &queue.site).await?;
         }
         Ok(())
+    }
+
+    fn find_chip(&self, cx: &OpContext<E>) -> Result<Chip, IndexError> {
+        let endpoint = cx.endpoint();
+        let words = endpoint.chip_bytes() / 8;
+        if words == 0 {
+            return Err(IndexError::NoChip);
+        }
+        let nodes = (0..endpoint.node_count()).map(|node| NodeId::new(node as u16));
+        let tables = nodes.map(|node| Ok(RemoteAddr::new(node, endpoint.node_bytes(node)?)));
+        Ok(Chip {
+            tables: tables.collect::<Result<_, FabricError>>()?,
+            words,
+        })
+    }
+
+    /// Swaps a word on a NIC until it was free, or its holder gone.
+    async fn take_word(&self, cx: &mut OpContext<E>, at: RemoteAddr) -> Result<OnChip<E>, IndexError> {
+        let (endpoint, mine) = (cx.endpoint().clone(), self.ticket());
+        let (mut expected, mut attempt) = (0, 0_u32);
+        // Ends: the holder gives the word back, or goes; the deadline is met by a verb.
+        loop {
+            let word = OnChip {
+                endpoint: endpoint.clone(),
+                at,
+                mine,
+                is_mine: true,
+            };
+            let seen = cx.compare_swap(at, expected, mine.0).await?;
+            if seen == expected {
+                return Ok(word);
+            }
+            word.end();
+            cx.count_retry();
+            expected = 0;
+            attempt += 1;
+            if let Some(owner) = LockWord(seen).owner()
+                && attempt.is_multiple_of(LOOK_ATTEMPTS)
+                && !is_planted("tree: a word on the NIC that the dead keep")
+                && self.pool().is_gone(cx, owner).await?
+            {
+                expected = seen;
+            }
+            self.pool().check_reachable()?;
+            // Others of this thread may run.
+            endpoint.sleep(0).await;
+        }
     }
 
     async fn open_tables(
@@ -425,7 +545,11 @@ impl<E: Endpoint> Tree<E> {
         match self.shared.turns.get() {
             None | Some(Turns::Spin) => Ok(Come::Any),
             Some(Turns::Hierarchical(lines)) => Ok(match lines.come(cx, leaf).await? {
-                Given::Place(place) => Come::Place(place),
+                Given::Place(place) => Come::Place(place, None),
+                Given::Lock(held) => Come::Lock(held),
+            }),
+            Some(Turns::OnChip(lines, chip)) => Ok(match lines.come(cx, leaf).await? {
+                Given::Place(place) => Come::Place(place, Some(self.take_word(cx, chip.word_of(leaf)).await?)),
                 Given::Lock(held) => Come::Lock(held),
             }),
             Some(Turns::Queue(queue)) => {

@@ -102,7 +102,7 @@ async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree<Endpoint> {
     };
     let options = TreeOptions { shape, budget };
     let tree = Tree::create(&mut cx, pool.clone(), options).await.expect("a tree");
-    for bytes in [shape.leaf_bytes(), shape.inner_bytes()] {
+    for bytes in [shape.leaf_block_bytes(), shape.inner_bytes()] {
         pool.restock(bytes, 1, Purpose::Insert).await.expect("room");
     }
     tree

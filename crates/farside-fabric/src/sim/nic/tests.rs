@@ -128,6 +128,21 @@ fn behind_a_blocked_atomic(window: u32, queued: &[&[Post]]) -> Vec<Vec<u64>> {
     ends.into_iter().skip(3).step_by(2).collect()
 }
 
+/// The last bytes of the node are the NIC's: there an atomic takes as long as a READ, one after the other on one address.
+#[test]
+fn atomics_in_the_memory_of_the_nic_take_as_long_as_reads() {
+    let chip = Profile {
+        chip_bytes: 64,
+        ..profile(0)
+    };
+    let on_chip = Post::Swap(4096);
+    let ends = Stage::run(
+        chip,
+        &[(1000, &[on_chip]), (1000, &[on_chip]), (5000, &[Post::Swap(4088)])],
+    );
+    assert_eq!(ends, [[1100], [1200], [6000]]);
+}
+
 #[test]
 fn atomics_on_one_address_are_executed_back_to_back_in_the_order_of_asking() {
     let clients: Vec<(u64, &[Post])> = (0..2).map(|n| (1000 + n, &[Post::Swap(HOT)][..])).collect();
