@@ -1,13 +1,14 @@
-//! `farside bench` alone: what it takes is built in a fraction of the time that all of `farside` takes.
+//! `farside bench` and `farside figure` alone: what they take is built in a fraction of the time that all of `farside` takes.
 //!
 //!     cargo run --profile sim -p farside-bench --features peers --example bench -- bench embedded --ordered
+//!     cargo run --profile sim -p farside-bench --example bench -- figure chime-12 --quick
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use farside_bench::cli::BenchArgs;
+use farside_bench::cli::{BenchArgs, FigureArgs};
 
 #[derive(Parser)]
 struct Arguments {
@@ -18,10 +19,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Measure.
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
+    /// Run the sweep of a published figure and judge its claims.
+    Figure(FigureArgs),
 }
 
 fn main() -> ExitCode {
-    let Command::Bench(args) = Arguments::parse().command;
-    args.run()
+    match Arguments::parse().command {
+        Command::Bench(args) => args.run(),
+        Command::Figure(args) => args.run(),
+    }
 }

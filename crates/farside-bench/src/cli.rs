@@ -485,10 +485,8 @@ impl StoreArgs {
                 kind.name()
             )));
         }
-        for (option, bytes) in [("--key-size", self.key_size), ("--value-size", self.value_size)] {
-            if bytes != tree::ITEM_HALF_BYTES {
-                return Err(BenchError::Argument(format!("{option} is 8 in {}", kind.name())));
-            }
+        if self.key_size != tree::ITEM_HALF_BYTES {
+            return Err(BenchError::Argument(format!("--key-size is 8 in {}", kind.name())));
         }
         if kind == TreeKind::Sherman && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
             return Err(BenchError::argument(
@@ -508,6 +506,7 @@ impl StoreArgs {
         let program = TreeProgram {
             span: self.span.unwrap_or(usual.span),
             neighbourhood: self.neighbourhood.unwrap_or(usual.neighbourhood),
+            value_bytes: self.value_size,
             cache_bytes,
             hotspot_bytes: self.hotspots.unwrap_or(tree::usual_hotspot_bytes(kind, cache_bytes)),
             local_wc: self.local_wc,

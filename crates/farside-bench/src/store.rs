@@ -4,7 +4,8 @@
 //! UPDATE reads the slot, writes the item and swaps the pointer until that succeeds, a SEARCH reads
 //! the slot and the item. Its memory is filled before the clients come, without verbs. RACE is filled
 //! by INSERTs one after the other, as any client would do it, so that its table has grown as it does in
-//! use. What the clients change afterwards is allocated and reclaimed as always.
+//! use. An ordered index is laid out as full as INSERTs leave it, if keys have eight bytes, and compute nodes know its
+//! internal nodes before anything counts. What the clients change afterwards is allocated and reclaimed as always.
 
 mod client;
 mod fill;
@@ -27,6 +28,7 @@ pub use self::growth::{Growth, Seen};
 use crate::error::BenchError;
 use crate::lock::check_theta;
 use crate::program::{Laid, Program};
+use crate::tree::key_of;
 use crate::workload::Population;
 
 /// The smallest key: the number of its slot.
@@ -58,6 +60,16 @@ pub fn index_by_name(name: &str) -> Option<IndexKind> {
     let is_tree = name.ends_with(OF_POINTERS);
     let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
     (kind.is_ordered() == is_tree).then_some(kind)
+}
+
+/// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
+/// one that has nothing to do with it, as in a tree of values.
+fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
+    if index.is_ordered() {
+        key_of(number).to_be_bytes()
+    } else {
+        number.to_le_bytes()
+    }
 }
 
 /// Those names.
@@ -136,7 +148,7 @@ impl StoreProgram {
     }
 
     fn slots(&self) -> u64 {
-        let more = if self.population.workload.inserts() && !self.population.workload.is_load() {
+        let more = if self.population.workload.inserts() && !self.population.is_finite() {
             self.population.items + SPARE_ITEMS
         } else {
             0
@@ -248,7 +260,12 @@ impl Program for StoreProgram {
             }
             IndexKind::Chime | IndexKind::Sherman => {
                 let index = self.open_tree(&mut cx, pool).await?;
-                fill::insert(self, &index, &mut cx).await?;
+                match &index {
+                    Index::Ordered(ordered) if self.key_bytes == KEY_BYTES_MIN => {
+                        fill::lay_out_ordered(self, ordered, region)?;
+                    }
+                    _ => fill::insert(self, &index, &mut cx).await?,
+                }
                 self.leave(index).await?;
                 Ok(Laid::default())
             }
@@ -265,7 +282,13 @@ impl Program for StoreProgram {
                 Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
             }
             IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
-            IndexKind::Chime | IndexKind::Sherman => self.open_tree(&mut cx, pool).await?,
+            IndexKind::Chime | IndexKind::Sherman => {
+                let index = self.open_tree(&mut cx, pool).await?;
+                if let Index::Ordered(ordered) = &index {
+                    ordered.remember_all(&mut cx).await?;
+                }
+                index
+            }
         })
     }
 
@@ -294,7 +317,7 @@ impl Program for StoreProgram {
     }
 
     fn is_finite(&self) -> bool {
-        self.population.workload.is_load()
+        self.population.is_finite()
     }
 
     fn memory_used(&self, region: &Region) -> Option<u64> {

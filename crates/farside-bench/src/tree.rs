@@ -1,6 +1,6 @@
 //! Clients that search and change keys of a range index.
 //!
-//! Keys are integers, spread over all there are by a permutation: which keys are neighbours has nothing to do with which are
+//! Keys are integers, and so are values, or such repeated to be longer. Keys are spread over all there are by a permutation: which keys are neighbours has nothing to do with which are
 //! popular, or came one after the other. A tree is laid out without verbs, as full as INSERTs of such keys leave it; LOAD
 //! begins with an empty one, unless it is to go on with one that is filled. Each compute node remembers internal nodes and hotspots for all of its clients, as in CHIME,
 //! section 5.1. It knows them before anything counts: it reads every internal node, and searches for the most popular keys,
@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX, NodeLock, TurnOptions};
+use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX, NodeLock, TurnOptions, VALUE_WORDS_MAX, Without};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open, open_or_format};
@@ -38,8 +38,10 @@ use crate::workload::{Keys, Population, client_random, zipf::unit};
 pub const CACHE_BYTES: u64 = 100_000_000;
 /// The most of it that are hotspots, likewise.
 const HOTSPOT_BYTES_MAX: u64 = 30_000_000;
-/// Bytes of a key, and of a value.
+/// Bytes of a key, and of a value unless something else is said.
 pub const ITEM_HALF_BYTES: u64 = 8;
+/// The largest leaf that is measured: blocks are laid out in chunks, not in runs.
+const LEAF_BYTES_MAX: u64 = 64 << 10;
 /// The least load of a leaf that space is made for: with neighbourhoods of 8 or more, of 4, of fewer.
 const LOADS_MIN: [f64; 3] = [0.5, 0.3, 0.15];
 
@@ -61,10 +63,14 @@ pub struct TreeProgram {
     pub span: usize,
     /// Entries of a neighbourhood, where leaves are hashed.
     pub neighbourhood: usize,
+    /// Bytes of a value, which is in its leaf.
+    pub value_bytes: u64,
     /// What a compute node may remember, hotspots included, in bytes.
     pub cache_bytes: u64,
     /// How much of that are hotspots.
     pub hotspot_bytes: u64,
+    /// Which parts of hashed leaves clients do without.
+    pub without: Without,
     /// Whether the clients of a compute node share their operations on a key.
     pub local_wc: bool,
     /// How clients take turns to lock leaves.
@@ -106,8 +112,10 @@ impl TreeProgram {
             kind,
             span: leaf.span(),
             neighbourhood: leaf.circle().neighbourhood(),
+            value_bytes: leaf.value_bytes(),
             cache_bytes: CACHE_BYTES,
             hotspot_bytes: usual_hotspot_bytes(kind, CACHE_BYTES),
+            without: Without::default(),
             local_wc: false,
             node_lock: NodeLock::Cas,
             turn_capacity: TurnOptions::default().capacity,
@@ -137,6 +145,19 @@ impl TreeProgram {
                 "--neighbourhood is a number from 1 to 16 that divides --span",
             ));
         }
+        if !self.value_bytes.is_multiple_of(8) || !(1..=VALUE_WORDS_MAX as u64).contains(&(self.value_bytes / 8)) {
+            let text = format!(
+                "--value-size is a multiple of 8, from 8 to {}: values are in leaves",
+                8 * VALUE_WORDS_MAX
+            );
+            return Err(BenchError::Argument(text));
+        }
+        let bytes = self.shape().leaf_bytes();
+        if bytes > LEAF_BYTES_MAX {
+            return Err(BenchError::Argument(format!(
+                "a leaf has at most {LEAF_BYTES_MAX} bytes, not {bytes}: choose a smaller --value-size or --span"
+            )));
+        }
         if self.hotspot_bytes > self.cache_bytes {
             return Err(BenchError::argument(
                 "--hotspots is a part of --cache, and no more than that",
@@ -146,7 +167,8 @@ impl TreeProgram {
     }
 
     fn shape(&self) -> Shape {
-        self.kind.leaf(self.span, self.neighbourhood)
+        let leaf = self.kind.leaf(self.span, self.neighbourhood);
+        leaf.repeating(self.value_bytes as usize)
     }
 
     fn budget(&self) -> Budget {
@@ -257,6 +279,7 @@ impl Program for TreeProgram {
         let tree = Tree::open(&mut cx, pool, self.budget()).await?;
         tree.remember_all(&mut cx).await?;
         self.learn_hotspots(&tree, &mut cx).await?;
+        tree.do_without(self.without);
         if self.local_wc {
             tree.share_operations();
         }

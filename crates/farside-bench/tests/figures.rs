@@ -205,6 +205,21 @@ fn stores_are_swept_by_what_they_have() {
 }
 
 #[test]
+fn values_in_leaves_are_as_long_as_a_sweep_says() {
+    let sweeps = "[x]\nkey = 'value_bytes'\nlabel = ''\nvalues = [8, 512]\n";
+    let points = run(&store_figure(sweeps, &[("a", "index = 'sherman'")]));
+    let per_op = |x, key| number(&points, "a", x, key);
+    // An entry; and the leaf that it is in.
+    let written = |x| per_op(x, "per_op.bytes_written");
+    assert!(
+        (450.0..550.0).contains(&(written(512.0) - written(8.0))),
+        "{} and {}",
+        written(8.0),
+        written(512.0)
+    );
+}
+
+#[test]
 fn a_sweep_says_what_is_so_in_it() {
     let sweeps = "[[sweep]]\nname = 'one'\nkey = 'clients'\nlabel = ''\nvalues = [4]\nitems = 1\nworkload = 'ycsb-c'\n";
     let points = run(&store_figure(sweeps, &[("a", "sync = 'optimistic'")]));

@@ -476,6 +476,10 @@ fn operations_on_trees_cost_a_lookup_or_a_lock_a_read_and_a_write_with_the_unloc
     };
     // Two levels: 3000 keys are more than 64 leaves hold that are two thirds full.
     assert_eq!(costs_alone_of(cold, 50), [[3, 0, 0, 0]; 50]);
+    // Behind data pointers: the leaf, and the item; an UPDATE swaps the pointer and takes no lock.
+    let indirect = |workload| store_on(IndexKind::Sherman, workload, 3000, &setting);
+    assert_eq!(costs_alone_of(indirect("ycsb-c"), 50), [[2, 0, 0, 0]; 50]);
+    assert_eq!(costs_alone_of(indirect("write-only"), 50), [[2, 1, 1, 0]; 50]);
 }
 
 #[test]
@@ -661,6 +665,15 @@ fn arguments_without_a_meaning_are_refused() {
             span,
             neighbourhood,
             hotspot_bytes,
+            ..published.clone()
+        };
+        let result = measure_tree(&program, &good, &mut None, &Progress::hidden());
+        assert!(matches!(result, Err(BenchError::Argument(_))), "{result:?}");
+    }
+    for (span, value_bytes) in [(64, 0), (64, 12), (64, 4104), (512, 512)] {
+        let program = TreeProgram {
+            span,
+            value_bytes,
             ..published.clone()
         };
         let result = measure_tree(&program, &good, &mut None, &Progress::hidden());

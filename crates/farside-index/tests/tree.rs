@@ -140,7 +140,12 @@ fn readers_among_writers_see_what_was_there() {
     for seed in seeds(150) {
         println!("FARSIDE_SEED={seed}");
         run(Plan {
-            shape: [Shape::hopscotch(8, 4), Shape::hopscotch(12, 6), Shape::unsorted(6)][seed as usize % 3],
+            shape: [
+                Shape::hopscotch(8, 4),
+                Shape::hopscotch(12, 6),
+                Shape::unsorted(6),
+                Shape::hopscotch(8, 4).repeating(24),
+            ][seed as usize % 4],
             clients: 8,
             operations: 50,
             keys: 8 + seed % 8,

@@ -4,7 +4,7 @@ use core::pin::Pin;
 
 use farside_fabric::sim::{Endpoint, Profile, Sim, SimOptions};
 use farside_fabric::{Clock, CounterSnapshot, OpContext, Pipeline, VerbKind, Verbs, interleave};
-use farside_index::tree::{NodeLock, TurnOptions};
+use farside_index::tree::{NodeLock, TurnOptions, Without};
 use farside_index::{Budget, IndexError, Shape, Tree, TreeOptions, chime, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
@@ -127,11 +127,56 @@ fn a_neighbourhood_is_one_read_and_two_where_the_circle_closes() {
     });
 }
 
+/// READs, the bytes that they and atomics have brought, round trips.
+fn reads_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Box<impl Future<Output = [u64; 3]>>> {
+    Box::pin(async move {
+        let before = endpoint.counters().snapshot();
+        operation.await;
+        let counted = endpoint.counters().snapshot().since(&before);
+        [counted.verbs.of(VerbKind::Read), counted.bytes_read, counted.doorbells]
+    })
+}
+
+#[test]
+fn a_part_of_the_leaf_that_is_left_out_costs_a_read_or_bytes_and_no_round_trip() {
+    with_tree((chime::LEAF, 0), 400, async |endpoint, tree, mut cx| {
+        let without = |vacancy, replicas| tree.do_without(Without { vacancy, replicas });
+        // The first key whose neighbourhood is one READ with the replica beside it.
+        let mut there = 0_u64;
+        while reads_of(&endpoint, tree.search(&mut cx, there)).await != [1, 200, 1] {
+            there += 16;
+        }
+        assert_eq!(reads_of(&endpoint, tree.update(&mut cx, there, 1)).await, [1, 208, 3]);
+        // The fences and their check.
+        without(false, true);
+        assert_eq!(reads_of(&endpoint, tree.search(&mut cx, there)).await, [2, 224, 1]);
+        assert_eq!(reads_of(&endpoint, tree.update(&mut cx, there, 2)).await, [2, 232, 3]);
+        assert_eq!(tree.search(&mut cx, there).await.expect("a search"), Some(2));
+
+        let absent = there + 1;
+        let mut inserts = Vec::new();
+        for (vacancy, replicas) in [(false, false), (true, false), (true, true)] {
+            without(vacancy, replicas);
+            inserts.push(reads_of(&endpoint, tree.insert(&mut cx, absent, 1)).await);
+            assert!(tree.delete(&mut cx, absent).await.expect("a delete"));
+        }
+        let whole = chime::LEAF.leaf_bytes() - 48;
+        let [_, bytes, round_trips] = inserts[0];
+        assert!(bytes < whole / 2 && round_trips == 3, "a hop range: {bytes} bytes");
+        // From the home on, as the circle closes: two READs, unless it begins with the leaf.
+        let [reads, bytes, round_trips] = inserts[1];
+        assert_eq!([bytes, round_trips], [whole + 8, 3]);
+        assert_eq!(inserts[2], [reads + 1, whole + 8 + 24, 3]);
+        assert_eq!(tree.check(&mut cx).await.expect("a census").faults, [""; 0]);
+    });
+}
+
 #[test]
 fn bytes_of_leaves_and_of_reads() {
     // A neighbourhood: eight entries of 24 bytes and a replica. The published one takes about 165 (section 3.2.2).
     assert_eq!(chime::LEAF.leaf_bytes(), 48 + 8 * (8 + 8 * 24));
     assert_eq!(sherman::LEAF.leaf_bytes(), 48 + 8 + 64 * 24);
+    assert_eq!(chime::LEAF.repeating(512).leaf_bytes(), 48 + 8 * (8 + 8 * 528));
     assert_eq!(chime::LEAF.inner_bytes(), 16 + 2 * (48 + 64 * 16));
 }
 

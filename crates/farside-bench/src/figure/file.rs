@@ -49,6 +49,7 @@
 //! ```
 
 use farside_index::TreeKind;
+use farside_index::tree::Without;
 
 use serde::Deserialize;
 
@@ -208,6 +209,8 @@ pub enum AxisKey {
     HotspotBytes,
     /// Levels of internal nodes.
     Height,
+    /// Bytes of a key of a leaf.
+    KeyBytes,
     /// How many times as long masked and 16-byte atomics keep an address as plain ones.
     ExtendedAtomics,
     /// How many locks there are.
@@ -410,6 +413,9 @@ pub struct StoreSeries {
     pub span: Option<usize>,
     /// Entries of a neighbourhood, likewise.
     pub neighbourhood: Option<usize>,
+    /// Parts of hashed leaves that clients do without.
+    #[serde(default)]
+    pub without: Vec<LeftOut>,
     /// How clients take turns to lock the leaves of a tree; `cas`, if nothing is said.
     pub node_lock: Option<String>,
     /// Whether a LOAD goes on with a tree of so many keys, rather than with an empty one.
@@ -429,7 +435,29 @@ pub struct StoreSeries {
     pub faults: Vec<Planned>,
 }
 
-/// What is found out without clients: see [`load_factor`](super::load_factor) and [`round_trips`](super::round_trips).
+/// A part of a hashed leaf; see [`Without`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftOut {
+    /// What the lock word says of vacant entries.
+    Vacancy,
+    /// Replicas of the metadata.
+    Replicas,
+}
+
+impl StoreSeries {
+    /// What clients of a tree do without.
+    #[must_use]
+    pub fn without(&self) -> Without {
+        Without {
+            vacancy: self.without.contains(&LeftOut::Vacancy),
+            replicas: self.without.contains(&LeftOut::Replicas),
+        }
+    }
+}
+
+/// What is found out without clients: see [`load_factor`](super::load_factor), [`round_trips`](super::round_trips) and
+/// [`Shape::metadata_bytes`](farside_index::Shape::metadata_bytes).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
 pub enum Probe {
@@ -449,6 +477,16 @@ pub enum Probe {
         /// How many levels.
         height: u8,
     },
+    /// How many bytes of a published leaf are neither of a key nor of a value.
+    LeafMetadata {
+        /// Name of the tree.
+        index: String,
+        /// Bytes of a key.
+        key_bytes: u64,
+        /// Whether each replica has the fences.
+        #[serde(default)]
+        replicates_fences: bool,
+    },
 }
 
 impl Probe {
@@ -458,6 +496,7 @@ impl Probe {
         match self {
             Self::LoadFactor { hashing, .. } => format!("keys stored until one finds no room: {hashing:?}"),
             Self::RoundTrips { index, .. } => format!("{index}, operations counted one by one"),
+            Self::LeafMetadata { index, .. } => format!("{index}, bytes of a leaf as it is laid out"),
         }
     }
 }

@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 42] = [
+const FIGURES: [(&str, &str); 45] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -76,10 +76,13 @@ const FIGURES: [(&str, &str); 42] = [
     ("chime-t1", include_str!("../../../../figures/fig_chime_t1.toml")),
     ("chime-3d", include_str!("../../../../figures/fig_chime_3d.toml")),
     ("chime-12", include_str!("../../../../figures/fig_chime_12.toml")),
+    ("chime-13", include_str!("../../../../figures/fig_chime_13.toml")),
     ("chime-14", include_str!("../../../../figures/fig_chime_14.toml")),
     ("chime-15", include_str!("../../../../figures/fig_chime_15.toml")),
+    ("chime-16", include_str!("../../../../figures/fig_chime_16.toml")),
     ("chime-17", include_str!("../../../../figures/fig_chime_17.toml")),
     ("chime-18", include_str!("../../../../figures/fig_chime_18.toml")),
+    ("chime-18c", include_str!("../../../../figures/fig_chime_18c.toml")),
     ("farside-1", include_str!("../../../../figures/fig_farside_1.toml")),
     ("farside-2", include_str!("../../../../figures/fig_farside_2.toml")),
 ];

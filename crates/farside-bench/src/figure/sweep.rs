@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::Profile;
 use farside_index::TreeKind;
-use farside_index::tree::NodeLock;
+use farside_index::tree::{NodeLock, Validation};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use crate::quantity::parse_duration;
 use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, index_by_name};
-use crate::tree::{CACHE_BYTES, ITEM_HALF_BYTES, TreeProgram, turn_capacity, usual_hotspot_bytes};
+use crate::tree::{CACHE_BYTES, TreeProgram, turn_capacity, usual_hotspot_bytes};
 use crate::workload::{Population, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
@@ -141,12 +141,29 @@ fn examine(figure: &Figure, probe: &Probe) -> Result<Value, BenchError> {
             Ok(json!({"load_factor": load_factor, "entries": entries, "neighbourhood": neighbourhood}))
         }
         Probe::RoundTrips { index, height } => {
-            let no_tree = || wrong(figure, format!("there is no tree `{index}`"));
-            let kind = TreeKind::by_name(index).ok_or_else(no_tree)?;
-            let counted = round_trips::count(kind, *height)?;
+            let counted = round_trips::count(tree_named(figure, index)?, *height)?;
             Ok(serde_json::to_value(counted).expect("counts are plain data"))
         }
+        Probe::LeafMetadata {
+            index,
+            key_bytes,
+            replicates_fences,
+        } => {
+            let leaf = tree_named(figure, index)?.published_leaf();
+            let validation = if *replicates_fences {
+                Validation::Fences
+            } else {
+                Validation::Sibling
+            };
+            let bytes = leaf.metadata_bytes(*key_bytes, validation);
+            let per_entry = bytes as f64 / leaf.span() as f64;
+            Ok(json!({"metadata_bytes": bytes, "metadata_bytes_per_entry": per_entry, "key_bytes": key_bytes}))
+        }
     }
+}
+
+fn tree_named(figure: &Figure, name: &str) -> Result<TreeKind, BenchError> {
+    TreeKind::by_name(name).ok_or_else(|| wrong(figure, format!("there is no tree `{name}`")))
 }
 
 /// What is not as it should be.
@@ -212,6 +229,7 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
             _ => {}
         },
         Some(Probe::RoundTrips { height, .. }) if key == AxisKey::Height => *height = x as u8,
+        Some(Probe::LeafMetadata { key_bytes, .. }) if key == AxisKey::KeyBytes => *key_bytes = x as u64,
         _ => {}
     }
     if let Some(lock) = &mut series.lock {
@@ -354,8 +372,8 @@ fn run_tree(
     setting: &Setting,
     memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
-    if store.sync.is_some() || store.value_bytes != ITEM_HALF_BYTES {
-        return Err(wrong(figure, "a tree has no scheme, and values of 8 bytes".to_owned()));
+    if store.sync.is_some() {
+        return Err(wrong(figure, "a tree has no scheme".to_owned()));
     }
     let node_lock = match store.node_lock.as_deref() {
         None => NodeLock::Cas,
@@ -365,8 +383,10 @@ fn run_tree(
     let program = TreeProgram {
         span: store.span.unwrap_or(usual.span),
         neighbourhood: store.neighbourhood.unwrap_or(usual.neighbourhood),
+        value_bytes: store.value_bytes,
         cache_bytes: store.cache.unwrap_or(usual.cache_bytes),
         hotspot_bytes: store.hotspots.unwrap_or(usual.hotspot_bytes),
+        without: store.without(),
         local_wc: store.local_wc,
         node_lock,
         turn_capacity: turn_capacity(setting),

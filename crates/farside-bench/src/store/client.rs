@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::{Change, Decision, Index, Likely};
 
-use super::{KEY_BYTES_MIN, StoreProgram};
+use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
 use crate::program::{Client, Step};
 use crate::workload::{Keys, Operation, Popularity, Workload};
@@ -19,6 +19,7 @@ pub struct StoreClient<E: Endpoint> {
     value: Vec<u8>,
     workload: Workload,
     keys_max: u64,
+    is_finite: bool,
 }
 
 impl<E: Endpoint> StoreClient<E> {
@@ -31,18 +32,23 @@ impl<E: Endpoint> StoreClient<E> {
             value: vec![number as u8; program.value_bytes],
             workload: program.population.workload,
             keys_max: program.slots(),
+            is_finite: program.population.is_finite(),
         }
+    }
+
+    fn set_key(&mut self, number: u64) {
+        self.key[..KEY_BYTES_MIN].copy_from_slice(&key_start(self.index.kind(), number));
     }
 
     fn choose_key(&mut self) {
         let number = self.keys.known();
-        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
+        self.set_key(number);
     }
 
     /// A key that nobody has used; `None` if there are no slots left.
     fn choose_new_key(&mut self) -> Option<()> {
         let number = self.keys.unused();
-        self.key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
+        self.set_key(number);
         (number < self.keys_max).then_some(())
     }
 
@@ -81,6 +87,10 @@ impl<E: Endpoint> StoreClient<E> {
     /// Reads items from a key on.
     async fn scan(&mut self, cx: &mut OpContext<E>) -> Result<(), BenchError> {
         let wanted = self.keys.scan_items();
+        if let Index::Ordered(ordered) = &self.index {
+            ordered.range(cx, &self.key, wanted as usize, &mut |_| {}).await?;
+            return Ok(());
+        }
         let (mut seen, mut cursor) = (0, self.index.cursor_at(&self.key));
         while seen < wanted {
             let before = seen;
@@ -140,7 +150,7 @@ impl<E: Endpoint> Client<E> for StoreClient<E> {
 
 impl<E: Endpoint> StoreClient<E> {
     fn no_slots_left(&self) -> Result<Option<Step>, BenchError> {
-        if self.workload.is_load() {
+        if self.is_finite {
             return Ok(None);
         }
         let text = format!(

@@ -5,13 +5,15 @@ use std::borrow::Cow;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Decision, Index, Likely, PointerArray};
+use farside_index::{Decision, Index, Likely, Ordered, PointerArray};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
 
-use super::{KEY_BYTES_MIN, StoreProgram};
+use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
+use crate::workload::client_random;
+use crate::workload::zipf::unit;
 
 /// After how many INSERTs housekeeping gets a turn, where verbs complete at once.
 const INSERTS_PER_TURN: u64 = 64;
@@ -41,6 +43,19 @@ pub(super) fn lay_out<E: Endpoint>(
     Ok(())
 }
 
+/// Lays out every item of an ordered index with keys of eight bytes, without verbs, as full as INSERTs leave it.
+pub(super) fn lay_out_ordered<E: Endpoint>(
+    program: &StoreProgram,
+    index: &Ordered<E>,
+    region: &Region,
+) -> Result<(), BenchError> {
+    let numbers = 0..program.population.items_at_start();
+    let mut keys: Vec<_> = numbers.map(|number| key_start(program.index, number)).collect();
+    keys.sort_unstable();
+    let mut random = client_random(program.population.seed, u64::MAX - 1);
+    Ok(index.lay_out(region, keys, &program.first_value(), || unit(&mut random))?)
+}
+
 /// INSERTs every item, one after the other.
 pub(super) async fn insert<E: Endpoint>(
     program: &StoreProgram,
@@ -54,7 +69,7 @@ pub(super) async fn insert<E: Endpoint>(
         regardless: false,
     };
     for number in 0..program.population.items_at_start() {
-        key[..KEY_BYTES_MIN].copy_from_slice(&number.to_le_bytes());
+        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, number));
         let change = index.change(cx, &key, Some(likely), |_| Decision::Put {
             regardless: false,
             value: Cow::Borrowed(&value[..]),

@@ -21,6 +21,7 @@
 //!
 //! A layer that is there stays, even if its keys are deleted: others may remember the way to it.
 
+mod bulk;
 mod change;
 mod cursors;
 mod part;

@@ -143,6 +143,7 @@ impl<E: Endpoint> Tree<E> {
                 return self.overwrite(cx, held, entry, (key, value)).await;
             }
             let range = match wish.may_insert() {
+                Some(_) if self.shared.without.get().vacancy => shape.span(),
                 Some(_) => shape.hop_range(home, held.free),
                 None => shape.circle().neighbourhood(),
             };
@@ -201,7 +202,7 @@ impl<E: Endpoint> Tree<E> {
             .fold(0, |key, word| key << 64 | Key::from(batch.result(word))))
     }
 
-    /// READs entries of a leaf whose lock is held.
+    /// READs entries of a leaf whose lock is held, with the header if there are no replicas of it.
     async fn read_locked_range(
         &self,
         cx: &mut OpContext<E>,
@@ -209,7 +210,9 @@ impl<E: Endpoint> Tree<E> {
         first: usize,
         count: usize,
     ) -> Result<(), IndexError> {
-        let segments = self.shape().segments(first, count);
+        let shape = self.shape();
+        let header = (shape.is_hashed() && self.shared.without.get().replicas).then(|| shape.fence_slice());
+        let segments: ArrayVec<_, 3> = header.into_iter().chain(shape.segments(first, count)).collect();
         let mut batch = Batch::new();
         for &segment in &segments {
             batch.read(leaf.plus(segment.at.into()), segment);

@@ -29,7 +29,8 @@
 //! image        | check | level, count, whether it was taken out | low | high | sibling | next child | (key, child)* |
 //! ```
 //!
-//! A key takes one word, or two, the higher one first, in a tree of data pointers ([`Shape::of_pointers`]). An entry is aligned
+//! A key takes one word, or two, the higher one first, in a tree of data pointers ([`Shape::of_pointers`]). A value takes one
+//! word, but for measurements ([`Shape::repeating`]). An entry is aligned
 //! words. The published leaf (CHIME, figure 10) packs it into 19 bytes and puts versions into each
 //! cache line; memory that tears between words needs either a version in each word or a check over them, and words that
 //! are changed one by one have to be words.
@@ -61,6 +62,21 @@ pub(super) const INTENT_AT: u64 = 8;
 /// Where a leaf keeps the split key of an intent.
 pub(super) const SPLIT_KEY_AT: u64 = 16;
 
+/// Bytes of what is known of an entry, of a replica, of the check of the fences.
+const META_BYTES: u64 = 8;
+const SIBLING_BYTES: u64 = 8;
+const FENCE_CHECK_BYTES: u64 = 8;
+
+/// Bytes of both fences and their check, for keys of so many bytes.
+const fn fence_bytes(key_bytes: u64) -> u64 {
+    2 * key_bytes + FENCE_CHECK_BYTES
+}
+
+/// Bytes of a leaf before its groups, likewise.
+const fn header_bytes(key_bytes: u64) -> u64 {
+    SPLIT_KEY_AT + key_bytes + fence_bytes(key_bytes)
+}
+
 /// A key of a tree. Trees of values have keys of 64 bits only.
 pub type Key = u128;
 
@@ -68,6 +84,8 @@ pub type Key = u128;
 pub const INNER_SPAN: usize = 64;
 /// The most entries that a leaf may have.
 pub const LEAF_SPAN_MAX: usize = 512;
+/// The most words that a value may have.
+pub const VALUE_WORDS_MAX: usize = 512;
 
 bit_fields! {
     /// The lock of a node. While it is free, its other bits say which entries of a leaf are vacant.
@@ -194,6 +212,15 @@ impl Intent {
     }
 }
 
+/// How a reader can tell that a leaf is the one that its parent means (CHIME, section 4.2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Validation {
+    /// By the sibling in each replica; fences are in the header, once. That is what this tree does.
+    Sibling,
+    /// By fences in each replica, with their check; the header needs none.
+    Fences,
+}
+
 /// The kind of leaf, and its size: where in a leaf its parts are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
@@ -201,6 +228,8 @@ pub struct Shape {
     is_hashed: bool,
     has_pointers: bool,
     has_locks: bool,
+    /// Words of a value.
+    value_words: u16,
 }
 
 impl Shape {
@@ -220,6 +249,7 @@ impl Shape {
             is_hashed: true,
             has_pointers: false,
             has_locks: false,
+            value_words: 1,
         }
     }
 
@@ -235,6 +265,7 @@ impl Shape {
             is_hashed: false,
             has_pointers: false,
             has_locks: false,
+            value_words: 1,
         }
     }
 
@@ -243,8 +274,34 @@ impl Shape {
     pub const fn of_pointers(self) -> Self {
         Self {
             has_pointers: true,
+            value_words: 1,
             ..self
         }
+    }
+
+    /// The same with values of so many bytes: each is its word, repeated. For measurements of what longer values cost, as a tree
+    /// stores words.
+    ///
+    /// # Panics
+    /// If values are pointers, or are not of 1 to [`VALUE_WORDS_MAX`] words.
+    #[must_use]
+    pub const fn repeating(self, value_bytes: usize) -> Self {
+        let words = value_bytes / 8;
+        assert!(!self.has_pointers, "a pointer is a word");
+        assert!(
+            value_bytes.is_multiple_of(8) && words > 0 && words <= VALUE_WORDS_MAX,
+            "a value is some words"
+        );
+        Self {
+            value_words: words as u16,
+            ..self
+        }
+    }
+
+    /// Bytes of a value.
+    #[must_use]
+    pub const fn value_bytes(self) -> u64 {
+        8 * self.value_words as u64
     }
 
     /// Whether values are data pointers, and keys have 128 bits.
@@ -305,12 +362,12 @@ impl Shape {
     }
 
     const fn groups_at(self) -> u64 {
-        self.fence_check_at() + 8
+        header_bytes(self.key_bytes())
     }
 
     /// The header of a leaf, from the fences on.
     pub(super) const fn fence_slice(self) -> Slice {
-        Slice::new(self.low_at() as u32, (self.groups_at() - self.low_at()) as u32)
+        Slice::new(self.low_at() as u32, fence_bytes(self.key_bytes()) as u32)
     }
 
     /// All of a leaf that its lock protects but for the intent: from the fences on, where it stands at `at` in a buffer.
@@ -320,13 +377,13 @@ impl Shape {
 
     /// Bytes of an entry.
     pub(super) const fn entry_bytes(self) -> u64 {
-        16 + self.key_bytes()
+        META_BYTES + self.key_bytes() + self.value_bytes()
     }
 
     /// Where the value of an entry is.
     #[inline]
     pub(super) const fn value_at(self, entry: usize) -> u64 {
-        self.entry_at(entry) + 8 + self.key_bytes()
+        self.entry_at(entry) + META_BYTES + self.key_bytes()
     }
 
     /// How the shape is written into the format word.
@@ -336,11 +393,14 @@ impl Shape {
             | u64::from(self.has_locks) << 3
             | (self.span() as u64) << 8
             | (self.circle.neighbourhood() as u64) << 32
+            | (u64::from(self.value_words) - 1) << 48
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
-        let (span, neighbourhood) = ((word >> 8) as usize & 0xff_ffff, (word >> 32) as usize);
+        let (span, neighbourhood) = ((word >> 8) as usize & 0xff_ffff, (word >> 32) as usize & 0xffff);
+        let value_words = (word >> 48) as usize + 1;
         let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
+        let fits = fits && value_words <= if word & 4 == 0 { VALUE_WORDS_MAX } else { 1 };
         let of_values = match word & 0xf3 {
             1 if fits => Self::unsorted(span),
             2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
@@ -349,7 +409,7 @@ impl Shape {
             _ => return None,
         };
         match word >> 2 & 3 {
-            0 => Some(of_values),
+            0 => Some(of_values.repeating(8 * value_words)),
             1 => Some(of_values.of_pointers()),
             3 => Some(of_values.of_pointers().with_locks()),
             _ => None,
@@ -396,7 +456,7 @@ impl Shape {
     }
 
     const fn group_bytes(self) -> u64 {
-        8 + self.circle.neighbourhood() as u64 * self.entry_bytes()
+        SIBLING_BYTES + self.circle.neighbourhood() as u64 * self.entry_bytes()
     }
 
     /// How many replicas of the sibling word there are.
@@ -419,7 +479,7 @@ impl Shape {
         } else {
             entry / size
         };
-        self.groups_at() + 8 * (group as u64 + 1) + entry as u64 * self.entry_bytes()
+        self.groups_at() + SIBLING_BYTES * (group as u64 + 1) + entry as u64 * self.entry_bytes()
     }
 
     /// Bytes of a leaf, without lock entries.
@@ -452,6 +512,18 @@ impl Shape {
         } else {
             self.leaf_bytes()
         }
+    }
+
+    /// Bytes of a leaf that are neither of a key nor of a value, for keys of any size: what a leaf of this tree would take if it
+    /// had them, and if it were validated as said.
+    #[must_use]
+    pub const fn metadata_bytes(self, key_bytes: u64, validation: Validation) -> u64 {
+        let fences = fence_bytes(key_bytes);
+        let (header, replica) = match validation {
+            Validation::Sibling => (header_bytes(key_bytes), SIBLING_BYTES),
+            Validation::Fences => (header_bytes(key_bytes) - fences, SIBLING_BYTES + fences),
+        };
+        header + self.replicas() as u64 * replica + self.span() as u64 * META_BYTES
     }
 
     /// The bit of the lock word that says whether an entry is vacant.
@@ -521,11 +593,29 @@ mod tests {
         assert_eq!(CHIME.of_pointers().leaf_bytes(), 72 + 8 * (8 + 8 * 32));
     }
 
+    #[test]
+    fn metadata_is_what_a_leaf_has_beside_keys_and_values() {
+        for shape in [CHIME, Shape::hopscotch(128, 16), Shape::unsorted(64)] {
+            for shape in [shape, shape.of_pointers(), shape.repeating(512)] {
+                let items = shape.span() as u64 * (shape.key_bytes() + shape.value_bytes());
+                let metadata = shape.metadata_bytes(shape.key_bytes(), Validation::Sibling);
+                assert_eq!(metadata + items, shape.leaf_bytes(), "{shape:?}");
+            }
+        }
+        // Eight replicas have fences of 64 and a check of 8 bytes, and the header has not.
+        let both = [Validation::Sibling, Validation::Fences].map(|by| CHIME.metadata_bytes(32, by));
+        assert_eq!(both[1] - both[0], 7 * (2 * 32 + 8));
+    }
+
     proptest! {
         #[test]
-        fn shapes_survive_encoding(groups in 1_usize..32, neighbourhood in 1_usize..=16) {
+        fn shapes_survive_encoding(
+            groups in 1_usize..32, neighbourhood in 1_usize..=16, value_words in 1..=VALUE_WORDS_MAX,
+        ) {
             let shape = Shape::hopscotch(groups * neighbourhood, neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+            let repeating = shape.repeating(8 * value_words);
+            prop_assert_eq!(Shape::from_word(repeating.to_word()), Some(repeating));
             prop_assert_eq!(Shape::from_word(shape.of_pointers().to_word()), Some(shape.of_pointers()));
             let shape = Shape::unsorted(groups * neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));

@@ -4,7 +4,7 @@
 //!
 //! # What a reader may rely on
 //! Words do not tear, and nothing else is taken for granted (CHIME, section 4.1, has versions in each cache line):
-//! - *An entry* is whole if its check fits its key and value.
+//! - *An entry* is whole if its check fits its key and value, all words of which are the same.
 //! - *The keys of a home* are those that were found, if bitmap and digest of the home say so: these are in one word with each
 //!   other, so both describe the keys of one instant, and all of them were found. (CHIME has the bitmap alone, which is good
 //!   as long as a READ meets at most one INSERT.)
@@ -146,6 +146,19 @@ impl Shape {
         word(image, self.value_at(entry))
     }
 
+    fn set_value(self, image: &mut [u8], entry: usize, value: u64) {
+        for at in (0..self.value_bytes()).step_by(8) {
+            set_word(image, self.value_at(entry) + at, value);
+        }
+    }
+
+    /// Whether a value is its first word, repeated.
+    #[inline]
+    fn repeats(self, image: &[u8], entry: usize) -> bool {
+        let mut others = (8..self.value_bytes()).step_by(8);
+        others.all(|at| word(image, self.value_at(entry) + at) == self.value(image, entry))
+    }
+
     /// The key of a taken entry.
     #[inline]
     pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<Key> {
@@ -162,7 +175,8 @@ impl Shape {
     #[inline]
     pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
         let meta = self.meta(image, entry);
-        meta.is_taken() == 0 || meta.check() == self.entry_check(self.key(image, entry), self.value(image, entry))
+        let (key, value) = (self.key(image, entry), self.value(image, entry));
+        meta.is_taken() == 0 || meta.check() == self.entry_check(key, value) && self.repeats(image, entry)
     }
 
     /// Bitmap and digest of a home, told from the entries.
@@ -260,7 +274,7 @@ impl Shape {
                 continue;
             }
             let key = self.key(image, entry);
-            if meta.check() != self.entry_check(key, self.value(image, entry)) {
+            if meta.check() != self.entry_check(key, self.value(image, entry)) || !self.repeats(image, entry) {
                 return Err(Torn);
             }
             if self.is_hashed() {
@@ -316,7 +330,7 @@ impl Shape {
             value
         };
         self.set_key_at(image, self.entry_at(entry) + 8, key);
-        set_word(image, self.value_at(entry), value);
+        self.set_value(image, entry, value);
         let meta = self
             .meta(image, entry)
             .with_is_taken(1)
@@ -353,7 +367,9 @@ impl Shape {
             let is_taken = self.meta(image, entry).is_taken();
             let meta = Meta(0).with_is_taken(is_taken).with_version(sibling.version());
             let check = if is_taken == 1 {
-                self.entry_check(self.key(image, entry), self.value(image, entry))
+                let value = self.value(image, entry);
+                self.set_value(image, entry, value);
+                self.entry_check(self.key(image, entry), value)
             } else {
                 0
             };

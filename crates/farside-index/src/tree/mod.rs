@@ -81,7 +81,7 @@ use farside_pool::{Pin, Pool, Purpose, make_root, root};
 use self::cache::NodeCache;
 pub use self::kind::TreeKind;
 use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
-pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape};
+pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape, VALUE_WORDS_MAX, Validation};
 pub use self::turns::{NodeLock, TurnOptions};
 pub use self::walk::Census;
 pub(crate) use self::walk::census_of_pool;
@@ -104,6 +104,15 @@ pub struct Budget {
     pub cache_bytes: usize,
     /// Where in their leaves hot entries are, if leaves are hashed; 0 to read neighbourhoods always.
     pub hotspot_bytes: usize,
+}
+
+/// Parts of a hashed leaf that a client does without: for measurements of what each brings (CHIME, section 5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Without {
+    /// What the lock word says of vacant entries: an INSERT READs the whole leaf.
+    pub vacancy: bool,
+    /// Replicas of the metadata: whoever READs entries READs the header too, for itself.
+    pub replicas: bool,
 }
 
 /// A tree as one client sees it. Clones share what the client remembers.
@@ -135,6 +144,7 @@ struct Shared<E: Endpoint> {
     backoff: Backoff,
     /// Operations that go together, if they may.
     local: OnceCell<local::Local>,
+    without: Cell<Without>,
     /// How operations take turns to lock leaves, if they do.
     turns: OnceCell<turns::Turns<E>>,
     tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
@@ -234,6 +244,7 @@ impl<E: Endpoint> Tree<E> {
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
                 local: OnceCell::new(),
+                without: Cell::default(),
                 turns: OnceCell::new(),
                 tasks: RefCell::default(),
                 statistics: Statistics::default(),
@@ -286,6 +297,11 @@ impl<E: Endpoint> Tree<E> {
             merges: statistics.merges.get(),
             settled: statistics.settled.get(),
         }
+    }
+
+    /// Lets this client do without parts of hashed leaves from here on. Others may use them in the same tree.
+    pub fn do_without(&self, without: Without) {
+        self.shared.without.set(without);
     }
 
     /// Forgets every node that this client remembers: for measurements of a cold cache.

@@ -66,11 +66,11 @@ impl<E: Endpoint> Tree<E> {
 
     async fn look(&self, cx: &mut OpContext<E>, place: Place, key: Key, pin: &Pin) -> Result<Seen, IndexError> {
         let shape = self.shape();
-        let (mut leaf, mut is_fenced) = (place.leaf, false);
+        let (mut leaf, mut is_fenced) = (place.leaf, shape.is_hashed() && self.shared.without.get().replicas);
         if let Some((entry, value)) = self.speculate(cx, leaf, key).await? {
             return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
         }
-        if let Some(seen) = self.look_in_place(cx, place, key).await {
+        if !is_fenced && let Some(seen) = self.look_in_place(cx, place, key).await {
             return Ok(seen);
         }
         // Ends: each round goes to the right, or is the last.

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use super::super::leaf::{self, set_word, word};
 use super::*;
 
-const SHAPES: [Shape; 5] = [
+const SHAPES: [Shape; 6] = [
     Shape::hopscotch(8, 4),
+    Shape::hopscotch(8, 4).repeating(24),
     Shape::hopscotch(12, 4),
     Shape::hopscotch(16, 8),
     Shape::hopscotch(8, 4).of_pointers(),

@@ -15,7 +15,8 @@ fn shapes() -> impl Strategy<Value = Shape> {
         Just(CHIME),
         Just(SHERMAN),
         Just(Shape::hopscotch(64, 16)),
-        Just(Shape::hopscotch(12, 2))
+        Just(Shape::hopscotch(12, 2)),
+        Just(Shape::hopscotch(16, 4).repeating(24))
     ]
 }
 

@@ -1,0 +1,144 @@
+//! Laying out many items with short keys at once, and learning where they are.
+//!
+//! On the path: nowhere. See [`Tree::lay_out`](crate::Tree::lay_out), which this gives data pointers.
+
+use farside_fabric::region::Region;
+use farside_fabric::{Endpoint, OpContext};
+use farside_pool::BulkLoader;
+use farside_sync::{Pointer, SizeHint};
+
+use super::part::{PART_BYTES, Part};
+use super::{Layer, Ordered};
+use crate::error::IndexError;
+use crate::item::Item;
+
+/// The layer of keys that are one part.
+const FIRST: Layer = 0;
+
+impl<E: Endpoint> Ordered<E> {
+    /// Puts keys of eight bytes, ascending, into an empty index that nobody else uses, on the one node of its pool, whose memory
+    /// `region` is; all of them with the same value. `unit` draws numbers from 0 to 1.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    ///
+    /// # Panics
+    /// If the index is not empty, keys are not ascending, or the value takes more than half a chunk.
+    pub fn lay_out(
+        &self,
+        region: &Region,
+        keys: impl IntoIterator<Item = [u8; PART_BYTES]>,
+        value: &[u8],
+        unit: impl FnMut() -> f64,
+    ) -> Result<(), IndexError> {
+        let bytes = item(&[0; PART_BYTES], value).bytes();
+        let mut block = vec![0; bytes as usize];
+        let mut loader = BulkLoader::new(self.pool().geometry()[0], region, bytes);
+        let (mut is_used, mut failed) = (false, None);
+        let entries = keys.into_iter().map_while(|key| {
+            item(&key, value).encode(&mut block);
+            let stored = loader.block(&block).map_err(|error| failed = Some(error)).ok()?;
+            is_used = true;
+            let pointer = Pointer::new(stored, SizeHint::for_item(bytes), 0);
+            Some((Part::of(FIRST, &key, 0).0, pointer.to_word()))
+        });
+        self.tree.lay_out(region, entries, unit)?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        if is_used {
+            loader.finish();
+        }
+        Ok(())
+    }
+
+    /// Reads every internal node, so that this client remembers them.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn remember_all(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+        self.tree.remember_all(cx).await
+    }
+}
+
+fn item<'a>(key: &'a [u8], value: &'a [u8]) -> Item<'a> {
+    Item {
+        key,
+        value,
+        expiry_ms: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LeafOptions, walk};
+    use super::*;
+    use crate::operation::Decision;
+    use crate::tree::TreeKind;
+    use farside_fabric::sim::{Sim, SimOptions};
+    use farside_pool::{FormatOptions, Pool, PoolOptions, account, open_or_format};
+    use farside_sync::Scheme;
+    use std::borrow::Cow;
+
+    /// An index of so many keys is sound, holds them, and goes on.
+    fn lay_out(kind: TreeKind, count: u64) {
+        let sim = Sim::new(SimOptions::default());
+        let node = sim.add_memory_node(32 << 20);
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        sim.block_on(async {
+            let mut cx = OpContext::new(endpoint);
+            let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
+            let pool = Pool::join(&mut cx, geometry.clone(), PoolOptions::default()).await;
+            let pool = pool.expect("a client");
+            let made = Ordered::create(
+                &mut cx,
+                pool.clone(),
+                Scheme::Optimistic.into(),
+                (kind, LeafOptions::PUBLISHED),
+            );
+            let index = made.await.expect("an index");
+            let keys = (0..count).map(|number| (number * 10).to_be_bytes());
+            index.lay_out(&sim.region(node), keys, b"first", || 0.5).expect("room");
+            index.remember_all(&mut cx).await.expect("nodes");
+            for number in 0..count.min(200) {
+                let key = (number * 10 + 5).to_be_bytes();
+                let put = index.change(&mut cx, &key, |_| Decision::Put {
+                    value: Cow::Borrowed(b"second"),
+                    expiry_ms: 0,
+                    regardless: false,
+                });
+                put.await.expect("a put");
+            }
+            let (mut seen, mut from) = (Vec::new(), Some(Vec::new()));
+            while let Some(key) = from {
+                let visit = &mut |item: Item<'_>| seen.push((item.key.to_vec(), item.value.len()));
+                from = index.range(&mut cx, &key, 100, visit).await.expect("a range");
+            }
+            let first = (0..count).map(|number| (number * 10, 5));
+            let second = (0..count.min(200)).map(|number| (number * 10 + 5, 6));
+            let mut expected: Vec<_> = first.chain(second).collect();
+            expected.sort_unstable();
+            let expected: Vec<_> = expected
+                .into_iter()
+                .map(|(key, bytes): (u64, usize)| (key.to_be_bytes().to_vec(), bytes))
+                .collect();
+            assert_eq!(seen, expected);
+            drop(index);
+            pool.leave().await.expect("leave");
+            let mut blocks = Vec::new();
+            walk(&mut cx, &mut |block| blocks.push(block)).await.expect("a walk");
+            let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
+            assert_eq!(account.faults, [""; 0]);
+            assert_eq!(account.blocks_reachable, blocks.len() as u64);
+        });
+    }
+
+    #[test]
+    fn indexes_that_were_laid_out_are_indexes() {
+        for (kind, ..) in TreeKind::ALL {
+            for count in [0, 1, 3000] {
+                lay_out(kind, count);
+            }
+        }
+    }
+}
