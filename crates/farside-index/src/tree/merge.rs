@@ -161,6 +161,7 @@ impl<E: Endpoint> Tree<E> {
             return Err(error.into());
         }
         if bytes == self.shape().inner_bytes() && is_planted("tree: an internal node freed at once") {
+            self.pool().endpoint().forget(node, bytes);
             self.pool().give_back(node, bytes);
             return Ok(());
         }

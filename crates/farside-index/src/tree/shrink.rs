@@ -195,10 +195,8 @@ impl<E: Endpoint> Tree<E> {
     }
 
     async fn give_way(&self, cx: &mut OpContext<E>, held: Held<E>, (old, new): (Root, Root)) -> Result<(), IndexError> {
-        if !is_planted("tree: a root that gives way without an intent") {
-            let intent = Intent::GiveWay.to_word();
-            cx.write_word(old.addr.plus(INTENT_AT), intent).await?;
-        }
+        let intent = Intent::GiveWay.to_word();
+        cx.write_word(old.addr.plus(INTENT_AT), intent).await?;
         let root = self.shared.area.plus(ROOT_AT);
         let before = cx.compare_swap(root, old.to_word(), new.to_word()).await?;
         if before != old.to_word() {

@@ -2,7 +2,7 @@
 //! remembered the whole tree before; a third one remembers nothing. Whatever was there is there, the tree is sound, and every
 //! block of memory is free or linked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -104,6 +104,26 @@ async fn thin_out(
     (seen.inner_merges, seen.lowered) = (structure.inner_merges, structure.lowered);
 }
 
+/// Goes all the way to keys that stay, until told to end; notes what is wrong.
+async fn read_on(
+    endpoint: Endpoint,
+    tree: Tree<Endpoint>,
+    is_over: Rc<Cell<bool>>,
+    wrong: Rc<RefCell<Option<String>>>,
+) {
+    let mut number = 0;
+    while !is_over.get() {
+        let mut cx = OpContext::new(endpoint.clone());
+        cx.set_deadline(endpoint.deadline_in(30 * LEASE_NS));
+        let found = tree.search(&mut cx, key_of(number)).await;
+        if found != Ok(Some(number)) {
+            *wrong.borrow_mut() = Some(format!("a search meanwhile: key {number} is {found:?}"));
+            return;
+        }
+        number = (number + STAYS) % (KEYS / STAYS * STAYS);
+    }
+}
+
 /// Shrinks a tree; the client that does dies at a verb, or lives.
 ///
 /// # Errors
@@ -144,15 +164,21 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
         Rc::clone(&deleted),
         sim.clone(),
     );
-    let is_done = Rc::new(RefCell::new(false));
+    let is_done = Rc::new(Cell::new(false));
     let done = Rc::clone(&is_done);
     dying.spawn(async move {
         work.await;
-        *done.borrow_mut() = true;
+        done.set(true);
     });
-    while !*is_done.borrow() && !sim.is_crashed(dying.id()) {
+    let (is_over, wrong) = (Rc::new(Cell::new(false)), Rc::new(RefCell::new(None)));
+    let reader = read_on(late.clone(), third.clone(), Rc::clone(&is_over), Rc::clone(&wrong));
+    late.spawn(reader);
+    while !is_done.get() && !sim.is_crashed(dying.id()) {
         sim.run_until(sim.now_ns() + SETTLE_NS);
     }
+    // It comes by what is half done.
+    sim.run_until(sim.now_ns() + SETTLE_NS);
+    is_over.set(true);
     let has_died = sim.is_crashed(dying.id());
     // What may be there or not: the last key was being deleted.
     let gone: Vec<u64> = deleted.borrow().clone();
@@ -183,6 +209,9 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
         judge("a scan", number, Ok(scanned.get(&key_of(number)).copied()))?;
     }
     sim.run_until(sim.now_ns() + 15 * LEASE_NS);
+    if let Some(wrong) = wrong.take() {
+        return Err(wrong);
+    }
     for number in 0..KEYS {
         let stored = sim.block_on(second.put(&mut patient(&stale), key_of(number), number));
         stored.map_err(|error| format!("a put again: {error}"))?;
