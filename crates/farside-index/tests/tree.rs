@@ -181,6 +181,77 @@ fn internal_nodes_split_under_many_clients() {
     assert!(inner.contains(&1) && inner.iter().any(|&count| count > 2), "{inner:?}");
 }
 
+/// Trees of three levels whose keys go.
+#[test]
+fn internal_nodes_merge_under_many_clients() {
+    let mut all = Outcome::default();
+    for seed in seeds(60) {
+        println!("FARSIDE_SEED={seed}");
+        let outcome = run(Plan {
+            operations: 150,
+            deletes: 8,
+            ..tall_plan(seed)
+        });
+        all.inner_merges += outcome.inner_merges;
+        all.lowered += outcome.lowered;
+    }
+    println!("{all:?}");
+    assert!(all.inner_merges > 30 && all.lowered > 30, "{all:?}");
+}
+
+#[test]
+fn a_tree_that_is_emptied_is_one_leaf_again() {
+    const KEYS: u64 = 5000;
+    let orders: [fn(u64) -> u64; 3] = [
+        |number| number,
+        |number| KEYS - 1 - number,
+        |number| number * 7919 % KEYS,
+    ];
+    for (shape, order) in [
+        (Shape::unsorted(2), 0),
+        (Shape::unsorted(2), 1),
+        (Shape::unsorted(4), 2),
+    ] {
+        let forest = Forest::new(SimOptions::default(), shape, 2);
+        let endpoint = forest.endpoint();
+        let sim = forest.sim.clone();
+        sim.block_on(async {
+            let tree = forest.tree(&endpoint, 1 << 20).await;
+            let mut cx = OpContext::new(endpoint.clone());
+            // Twice, so that it grows again from what is left.
+            for _ in 0..2 {
+                for number in 0..KEYS {
+                    let key = number * 7919 % KEYS;
+                    assert_eq!(tree.put(&mut cx, key, key).await, Ok(Change::Inserted));
+                }
+                let height = tree.height();
+                assert!(height >= 2, "{height}");
+                let allocated = tree.check(&mut cx).await.expect("a census").blocks.len();
+                for number in 0..KEYS {
+                    assert_eq!(tree.delete(&mut cx, orders[order](number)).await, Ok(true));
+                }
+                forest.settle(&endpoint, &tree).await;
+                let census = tree.check(&mut cx).await.expect("a census");
+                assert_eq!(census.faults, [""; 0]);
+                let left = (tree.height(), census.inner, census.leaves, census.blocks.len());
+                println!("{shape:?}, order {order}: height {height}, {allocated} blocks, left {left:?}");
+                assert_eq!(left, (0, 0, 1, 1));
+            }
+        });
+    }
+}
+
+/// A client dies at each verb of each merge of internal nodes, and of the root that gives way.
+#[test]
+fn a_death_at_any_verb_of_a_merge_of_internal_nodes_loses_nothing() {
+    for (seed, shape) in (1..).zip([Shape::unsorted(2), Shape::hopscotch(2, 2)]) {
+        let seen = forest::shrink::deaths(seed, shape).unwrap_or_else(|text| panic!("{shape:?}, seed {seed}: {text}"));
+        println!("{shape:?}: {seen:?}");
+        assert!(seen.inner_merges >= 2 && seen.lowered == 1, "{seen:?}");
+        assert_eq!(seen.heights, [2, 2], "it has grown again");
+    }
+}
+
 /// A client dies after each of its verbs, or in the middle of it, while another one works.
 #[test]
 fn a_death_at_any_verb_loses_nothing() {

@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../farside-index/tests/forest/shrink.rs"]
+mod shrink;
 #[path = "mutants/trees.rs"]
 mod trees;
 
@@ -170,6 +172,26 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("tree: a split without an intent", Swarm("tree:")),
     ("tree: a neighbour merged without its lock", Swarm("tree:")),
     ("tree: a leaf that goes unannounced", Swarm("tree:")),
+    (
+        "tree: internal nodes merged without an intent",
+        Check(trees::internal_nodes_that_merge),
+    ),
+    (
+        "tree: internal nodes merged without an intent of the parent",
+        Check(trees::internal_nodes_that_merge),
+    ),
+    (
+        "tree: a parent that forgets before its children have merged",
+        Check(trees::internal_nodes_that_merge),
+    ),
+    (
+        "tree: an internal node freed at once",
+        Check(trees::internal_nodes_that_merge),
+    ),
+    (
+        "tree: a root that is remembered for ever",
+        Check(trees::internal_nodes_that_merge),
+    ),
     ("tree: keys left in a leaf that is gone", Swarm("tree:chime")),
     ("tree: a swap that has failed taken for done", Swarm("/plain")),
     ("tree: a lock taken over with what its holder has left", Swarm("tree:")),

@@ -139,6 +139,7 @@ impl<E: Endpoint> Tree<E> {
                 next_child: next.map_or(RemoteAddr::NULL, |(_, child, _)| child),
                 children: Children::new(shape, own.iter().copied()),
                 level,
+                is_gone: false,
                 is_used: core::cell::Cell::default(),
             };
             node.encode(shape, &mut image[IMAGE_AT as usize..]);

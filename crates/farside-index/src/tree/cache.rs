@@ -237,6 +237,7 @@ mod tests {
             sibling: RemoteAddr::NULL,
             next_child: RemoteAddr::NULL,
             children: Children::new(Shape::unsorted(8), [(low, RemoteAddr::NULL)]),
+            is_gone: false,
             is_used: core::cell::Cell::default(),
         })
     }

@@ -40,22 +40,26 @@ impl<E: Endpoint> Tree<E> {
                 is_remembered: true,
             });
         }
-        let root = self.shared.root.get();
-        if root.level == 0 {
-            return Ok(Place {
-                leaf: root.addr,
-                next: RemoteAddr::NULL,
-                is_remembered: !self.shared.is_root_fresh.replace(false),
-            });
+        // Ends: the root has come down to a leaf, each time but the first.
+        loop {
+            let root = self.shared.root.get();
+            if root.level == 0 {
+                return Ok(Place {
+                    leaf: root.addr,
+                    next: RemoteAddr::NULL,
+                    is_remembered: !self.shared.is_root_fresh.replace(false),
+                });
+            }
+            // Rare: a future of its own keeps that of every operation small.
+            if let Some((_, parent)) = Box::pin(self.descend(cx, key, 1, pin)).await? {
+                let Child { addr, next } = parent.child(parent.index_of(key));
+                return Ok(Place {
+                    leaf: addr,
+                    next,
+                    is_remembered: false,
+                });
+            }
         }
-        // Rare: a future of its own keeps that of every operation small.
-        let (_, parent) = Box::pin(self.descend(cx, key, 1, pin)).await?;
-        let Child { addr, next } = parent.child(parent.index_of(key));
-        Ok(Place {
-            leaf: addr,
-            next,
-            is_remembered: false,
-        })
     }
 
     /// The smallest key of a leaf, or of a node above it, that is chosen at random among those that this client remembers.
@@ -94,32 +98,58 @@ impl<E: Endpoint> Tree<E> {
 
     /// Reads the root word.
     pub(super) async fn read_root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
+        let version = self.pool().watched();
         let root = Root::from_word(cx.read_word(self.shared.area.plus(ROOT_AT)).await?);
         self.shared.root.set(root);
+        self.shared.root_version.set(version);
         Ok(root)
     }
 
-    /// Reads the node of a level that covers a key. The root must be that high.
+    /// The root as it was read since a node was last taken out, which it may be. A leaf never is: the first one stays.
+    pub(super) async fn root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
+        let root = self.shared.root.get();
+        let is_current = self.shared.root_version.get() == self.pool().watched();
+        if root.level == 0 || is_current || is_planted("tree: a root that is remembered for ever") {
+            return Ok(root);
+        }
+        self.read_root(cx).await
+    }
+
+    /// Reads the node of a level that covers a key; `None` if the root was read just now and is not that high.
     pub(super) async fn descend(
         &self,
         cx: &mut OpContext<E>,
         key: Key,
         level: u8,
         pin: &Pin,
-    ) -> Result<(RemoteAddr, Rc<Inner>), IndexError> {
-        let mut root = self.shared.root.get();
+    ) -> Result<Option<(RemoteAddr, Rc<Inner>)>, IndexError> {
+        let mut root = self.root(cx).await?;
         if root.level < level {
             root = self.read_root(cx).await?;
         }
         let above = self.shared.cache.borrow().lowest(level + 1, LEVEL_MAX, key);
         let (mut addr, mut above) = match above {
             Some(node) => (node.child(node.index_of(key)).addr, node.level),
+            None if root.level < level => return Ok(None),
             None => (root.addr, root.level + 1),
         };
-        // Ends: each step goes down, or to the right.
+        // Ends: each step goes down, or to the right, or away from a node that is gone.
         loop {
             let version = self.pool().watched();
             let node = Rc::new(self.read_inner(cx, addr, pin).await?);
+            if node.is_gone {
+                // Whoever led here does not know.
+                self.shared.cache.borrow_mut().forget(node.level + 1, key);
+                (addr, above) = (node.sibling, node.level + 1);
+                if addr.is_null() {
+                    root = self.read_root(cx).await?;
+                    if root.level < level {
+                        return Ok(None);
+                    }
+                    (addr, above) = (root.addr, root.level + 1);
+                }
+                continue;
+            }
             if node.level >= above || node.level < level || key < node.low() {
                 return Err(IndexError::NodeDamaged { at: addr });
             }
@@ -132,7 +162,7 @@ impl<E: Endpoint> Tree<E> {
             }
             self.remember(Rc::clone(&node), version);
             if node.level == level {
-                return Ok((addr, node));
+                return Ok(Some((addr, node)));
             }
             (addr, above) = (node.child(node.index_of(key)).addr, node.level);
         }
@@ -149,7 +179,9 @@ impl<E: Endpoint> Tree<E> {
         let mut next = Some(0);
         while let Some(key) = next {
             let pin = self.pin();
-            let (_, node) = self.descend(cx, key, 1, &pin).await?;
+            let Some((_, node)) = self.descend(cx, key, 1, &pin).await? else {
+                break;
+            };
             next = self.shape().key_after(node.high);
         }
         Ok(())

@@ -10,14 +10,15 @@
 //! # Invariants
 //! - The first key is the low fence. Child `n` holds the keys from key `n` on, up to key `n + 1` or the high fence.
 //! - `next_child` is the first child of the sibling: what the last child has as its own sibling. A first child stays what it is
-//!   (a leaf is only ever absorbed by its left neighbour under the same parent), so this changes with a split alone.
+//!   (a node is only ever absorbed by its left neighbour under the same parent), so this changes when the sibling does.
+//! - A node that is gone is written once more, to say so: see `shrink`.
 
 use core::cell::Cell;
 
-use farside_fabric::RemoteAddr;
+use farside_fabric::{RemoteAddr, Slice};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{INNER_SPAN, Key, Shape, address};
+use super::layout::{IMAGE_AT, INNER_SPAN, Key, Shape, address};
 use super::leaf::{Fences, set_word, word};
 
 /// The children of a node, ascending, each with its smallest key. As narrow as the keys of the tree are, since most of what a
@@ -139,6 +140,14 @@ impl Children {
         removed
     }
 
+    fn append(&mut self, others: &Self) {
+        match (self, others) {
+            (Self::Narrow(own), Self::Narrow(others)) => edit(own, |own| own.extend_from_slice(others)),
+            (Self::Wide(own), Self::Wide(others)) => edit(own, |own| own.extend_from_slice(others)),
+            _ => unreachable!("keys of a tree are of one width"),
+        }
+    }
+
     fn split_off(&mut self, index: usize) -> Self {
         match self {
             Self::Narrow(children) => Self::Narrow(edit(children, |children| children.split_off(index)).into()),
@@ -158,8 +167,22 @@ pub(super) struct Inner {
     pub(super) children: Children,
     /// How far it is from the leaves, which are at 0.
     pub(super) level: u8,
+    /// Whether it was taken out of the tree. Then no key is between its fences, and `sibling` is the node that has absorbed it,
+    /// none if it was a root that has given way.
+    pub(super) is_gone: bool,
     /// For whoever remembers the node: whether it was used of late. Here it takes no room.
     pub(super) is_used: Cell<bool>,
+}
+
+/// The word of a node that says whether it was taken out of the tree.
+pub(super) const HEAD_AT: u64 = IMAGE_AT + 8;
+
+/// The bit of that word which does.
+const GONE: u64 = 1 << 16;
+
+/// Whether that word is the one of a node that was taken out.
+pub(super) fn is_gone(head: u64) -> bool {
+    head & GONE != 0
 }
 
 /// A child, and what its sibling has to be.
@@ -169,11 +192,18 @@ pub(super) struct Child {
     pub(super) next: RemoteAddr,
 }
 
+impl Shape {
+    /// As much of an image that stands at `at` in a buffer as a node has that is gone.
+    pub(super) const fn gone_image(self, at: u32) -> Slice {
+        Slice::new(at, (self.children_at() + self.child_bytes()) as u32)
+    }
+}
+
 impl Inner {
     /// Decodes an image; `None` if it is torn, or none.
     pub(super) fn decode(shape: Shape, image: &[u8]) -> Option<Self> {
         let head = word(image, 8);
-        let (level, count) = (head as u8, (head >> 8) as usize);
+        let (level, count) = (head as u8, (head >> 8) as u8 as usize);
         if !(1..=INNER_SPAN).contains(&count) {
             return None;
         }
@@ -198,6 +228,7 @@ impl Inner {
             next_child: address(word(image, sibling_at + 8)),
             children,
             level,
+            is_gone: is_gone(head),
             is_used: Cell::default(),
         })
     }
@@ -207,10 +238,12 @@ impl Inner {
         let count = self.children.len();
         assert!((1..=INNER_SPAN).contains(&count), "a node is split in time");
         let end = (shape.children_at() + count as u64 * shape.child_bytes()) as usize;
-        image[end..shape.image_bytes() as usize].fill(0);
+        let image_end = image.len().min(shape.image_bytes() as usize);
+        image[end..image_end].fill(0);
         let high_at = 16 + shape.key_bytes();
         let sibling_at = high_at + shape.key_bytes();
-        set_word(image, 8, u64::from(self.level) | (count as u64) << 8);
+        let gone = if self.is_gone { GONE } else { 0 };
+        set_word(image, 8, u64::from(self.level) | (count as u64) << 8 | gone);
         shape.set_key_at(image, 16, self.low());
         shape.set_key_at(image, high_at, self.high);
         set_word(image, sibling_at, self.sibling.to_bits());
@@ -250,6 +283,31 @@ impl Inner {
         }
     }
 
+    /// Which child stands behind another one.
+    pub(super) fn behind(&self, child: RemoteAddr) -> Option<usize> {
+        let index = 1 + self.children.iter().position(|(_, other)| other == child)?;
+        (index < self.children.len()).then_some(index)
+    }
+
+    /// What is left of a node that was taken out of the tree.
+    pub(super) fn gone(shape: Shape, level: u8, heir: RemoteAddr) -> Self {
+        Self {
+            high: 0,
+            sibling: heir,
+            next_child: RemoteAddr::NULL,
+            children: Children::new(shape, [(shape.key_max(), heir)]),
+            level,
+            is_gone: true,
+            is_used: Cell::default(),
+        }
+    }
+
+    /// Takes in the right sibling.
+    pub(super) fn take_in(&mut self, right: &Self) {
+        self.children.append(&right.children);
+        (self.high, self.sibling, self.next_child) = (right.high, right.sibling, right.next_child);
+    }
+
     /// Splits off the right half of a full node, which will be at `right`.
     pub(super) fn split_off(&mut self, right: RemoteAddr) -> Self {
         let children = self.children.split_off(self.children.len() / 2);
@@ -260,6 +318,7 @@ impl Inner {
             next_child: self.next_child,
             children,
             level: self.level,
+            is_gone: false,
             is_used: Cell::default(),
         };
         self.high = key - 1;
@@ -293,6 +352,7 @@ mod tests {
             next_child: addr(2000),
             children: Children::new(shape, keys.into_iter().zip((1..).map(addr))),
             level: 1,
+            is_gone: false,
             is_used: Cell::default(),
         }
     }
@@ -300,6 +360,18 @@ mod tests {
     fn shapes() -> impl Strategy<Value = Shape> {
         let shape = Shape::unsorted(8);
         prop_oneof![Just(shape), Just(shape.of_pointers())]
+    }
+
+    #[test]
+    fn a_node_that_is_gone_says_so_and_has_no_key() {
+        for shape in [Shape::unsorted(8), Shape::unsorted(8).of_pointers()] {
+            let gone = Inner::gone(shape, 3, addr(7));
+            let mut image = vec![0xee; shape.image_bytes() as usize];
+            gone.encode(shape, &mut image[..shape.gone_image(0).bytes as usize]);
+            assert_eq!(Inner::decode(shape, &image), Some(gone.clone()));
+            assert!(is_gone(word(&image, HEAD_AT - IMAGE_AT)));
+            assert!([0, 1, shape.key_max()].iter().all(|&key| !gone.fences().contains(key)));
+        }
     }
 
     #[test]
@@ -345,6 +417,8 @@ mod tests {
             prop_assert!(half.fences().contains(looked_for));
             let found = half.child(half.index_of(looked_for));
             prop_assert_eq!(found, whole.child(whole.index_of(looked_for)));
+            left.take_in(&right);
+            prop_assert_eq!(left, whole);
         }
     }
 }

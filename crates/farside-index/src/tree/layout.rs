@@ -22,7 +22,7 @@
 //!
 //! internal node (a block)
 //!   word 0     lock
-//!   word 1     intent: 1 while the second image is good and the first may not be
+//!   word 1     intent: 1 while the second image is good and the first may not be; what a merge is about to do
 //!   16..       image
 //!   then       the second image
 //!
@@ -176,17 +176,23 @@ pub(super) fn address(bits: u64) -> RemoteAddr {
     RemoteAddr::from_bits(bits & ((1 << 60) - 1)).expect("sixty bits are an address")
 }
 
-/// What a node write of a leaf is about to do. Whoever takes the lock over from a client that died in the middle does it.
+/// What a node write is about to do. Whoever takes the lock over from a client that died in the middle does it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
     /// Nothing.
     None,
     /// The keys from the split key on are in this new leaf.
     Split { right: RemoteAddr, version: u64 },
-    /// The keys of this leaf, the sibling, come here, or are here.
+    /// What is in this node, the sibling, comes here, or is here.
     Absorb { right: RemoteAddr },
-    /// The keys of this leaf go to that one, whose intent says so.
+    /// What is here goes to that node, whose intent says so.
     AbsorbedBy { left: RemoteAddr },
+    /// Of an internal node: it becomes what its second image is.
+    Copy,
+    /// Of an internal node: of its children this one absorbs the next.
+    Below { left: RemoteAddr },
+    /// Of the root: its only child takes its place.
+    GiveWay,
 }
 
 impl Intent {
@@ -196,6 +202,9 @@ impl Intent {
             Self::Split { right, version } => right.to_bits() | version << 60 | 1,
             Self::Absorb { right } => right.to_bits() | 2,
             Self::AbsorbedBy { left } => left.to_bits() | 3,
+            Self::Copy => 1,
+            Self::Below { left } => left.to_bits() | 4,
+            Self::GiveWay => 5,
         }
     }
 
@@ -204,9 +213,12 @@ impl Intent {
         let (other, version) = (address(word & Sibling::ADDR), word >> 60);
         match word & 31 {
             0 => (word == 0).then_some(Self::None),
+            1 if word == 1 => Some(Self::Copy),
             1 => Some(Self::Split { right: other, version }),
             2 => Some(Self::Absorb { right: other }),
             3 => Some(Self::AbsorbedBy { left: other }),
+            4 => Some(Self::Below { left: other }),
+            5 => (word == 5).then_some(Self::GiveWay),
             _ => None,
         }
     }
@@ -629,6 +641,9 @@ mod tests {
                 Intent::Split { right: other, version },
                 Intent::Absorb { right: other },
                 Intent::AbsorbedBy { left: other },
+                Intent::Copy,
+                Intent::Below { left: other },
+                Intent::GiveWay,
             ];
             for intent in intents {
                 prop_assert_eq!(Intent::from_word(intent.to_word()), Some(intent));

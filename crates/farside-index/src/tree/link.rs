@@ -10,7 +10,7 @@ use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
 use super::inner::{Children, Inner};
-use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Key, LOCK_AT, ROOT_AT, Sibling};
+use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Intent, Key, LOCK_AT, ROOT_AT, Sibling};
 use super::lock::{Held, Kind};
 use super::{LEVEL_MAX, Root, Tree};
 use crate::error::IndexError;
@@ -28,11 +28,13 @@ impl<E: Endpoint> Tree<E> {
     ) -> Result<(), IndexError> {
         // Ends: a level up, or another client has been quicker, each time.
         loop {
-            if self.shared.root.get().level < level && self.read_root(cx).await?.level < level {
-                self.grow(cx, level).await?;
+            if self.root(cx).await?.level < level && self.read_root(cx).await?.level < level {
+                self.grow(cx, level, &pin).await?;
                 continue;
             }
-            let (addr, parent) = self.descend(cx, key, level, &pin).await?;
+            let Some((addr, parent)) = self.descend(cx, key, level, &pin).await? else {
+                continue;
+            };
             if parent.children.find(key).is_ok() {
                 return Ok(());
             }
@@ -128,7 +130,11 @@ impl<E: Endpoint> Tree<E> {
             return Ok(Prepared::Nothing(Linked::Done));
         };
         // It may have been linked by another one, and be gone since. Whoever takes it out holds this lock.
-        if node.level == 1 && self.sibling_of(cx, child).await?.is_gone() {
+        let is_gone = match node.level {
+            1 => self.sibling_of(cx, child).await?.is_gone(),
+            _ => self.is_inner_gone(cx, child).await?,
+        };
+        if is_gone {
             return Ok(Prepared::Nothing(Linked::Done));
         }
         if node.children.len() < INNER_SPAN {
@@ -196,22 +202,40 @@ impl<E: Endpoint> Tree<E> {
                 batch.clear();
             }
         }
-        batch.write(image, held.node.plus(shape.second_image_at()));
-        batch.write_word(held.node.plus(INTENT_AT), 1);
-        batch.write(image, held.node.plus(IMAGE_AT));
-        batch.write_word(held.node.plus(INTENT_AT), 0);
+        self.write_image(&mut batch, held.node);
         batch.write_word(held.at(), 0);
         cx.post(&mut batch).await?;
         held.end();
         Ok(())
     }
 
+    /// WRITEs of a node's image, which is in the buffer; the lock stays.
+    pub(super) fn write_image(&self, batch: &mut Batch, node: RemoteAddr) {
+        let image = self.shape().image();
+        batch.write(image, node.plus(self.shape().second_image_at()));
+        batch.write_word(node.plus(INTENT_AT), Intent::Copy.to_word());
+        batch.write(image, node.plus(IMAGE_AT));
+        batch.write_word(node.plus(INTENT_AT), 0);
+    }
+
     /// Makes a root of `level` above the one that there is, unless another client has.
-    async fn grow(&self, cx: &mut OpContext<E>, level: u8) -> Result<(), IndexError> {
+    async fn grow(&self, cx: &mut OpContext<E>, level: u8, pin: &Pin) -> Result<(), IndexError> {
         let old = self.shared.root.get();
         if level > LEVEL_MAX {
             return Err(IndexError::NodeDamaged { at: old.addr });
         }
+        if old.level == 0 {
+            return self.grow_above(cx, old).await;
+        }
+        // So that it does not give way meanwhile.
+        let held = self.lock(cx, old.addr, Kind::Inner, pin).await?;
+        if self.read_root(cx).await? == old {
+            self.grow_above(cx, old).await?;
+        }
+        self.unlock(cx, held).await
+    }
+
+    async fn grow_above(&self, cx: &mut OpContext<E>, old: Root) -> Result<(), IndexError> {
         let (block, shape) = (self.take_inner().await?, self.shape());
         let node = Inner {
             high: shape.key_max(),
@@ -219,6 +243,7 @@ impl<E: Endpoint> Tree<E> {
             next_child: RemoteAddr::NULL,
             children: Children::new(shape, [(0, old.addr)]),
             level: old.level + 1,
+            is_gone: false,
             is_used: Cell::default(),
         };
         cx.reserve(shape.image_bytes() as usize);

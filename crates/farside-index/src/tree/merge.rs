@@ -1,6 +1,6 @@
 //! Merging a leaf into its left neighbour; the steps stand in [`super`].
 //!
-//! On the path: nowhere. A task does it when DELETEs have left a leaf almost empty.
+//! On the path: nowhere. A task does it when DELETEs have left a leaf almost empty. Internal nodes: see `shrink`.
 //!
 //! The leaf that stays has an intent from the beginning to the end, the one that goes from before the first is written; both
 //! are locked. What commits the merge is the first replica of the sibling word of the leaf that goes. Whoever takes over from
@@ -32,7 +32,7 @@ impl<E: Endpoint> Tree<E> {
         if taken == 0 || taken == bits / 8 || taken == bits / 4 {
             self.start(Name::Merge(leaf), |tree| async move {
                 let mut cx = OpContext::new(tree.pool().endpoint().clone());
-                tree.merge(&mut cx, key).await
+                tree.merge(&mut cx, 0, key).await.map(drop)
             });
         }
     }
@@ -45,19 +45,21 @@ impl<E: Endpoint> Tree<E> {
         })
     }
 
-    /// Locks the parent of a leaf; `None` if the root is one.
+    /// Locks the parent of the node of a level that covers a key; `None` if that is the root, or the tree is not that high.
     async fn lock_parent(
         &self,
         cx: &mut OpContext<E>,
-        key: Key,
+        (level, key): (u8, Key),
         pin: &Pin,
     ) -> Result<Option<(Held<E>, Inner)>, IndexError> {
-        // Ends: each failure means that another client has split the parent.
+        // Ends: each failure means that another client has split the parent, or taken it out.
         loop {
-            if self.read_root(cx).await?.level == 0 {
+            if self.read_root(cx).await?.level <= level {
                 return Ok(None);
             }
-            let (addr, _) = self.descend(cx, key, 1, pin).await?;
+            let Some((addr, _)) = self.descend(cx, key, level + 1, pin).await? else {
+                continue;
+            };
             let held = self.lock(cx, addr, Kind::Inner, pin).await?;
             let node = self.read_locked_inner(cx, addr).await?;
             if node.fences().contains(key) {
@@ -69,7 +71,7 @@ impl<E: Endpoint> Tree<E> {
 
     async fn clean(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
         let pin = self.pin();
-        let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
+        let Some((parent, node)) = self.lock_parent(cx, (0, key), &pin).await? else {
             return Ok(());
         };
         let index = node.index_of(key);
@@ -83,11 +85,13 @@ impl<E: Endpoint> Tree<E> {
         self.take_out(cx, parent, node, index).await
     }
 
-    /// Merges the leaf of a key with one of its neighbours, if both fit into one.
-    async fn merge(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
+    /// Merges the node of a level that covers a key with one of its neighbours, if both fit into one; returns whether they did.
+    /// One that is the root gives way to an only child.
+    pub(super) async fn merge(&self, cx: &mut OpContext<E>, level: u8, key: Key) -> Result<bool, IndexError> {
         let pin = self.pin();
-        let Some((parent, node)) = self.lock_parent(cx, key, &pin).await? else {
-            return Ok(());
+        let Some((parent, node)) = self.lock_parent(cx, (level, key), &pin).await? else {
+            self.lower_root(cx, level, &pin).await?;
+            return Ok(false);
         };
         let index = node.index_of(key);
         for right in [index + 1, index] {
@@ -96,22 +100,34 @@ impl<E: Endpoint> Tree<E> {
             }
             let [(_, left), (_, gone)] = [node.children.at(right - 1), node.children.at(right)];
             // A leaf that is gone names the one that stayed, which therefore has to stay until the parent forgets the first.
-            if let Some((key, next)) = node.children.get(right + 1)
+            if level == 0
+                && let Some((key, next)) = node.children.get(right + 1)
                 && self.sibling_of(cx, next).await?.is_gone()
             {
                 self.clean_later(key);
                 continue;
             }
-            if self.absorb(cx, left, gone, &pin).await? {
-                let merges = &self.shared.statistics.merges;
+            let statistics = &self.shared.statistics;
+            let (is_merged, merges) = match level {
+                0 => (self.absorb(cx, left, gone, &pin).await?, &statistics.merges),
+                _ => {
+                    let absorbed = self.absorb_inner(cx, &parent, [left, gone], &pin).await;
+                    // Whoever settles the nodes does not retire the one that has gone.
+                    let absorbed = absorbed.inspect_err(|_| self.pool().doubt())?;
+                    (absorbed, &statistics.inner_merges)
+                }
+            };
+            if is_merged {
                 merges.set(merges.get() + 1);
-                return self.take_out(cx, parent, node, right).await;
+                self.take_out(cx, parent, node, right).await?;
+                return Ok(true);
             }
         }
-        self.unlock(cx, parent).await
+        self.unlock(cx, parent).await?;
+        Ok(false)
     }
 
-    /// Takes a leaf that is gone out of its parent, tells everybody, and retires it.
+    /// Takes a node that is gone out of its parent, tells everybody, and retires it.
     async fn take_out(
         &self,
         cx: &mut OpContext<E>,
@@ -119,21 +135,37 @@ impl<E: Endpoint> Tree<E> {
         mut node: Inner,
         index: usize,
     ) -> Result<(), IndexError> {
-        let (_, leaf) = node.children.remove(index);
+        let (_, gone) = node.children.remove(index);
+        let (addr, level, low, left) = (parent.node, node.level, node.low(), node.children.len());
         let version = self.pool().watched();
         if let Err(error) = self.write_inner(cx, parent, &node, None).await {
             self.pool().doubt();
             return Err(error);
         }
         self.remember_own(node, version);
-        // Before it is retired: whoever remembers it forgets it in time.
+        let bytes = match level {
+            1 => self.shape().leaf_block_bytes(),
+            _ => self.shape().inner_bytes(),
+        };
+        self.let_go(cx, gone, bytes).await?;
+        self.consider_shrinking(addr, (level, low), left);
+        Ok(())
+    }
+
+    /// Retires a node that is in the tree no more, and tells everybody before: whoever remembers it forgets it in time.
+    pub(super) async fn let_go(&self, cx: &mut OpContext<E>, node: RemoteAddr, bytes: u64) -> Result<(), IndexError> {
         if !is_planted("tree: a leaf that goes unannounced")
             && let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await
         {
             self.pool().doubt();
             return Err(error.into());
         }
-        self.pool().retire(leaf, Some(self.shape().leaf_block_bytes()));
+        if bytes == self.shape().inner_bytes() && is_planted("tree: an internal node freed at once") {
+            self.pool().endpoint().forget(node, bytes);
+            self.pool().give_back(node, bytes);
+            return Ok(());
+        }
+        self.pool().retire(node, Some(bytes));
         Ok(())
     }
 
@@ -209,7 +241,12 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Waits for what was collected, where nothing is ordered otherwise.
-    async fn post_unless(&self, cx: &mut OpContext<E>, is_ordered: bool, batch: &mut Batch) -> Result<(), IndexError> {
+    pub(super) async fn post_unless(
+        &self,
+        cx: &mut OpContext<E>,
+        is_ordered: bool,
+        batch: &mut Batch,
+    ) -> Result<(), IndexError> {
         if !is_ordered {
             cx.post(batch).await?;
             batch.clear();

@@ -46,8 +46,9 @@
 //! reads it every tick before it says that this client has come further ([`Pool::watch`]), and an operation that finds it
 //! changed forgets all nodes. Whoever started earlier has pinned, and finds the leaf gone.
 //!
-//! # Not here yet
-//! Internal nodes are not merged, so two leaves become one only under the same parent.
+//! # Internal nodes that go
+//! Two leaves become one only under the same parent. An internal node that has few children left is merged into its left
+//! neighbour in turn, and a root gives way to an only child (`shrink`).
 
 mod bulk;
 mod cache;
@@ -64,6 +65,7 @@ mod merge;
 mod scan;
 mod search;
 mod settle;
+mod shrink;
 pub(crate) mod slot;
 mod split;
 mod task;
@@ -136,6 +138,8 @@ struct Shared<E: Endpoint> {
     area: RemoteAddr,
     shape: Shape,
     root: Cell<Root>,
+    /// The version of the tree when the root was read.
+    root_version: Cell<u64>,
     /// Whether the root was read since it was last used for an operation.
     is_root_fresh: Cell<bool>,
     cache: RefCell<NodeCache>,
@@ -156,6 +160,8 @@ struct Shared<E: Endpoint> {
 struct Statistics {
     splits: Cell<u64>,
     merges: Cell<u64>,
+    inner_merges: Cell<u64>,
+    lowered: Cell<u64>,
     settled: Cell<u64>,
     speculations: Cell<Speculations>,
 }
@@ -176,6 +182,10 @@ pub struct Structure {
     pub splits: u64,
     /// Leaves that it has merged into their neighbours.
     pub merges: u64,
+    /// Internal nodes that it has merged into their neighbours.
+    pub inner_merges: u64,
+    /// Roots that it has let give way to their only child.
+    pub lowered: u64,
     /// Nodes that it has settled after their holders had died or given up.
     pub settled: u64,
 }
@@ -238,6 +248,7 @@ impl<E: Endpoint> Tree<E> {
                 area,
                 shape,
                 root: Cell::new(root),
+                root_version: Cell::new(version),
                 is_root_fresh: Cell::default(),
                 cache: RefCell::new(NodeCache::new(budget.cache_bytes)),
                 hotspots: RefCell::new(HotspotBuffer::new(budget.hotspot_bytes)),
@@ -295,6 +306,8 @@ impl<E: Endpoint> Tree<E> {
         Structure {
             splits: statistics.splits.get(),
             merges: statistics.merges.get(),
+            inner_merges: statistics.inner_merges.get(),
+            lowered: statistics.lowered.get(),
             settled: statistics.settled.get(),
         }
     }

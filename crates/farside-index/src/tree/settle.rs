@@ -9,8 +9,7 @@ use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
-use super::inner::Inner;
-use super::layout::{IMAGE_AT, INTENT_AT, Intent, LOCK_AT, LockWord, SPLIT_KEY_AT, Sibling};
+use super::layout::{INTENT_AT, Intent, LOCK_AT, LockWord, SPLIT_KEY_AT, Sibling};
 use super::leaf::{self, Fences, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
@@ -58,7 +57,7 @@ impl<E: Endpoint> Tree<E> {
         settled
     }
 
-    /// If a leaf whose lock has this word is to be absorbed by its left neighbour, settles that one; returns whether it did.
+    /// If a node whose lock has this word is to be absorbed by its left neighbour, settles that one; returns whether it did.
     pub(super) async fn settle_left(
         &self,
         cx: &mut OpContext<E>,
@@ -67,9 +66,6 @@ impl<E: Endpoint> Tree<E> {
         seen: LockWord,
         pin: &Pin,
     ) -> Result<bool, IndexError> {
-        if kind == Kind::Inner {
-            return Ok(false);
-        }
         let mut batch = Batch::new();
         let intent = batch.read_word(node.plus(INTENT_AT));
         // After the intent: as long as the lock is held the other one is there.
@@ -77,7 +73,7 @@ impl<E: Endpoint> Tree<E> {
         cx.post(&mut batch).await?;
         match Intent::from_word(batch.result(intent)) {
             Some(Intent::AbsorbedBy { left }) if batch.result(lock) == seen.0 => {
-                let held = Box::pin(self.lock(cx, left, Kind::Leaf, pin)).await?;
+                let held = Box::pin(self.lock(cx, left, kind, pin)).await?;
                 self.unlock(cx, held).await?;
                 Ok(true)
             }
@@ -95,26 +91,9 @@ impl<E: Endpoint> Tree<E> {
         let settled = &self.shared.statistics.settled;
         settled.set(settled.get() + 1);
         match held.kind {
-            Kind::Inner => self.settle_inner(cx, held.node).await,
+            Kind::Inner => Box::pin(self.settle_inner(cx, held.node)).await,
             Kind::Leaf => Box::pin(self.settle_leaf(cx, held)).await,
         }
-    }
-
-    async fn settle_inner(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
-        if cx.read_word(node.plus(INTENT_AT)).await? == 0 {
-            return Ok(());
-        }
-        let image = self.shape().image();
-        let second = cx.read(node.plus(self.shape().second_image_at()), image).await?;
-        if Inner::decode(self.shape(), second).is_none() {
-            cx.validated();
-            return Err(IndexError::NodeDamaged { at: node });
-        }
-        cx.validated();
-        let mut batch = Batch::new();
-        batch.write(image, node.plus(IMAGE_AT));
-        batch.write_word(node.plus(INTENT_AT), 0);
-        Ok(cx.post(&mut batch).await?)
     }
 
     /// READs a whole leaf whose lock is held.
@@ -169,7 +148,7 @@ impl<E: Endpoint> Tree<E> {
             }
             Intent::Absorb { right } => return self.settle_merge(cx, held, right).await,
             // Whoever wants its lock settles the other one first, and then the intent is no more.
-            Intent::AbsorbedBy { .. } => return Err(damaged),
+            Intent::AbsorbedBy { .. } | Intent::Copy | Intent::Below { .. } | Intent::GiveWay => return Err(damaged),
         };
         if sibling.is_gone() {
             held.free = LockWord(0);

@@ -17,7 +17,7 @@ use crate::error::IndexError;
 pub(super) enum Name {
     /// Splits a leaf.
     Split(RemoteAddr),
-    /// Merges two leaves, one of which this is.
+    /// Merges two nodes, one of which this is.
     Merge(RemoteAddr),
     /// Puts a node into its parent.
     Complete(RemoteAddr),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
 
-use super::inner::Inner;
+use super::inner::{HEAD_AT, Inner, is_gone};
 use super::layout::{
     IMAGE_AT, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT, SPLIT_KEY_AT, Shape, Sibling, VERSION_AT,
 };
@@ -33,7 +33,7 @@ pub struct Census {
     pub inner: u64,
     /// Leaves that no parent names yet.
     pub half_split: u64,
-    /// Leaves that are gone and that a parent still names.
+    /// Nodes that are gone and that a parent still names.
     pub half_merged: u64,
     /// Nodes that are locked, or have an intent: for a tree that nobody changes these are faults.
     pub unsettled: u64,
@@ -65,7 +65,10 @@ impl<E: Endpoint> Tree<E> {
             let mut next = Some(0);
             while let Some(key) = next {
                 let pin = self.pin();
-                let (addr, _) = self.descend(cx, key, level, &pin).await?;
+                // A root that was that high has given way.
+                let Some((addr, _)) = self.descend(cx, key, level, &pin).await? else {
+                    break;
+                };
                 // Locked, so that it is settled: what only an intent says would be missed.
                 let held = self.lock(cx, addr, Kind::Inner, &pin).await?;
                 let node = self.read_locked_inner(cx, addr).await?;
@@ -164,6 +167,7 @@ impl<'a, E: Endpoint> Walker<'a, E> {
         let mut named = BTreeSet::new();
         while level > 0 && level <= LEVEL_MAX {
             let (mut at, mut low) = (leftmost, 0);
+            let mut next_child: Option<RemoteAddr> = None;
             let mut expected: Option<BTreeSet<u64>> = (level < root.level).then(|| core::mem::take(&mut named));
             loop {
                 let Some(node) = self.read_inner(at).await? else {
@@ -187,6 +191,12 @@ impl<'a, E: Endpoint> Walker<'a, E> {
                 if low == 0 {
                     leftmost = node.children.at(0).1;
                 }
+                if next_child.is_some_and(|expected| expected != node.children.at(0).1) {
+                    self.census.fault(format_args!(
+                        "the node at {at} has another first child than its neighbour knows"
+                    ));
+                }
+                next_child = Some(node.next_child);
                 named.extend(node.children.iter().map(|(_, child)| child.to_bits()));
                 let Some(next) = self.shape.key_after(node.high) else {
                     break;
@@ -203,20 +213,49 @@ impl<'a, E: Endpoint> Walker<'a, E> {
         Ok(self.census)
     }
 
-    /// `None` if it is torn.
+    /// An internal node as whoever settles it will make it (`shrink`); `None` if it is torn.
     async fn read_inner(&mut self, at: RemoteAddr) -> Result<Option<Inner>, IndexError> {
         let bytes = self.shape.inner_bytes() as u32;
         self.cx.reserve(bytes as usize);
         let node = self.cx.read(at, Slice::first(bytes)).await?;
-        let image_at = match word(node, INTENT_AT) {
-            0 => IMAGE_AT,
-            _ => self.shape.second_image_at(),
-        };
-        let inner = Inner::decode(self.shape, &node[image_at as usize..]);
+        let intent = Intent::from_word(word(node, INTENT_AT));
         let is_locked = LockWord(word(node, LOCK_AT)).owner().is_some();
+        let [first, second] = [IMAGE_AT, self.shape.second_image_at()]
+            .map(|image_at| Inner::decode(self.shape, &node[image_at as usize..]));
         self.cx.validated();
-        self.census.unsettled += u64::from(is_locked);
+        self.census.unsettled += u64::from(is_locked || intent != Some(Intent::None));
+        let becomes_second = match intent {
+            Some(Intent::Copy) => true,
+            Some(Intent::Absorb { right }) => self.is_absorbed(right, at).await?,
+            Some(Intent::None | Intent::AbsorbedBy { .. } | Intent::Below { .. } | Intent::GiveWay) => false,
+            Some(Intent::Split { .. }) | None => {
+                self.census
+                    .fault(format_args!("the node at {at} has an intent that says nothing"));
+                false
+            }
+        };
+        let mut inner = if becomes_second { second } else { first };
+        if let (Some(Intent::Below { left }), Some(node)) = (intent, &mut inner) {
+            match node.behind(left) {
+                Some(index) if self.is_absorbed(node.children.at(index).1, left).await? => {
+                    let (_, gone) = node.children.remove(index);
+                    self.census.blocks.insert(gone);
+                    self.census.half_merged += 1;
+                }
+                Some(_) => {}
+                None => self.census.fault(format_args!(
+                    "the node at {at} merges {left}, which has no right neighbour"
+                )),
+            }
+        }
         Ok(inner)
+    }
+
+    /// Whether an internal node is gone, or will be when its left neighbour is settled.
+    async fn is_absorbed(&mut self, right: RemoteAddr, left: RemoteAddr) -> Result<bool, IndexError> {
+        let head = self.cx.read_word(right.plus(HEAD_AT)).await?;
+        let intent = self.cx.read_word(right.plus(INTENT_AT)).await?;
+        Ok(is_gone(head) || Intent::from_word(intent) == Some(Intent::AbsorbedBy { left }))
     }
 
     async fn read_leaf(&mut self, at: RemoteAddr) -> Result<Vec<u8>, IndexError> {
@@ -300,7 +339,7 @@ impl<'a, E: Endpoint> Walker<'a, E> {
                 (fences, leaf::sibling(right, now.version()))
             }
             Some(Intent::None | Intent::Absorb { .. } | Intent::AbsorbedBy { .. }) => (fences, now),
-            None => {
+            Some(Intent::Copy | Intent::Below { .. } | Intent::GiveWay) | None => {
                 self.census
                     .fault(format_args!("the leaf at {at} has an intent that says nothing"));
                 (fences, now)

@@ -2,6 +2,7 @@
 
 pub(crate) mod history;
 pub(crate) mod run;
+pub(crate) mod shrink;
 
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, OpContext};

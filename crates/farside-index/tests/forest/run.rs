@@ -38,6 +38,8 @@ pub(crate) struct Plan {
 pub(crate) struct Outcome {
     pub(crate) splits: u64,
     pub(crate) merges: u64,
+    pub(crate) inner_merges: u64,
+    pub(crate) lowered: u64,
     pub(crate) settled: u64,
     /// Internal nodes at the end.
     pub(crate) inner: u64,
@@ -78,7 +80,7 @@ async fn work(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<St
         }
         let key = key_of(endpoint.random_below(plan.keys));
         // Where much is deleted, the tree grows first.
-        let is_growing = plan.deletes > 5 && round < plan.operations / 2;
+        let is_growing = plan.deletes > 5 && !plan.is_filled && round < plan.operations / 2;
         let deletes = if is_growing { 0 } else { plan.deletes };
         let value = state.values.replace(state.values.get() + 1);
         let call = match draw {
@@ -279,6 +281,8 @@ pub(crate) fn run(plan: Plan) -> Outcome {
         let structure = tree.structure();
         outcome.splits += structure.splits;
         outcome.merges += structure.merges;
+        outcome.inner_merges += structure.inner_merges;
+        outcome.lowered += structure.lowered;
         outcome.settled += structure.settled;
         let pool = tree.pool().clone();
         drop(tree);

@@ -89,6 +89,14 @@ pub(super) fn work(dice: &mut Dice, actors: usize, setup: &Setup, flavour: Flavo
                 }
                 work.push(piece_of_work(dice, weights, keys, &mut value));
             }
+            if is_emptied && keys == KEYS_MAX {
+                // Nearly all of them, so that internal nodes merge.
+                let share = (0..keys).filter(|key| key % actors as u64 == actor && key % 16 > 0);
+                work.extend(share.map(|key| Work::Call {
+                    key,
+                    call: Call::Delete,
+                }));
+            }
             work
         })
         .collect()

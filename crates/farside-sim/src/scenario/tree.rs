@@ -164,6 +164,8 @@ fn count_structure(tree: &Tree<Endpoint>, shared: &Shared) {
     for (what, count) in [
         ("leaves split", structure.splits),
         ("leaves merged", structure.merges),
+        ("internal nodes merged", structure.inner_merges),
+        ("roots that gave way", structure.lowered),
         ("nodes settled for others", structure.settled),
         ("speculative reads that were right", speculations.right),
         ("speculative reads that were wrong", speculations.wrong),

@@ -1,8 +1,10 @@
 //! Checks of trees that take an order which plans hardly ever draw.
 
+use std::panic::catch_unwind;
+
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, OpContext, Spawn};
-use farside_index::{Budget, Tree, TreeKind, TreeOptions};
+use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
 /// Longer than a check: nobody is declared dead.
@@ -52,6 +54,14 @@ fn keys_of_a_leaf() -> Vec<u64> {
         tree.structure().splits == 0
     };
     (0..).map(key_of).take_while(fits).collect()
+}
+
+/// A client dies at each verb of each merge of internal nodes.
+pub(crate) fn internal_nodes_that_merge(seed: u64) -> Result<(), String> {
+    let shape = Shape::unsorted(2);
+    // A search that comes to no end, a READ of what was freed.
+    let deaths = catch_unwind(|| crate::shrink::deaths(seed, shape));
+    deaths.unwrap_or_else(|_| Err("it panics".to_owned())).map(drop)
 }
 
 /// A client dies at a verb of its first split, and within it. Another one looks for keys, comes by the new leaf, and after a
