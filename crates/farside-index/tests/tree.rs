@@ -188,7 +188,9 @@ fn internal_nodes_merge_under_many_clients() {
     for seed in seeds(60) {
         println!("FARSIDE_SEED={seed}");
         let outcome = run(Plan {
-            operations: 150,
+            // As a rule three internal nodes below the root.
+            keys: [180, 240][seed as usize % 2] + seed / 2 % 8,
+            operations: 800,
             deletes: 8,
             ..tall_plan(seed)
         });

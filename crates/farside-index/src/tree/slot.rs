@@ -62,11 +62,10 @@ pub(crate) struct Slot {
 
 /// A pointer for a slot that has held another word.
 pub(super) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
-    let identity = match before {
-        // Never used: as the version of its lock entry, which `cider` compares.
-        Pointer::NULL => 0,
-        _ if before.is_resting() => 2,
-        _ => before.identity().wrapping_add(2) & !1,
+    let identity = if before.is_resting() {
+        2
+    } else {
+        before.identity().wrapping_add(2) & !1
     };
     pointer.with_identity(identity)
 }

@@ -14,7 +14,7 @@
 //!
 //! # Versions
 //! The version of the lock entry has four bits, as in the paper. It counts deletions: a pointer's version grows by one with an
-//! INSERT and by one with a DELETE, so half of it is that count. Wherever the two do not fit (a DELETE has died in between, or
+//! INSERT and by one with a DELETE, so half of it is that count; in a tree by two with each key that comes, from two on. Wherever the two do not fit (a DELETE has died in between, or
 //! lost; an operation that depends on the value has deleted the key; the pointer's version rests and starts anew), updates are
 //! rejected. Who is rejected and finds the data pointer as it was sets the version of an empty queue right, or goes the
 //! optimistic way if the queue is not empty: that costs a batch, and nothing else.
@@ -137,5 +137,5 @@ pub(crate) fn note<E: Endpoint>(sync: &Synchroniser<E>, target: Target, went_tog
 
 /// How often a key of the slot was deleted.
 fn version(pointer: Pointer) -> Version {
-    Version::of(u64::from(pointer.version()) / 2)
+    Version::of(u64::from(pointer.version().saturating_sub(1)) / 2)
 }
