@@ -247,7 +247,8 @@ fn a_tree_that_is_emptied_is_one_leaf_again() {
 #[test]
 fn a_death_at_any_verb_of_a_merge_of_internal_nodes_loses_nothing() {
     for (seed, shape) in (1..).zip([Shape::unsorted(2), Shape::hopscotch(2, 2)]) {
-        let seen = forest::shrink::deaths(seed, shape).unwrap_or_else(|text| panic!("{shape:?}, seed {seed}: {text}"));
+        let seen =
+            forest::shrink::deaths(seed, shape, 1).unwrap_or_else(|text| panic!("{shape:?}, seed {seed}: {text}"));
         println!("{shape:?}: {seen:?}");
         assert!(seen.inner_merges >= 2 && seen.lowered == 1, "{seen:?}");
         assert_eq!(seen.heights, [2, 2], "it has grown again");

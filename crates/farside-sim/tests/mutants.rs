@@ -235,12 +235,12 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("pool: a search that forgets the limbo of others", 23_971),
     ("race: a locked bucket taken for closed", 3017),
     ("race: a lock kept by whoever gives up", 233),
-    ("tree: a home that nobody asks for its keys", 2664),
+    ("tree: a home that nobody asks for its keys", 134),
     ("tree: a leaf linked while its neighbour is written", 274),
-    ("tree: a split without an intent", 8458),
-    ("tree: a version that nobody compares", 5269),
+    ("tree: a split without an intent", 1024),
+    ("tree: a version that nobody compares", 13_742),
     ("tree: an entry that forgets whose it was", 265),
-    ("tree: keys left in a leaf that is gone", 2915),
+    ("tree: keys left in a leaf that is gone", 879),
 ];
 
 /// Masked atomics over the simulated fabric against arithmetic bit by bit.
@@ -508,8 +508,12 @@ fn every_planted_bug_is_noticed() {
 /// Without a bug there is nothing to notice.
 #[test]
 fn checks_hold_without_bugs() {
+    let mut seen: Vec<fn(u64) -> Result<(), String>> = Vec::new();
     for (name, notices) in MUTANTS {
-        if let Check(check) = notices {
+        if let &Check(check) = notices
+            && !seen.iter().any(|&other| core::ptr::fn_addr_eq(other, check))
+        {
+            seen.push(check);
             for seed in 1..=20 {
                 assert_eq!(check(seed), Ok(()), "{name}, seed {seed}");
             }

@@ -54,7 +54,7 @@ impl Census {
 }
 
 impl<E: Endpoint> Tree<E> {
-    /// Calls `visit` with every block that is linked. Pins for a node at a time, so that the epoch can move; what is linked or
+    /// Calls `visit` with every block that is linked, with some twice. Pins for a node at a time, so that the epoch can move; what is linked or
     /// unlinked meanwhile may be missed. In the end everybody is told to forget what he remembers.
     ///
     /// # Errors

@@ -253,14 +253,14 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
     Ok(seen.take())
 }
 
-/// Dies at each verb of every merge in turn.
+/// Dies at verbs of every merge in turn: at each of them, or at one of so many, which the seed chooses.
 ///
 /// # Errors
 /// What is not as it has to be, and when.
-pub(crate) fn deaths(seed: u64, shape: Shape) -> Result<Seen, String> {
+pub(crate) fn deaths(seed: u64, shape: Shape, every: u64) -> Result<Seen, String> {
     let whole = shrink(seed, shape, None)?;
     for &(from, to) in &whole.merges {
-        for verb in from + 1..=to {
+        for verb in (from + 1..=to).filter(|verb| (verb + seed).is_multiple_of(every)) {
             for lines in [None, Some((seed + verb) as u32 % 9)] {
                 let died = shrink(seed, shape, Some(CrashPoint { verb, lines }));
                 died.map_err(|text| format!("verb {verb} of {from}..={to}, lines {lines:?}: {text}"))?;

@@ -11,6 +11,8 @@ use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 const LEASE_NS: u64 = 100_000_000;
 /// A split takes about so many verbs, those for memory included.
 const VERBS: u64 = 40;
+/// At one of so many verbs of a merge a client dies, for each seed.
+const DEATHS_APART: u64 = 20;
 /// The lines of a leaf, and one more.
 const LINES: u64 = 27;
 /// How long anything may take that nobody is in the way of.
@@ -56,11 +58,11 @@ fn keys_of_a_leaf() -> Vec<u64> {
     (0..).map(key_of).take_while(fits).collect()
 }
 
-/// A client dies at each verb of each merge of internal nodes.
+/// A client dies at verbs of each merge of internal nodes: at each of them, if as many seeds follow each other.
 pub(crate) fn internal_nodes_that_merge(seed: u64) -> Result<(), String> {
     let shape = Shape::unsorted(2);
     // A search that comes to no end, a READ of what was freed.
-    let deaths = catch_unwind(|| crate::shrink::deaths(seed, shape));
+    let deaths = catch_unwind(|| crate::shrink::deaths(seed, shape, DEATHS_APART));
     deaths.unwrap_or_else(|_| Err("it panics".to_owned())).map(drop)
 }
 
