@@ -15,20 +15,17 @@ struct Patience {
     vain_ns: u64,
     /// For what they will.
     sure_ns: u64,
-    /// Whether an attempt takes as long as the model says: a machine that is busy may answer the first one too late for a second.
-    is_exact: bool,
 }
 
 const SIMULATED: Patience = Patience {
     vain_ns: 100_000,
     sure_ns: 100_000,
-    is_exact: true,
 };
 /// Whoever does not run for a while has not failed.
 const REAL: Patience = Patience {
-    vain_ns: 5_000_000,
+    // Long enough for a second attempt on an emulated machine that has little time.
+    vain_ns: 100_000_000,
     sure_ns: 30_000_000_000,
-    is_exact: false,
 };
 
 /// One client holds the lock, the other gives up, and gets it when it is free.
@@ -48,10 +45,7 @@ async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E, patience: 
     assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
     assert!(waiting.endpoint().now_ns() >= start_ns + patience.vain_ns);
     assert!(
-        waiting.retries() > 0
-            || matches!(subject.kind, LockKind::DecLock(_))
-            || subject.kind.is_ordered()
-            || !patience.is_exact,
+        waiting.retries() > 0 || matches!(subject.kind, LockKind::DecLock(_)) || subject.kind.is_ordered(),
         "whoever does not queue up tries again"
     );
 
