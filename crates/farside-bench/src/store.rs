@@ -2,10 +2,10 @@
 //!
 //! The pointer array is measured as in CIDER, section 2.2: the key is the number of its slot, an
 //! UPDATE reads the slot, writes the item and swaps the pointer until that succeeds, a SEARCH reads
-//! the slot and the item. Its memory is filled before the clients come, without verbs. RACE is filled
-//! by INSERTs one after the other, as any client would do it, so that its table has grown as it does in
-//! use. An ordered index is laid out as full as INSERTs leave it, if keys have eight bytes, and compute nodes know its
-//! internal nodes before anything counts. What the clients change afterwards is allocated and reclaimed as always.
+//! the slot and the item. Its memory is filled before the clients come, without verbs. So is that of RACE, with the table
+//! that INSERTs one after the other would have made. An ordered index is laid out as full as INSERTs leave it, if keys have
+//! eight bytes, and compute nodes know its internal nodes before anything counts. What the clients change afterwards is
+//! allocated and reclaimed as always.
 
 mod client;
 mod fill;
@@ -252,10 +252,9 @@ impl Program for StoreProgram {
             }
             IndexKind::Race => {
                 let race = Race::create(&mut cx, pool, self.sync(), RaceOptions::default()).await?;
-                let index = Index::Race(race.clone());
-                fill::insert(self, &index, &mut cx).await?;
+                fill::lay_out_table(self, &race, region)?;
                 let (splits, first_split) = race.splits();
-                self.leave(index).await?;
+                self.leave(Index::Race(race)).await?;
                 Ok(Laid { splits, first_split })
             }
             IndexKind::Chime | IndexKind::Sherman => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Decision, Index, Likely, Ordered, PointerArray};
+use farside_index::{Decision, Index, Likely, Ordered, PointerArray, Race};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
@@ -43,6 +43,20 @@ pub(super) fn lay_out<E: Endpoint>(
     Ok(())
 }
 
+/// Lays out every item of a RACE table and the table that INSERTs would have made, without verbs.
+pub(super) fn lay_out_table<E: Endpoint>(
+    program: &StoreProgram,
+    race: &Race<E>,
+    region: &Region,
+) -> Result<(), BenchError> {
+    let keys = (0..program.population.items_at_start()).map(|number| {
+        let mut key = vec![0; program.key_bytes];
+        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, number));
+        key
+    });
+    Ok(race.lay_out(region, keys, &program.first_value())?)
+}
+
 /// Lays out every item of an ordered index with keys of eight bytes, without verbs, as full as INSERTs leave it.
 pub(super) fn lay_out_ordered<E: Endpoint>(
     program: &StoreProgram,
@@ -56,7 +70,7 @@ pub(super) fn lay_out_ordered<E: Endpoint>(
     Ok(index.lay_out(region, keys, &program.first_value(), || unit(&mut random))?)
 }
 
-/// INSERTs every item, one after the other.
+/// INSERTs every item, one after the other: for keys that are not laid out.
 pub(super) async fn insert<E: Endpoint>(
     program: &StoreProgram,
     index: &Index<E>,

@@ -11,7 +11,7 @@ use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, SizeHint, Turn};
 
 use super::in_place::InPlace;
-use super::layout::{COMBINED_SLOTS, LockWord};
+use super::layout::{COMBINED_SLOTS, Combined, LockWord};
 use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
 use crate::error::IndexError;
@@ -377,7 +377,13 @@ impl<E: Endpoint> Race<E> {
         // Under the lock nobody else inserts this key. If somebody has meanwhile, its fingerprint is here.
         let candidates = candidates(cx.buffer(), place);
         let epoch = self.blocks.pool.epoch();
-        let slot = free_slot(cx.buffer(), place, self.directory.format.bucket_slots, epoch);
+        let slot = {
+            let buffer = cx.buffer();
+            let slots = self.directory.format.bucket_slots;
+            free_slot(&place.buckets, slots, epoch, |bucket, word| {
+                word_of(buffer, bucket, word)
+            })
+        };
         if !candidates.is_empty() && !is_planted("race: a key not looked for under the lock") {
             match Box::pin(self.find_among(cx, &candidates, key)).await {
                 Ok(None) => {}
@@ -434,12 +440,17 @@ impl<E: Endpoint> Race<E> {
     }
 }
 
-/// A free slot of the bucket with fewer entries, its main part first.
-fn free_slot(buffer: &[u8], place: &Place, bucket_slots: usize, epoch: u64) -> Option<(RemoteAddr, Pointer)> {
+/// A free slot of the bucket with fewer entries, its main part first. `word_of` reads a word of one of the two buckets.
+pub(super) fn free_slot(
+    buckets: &[Combined; 2],
+    bucket_slots: usize,
+    epoch: u64,
+    word_of: impl Fn(usize, usize) -> u64,
+) -> Option<(RemoteAddr, Pointer)> {
     let free = |index: usize| {
-        let bucket = place.buckets[index];
+        let (bucket, word_of) = (buckets[index], &word_of);
         let slots = bucket.slot_words().take(bucket_slots).filter_map(move |word| {
-            let pointer = Pointer::from_word(word_of(buffer, index, word));
+            let pointer = Pointer::from_word(word_of(index, word));
             pointer
                 .is_vacant(epoch)
                 .then(|| (bucket.addr.plus(word as u64 * 8), pointer))

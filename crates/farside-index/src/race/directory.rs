@@ -108,6 +108,17 @@ impl<E: Endpoint> Directory<E> {
         self.at(ENTRIES_AT + number * 8)
     }
 
+    /// Remembers a directory that this client has laid out, and nobody else has seen.
+    pub(super) fn remember(&self, entries: Vec<u64>) {
+        let mut cache = self.cache.borrow_mut();
+        (cache.depth, cache.entries) = (entries.len().ilog2(), entries);
+    }
+
+    /// The address of every subtable as this client remembers it, by the last bits of the hash.
+    pub(super) fn remembered_entries(&self) -> Vec<u64> {
+        self.cache.borrow().entries.clone()
+    }
+
     /// Bytes of the cache.
     pub(super) fn cache_bytes(&self) -> usize {
         self.cache.borrow().entries.len() * 8

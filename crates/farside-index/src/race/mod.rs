@@ -34,6 +34,7 @@
 //!   removed by a compare-and-swap of the slot, which fails once it is frozen.
 //! - Nothing in a closed subtable changes after the split was committed.
 
+mod bulk;
 mod change;
 mod directory;
 mod in_place;
