@@ -4,7 +4,7 @@
 //! popular, or came one after the other. A tree is laid out without verbs, as full as INSERTs of such keys leave it; LOAD
 //! begins with an empty one, unless it is to go on with one that is filled. Each compute node remembers internal nodes and hotspots for all of its clients, as in CHIME,
 //! section 5.1. It knows them before anything counts: it reads every internal node, and searches for the most popular keys,
-//! each once, until it has as many hotspots as it may.
+//! each once, as many as it may have hotspots.
 //!
 //! # Whose verbs
 //! Operations go by the endpoints of the clients, work on the structure (splits) by that of the compute node, as all of it is one
@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering;
 
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
+use farside_index::chime::HOTSPOT_BYTES;
 use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX, NodeLock, TurnOptions, VALUE_WORDS_MAX, Without};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::size_class::SizeClass;
@@ -208,13 +209,9 @@ impl TreeProgram {
             return Ok(());
         }
         let keys = Keys::new(&self.population, 0);
-        for rank in 0..self.population.items_at_start() {
-            let before = tree.hotspot_bytes();
+        let room = tree.hotspot_bytes() / HOTSPOT_BYTES;
+        for rank in 0..self.population.items_at_start().min(room as u64) {
             tree.search(cx, key_of(keys.of_rank(rank))).await?;
-            // Each key is in an entry of its own: there is room for no more.
-            if tree.hotspot_bytes() == before {
-                break;
-            }
         }
         Ok(())
     }

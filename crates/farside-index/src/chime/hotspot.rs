@@ -4,38 +4,42 @@
 //! read tells, as it has the key. If the key is there, it is what a SEARCH finds: nobody can have changed it elsewhere as long
 //! as it is taken here.
 //!
-//! A hotspot is an entry of a leaf, with a fingerprint of the key that was found there and how often that was. The published
-//! one has 16 bytes, and the least frequently used one goes. Here the one goes that is least used among some that are looked
-//! at in turn, so that no second order has to be kept.
+//! A hotspot is an entry of a leaf, with a fingerprint of the key that was found there and how often that was: 16 bytes, as in the
+//! paper. They stand in sets of eight, of which leaf and entry choose one. The paper lets the least frequently used of all go;
+//! here it is that of the set, so that no order has to be kept.
 
-use std::collections::BTreeMap;
-
-use arrayvec::ArrayVec;
 use farside_fabric::RemoteAddr;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::tree::Key;
 
-/// How many hotspots are looked at for one that goes.
-const LOOKED_AT: usize = 8;
+/// How many hotspots a set has: two lines of memory.
+const SET: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Hotspot {
+    leaf: RemoteAddr,
+    entry: u16,
     fingerprint: u16,
+    /// How often the key was found; 0 where nothing is remembered.
     count: u32,
 }
 
-/// The hotspots that a client remembers, up to a budget of bytes.
+/// What a hotspot takes.
+pub const HOTSPOT_BYTES: usize = size_of::<Hotspot>();
+
+const NONE: Hotspot = Hotspot {
+    leaf: RemoteAddr::NULL,
+    entry: 0,
+    fingerprint: 0,
+    count: 0,
+};
+
+/// The hotspots that a client remembers, within a budget of bytes.
 #[derive(Debug)]
 pub(crate) struct HotspotBuffer {
-    spots: BTreeMap<(RemoteAddr, u16), Hotspot>,
-    count_max: usize,
-    /// Where the search for one that goes continues.
-    hand: (RemoteAddr, u16),
+    sets: Box<[[Hotspot; SET]]>,
 }
-
-/// What a hotspot takes: itself and its place in the map, whose nodes are between half full and full.
-pub(crate) const HOTSPOT_BYTES: usize = (size_of::<(RemoteAddr, u16)>() + size_of::<Hotspot>()) * 3 / 2;
 
 fn fingerprint(key: Key) -> u16 {
     (xxh3_64(&key.to_le_bytes()) >> 48) as u16
@@ -44,52 +48,58 @@ fn fingerprint(key: Key) -> u16 {
 impl HotspotBuffer {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
-            spots: BTreeMap::new(),
-            count_max: bytes_max / HOTSPOT_BYTES,
-            hand: (RemoteAddr::NULL, 0),
+            sets: vec![[NONE; SET]; bytes_max / (SET * HOTSPOT_BYTES)].into(),
         }
     }
 
-    /// Bytes in use.
+    /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.spots.len() * HOTSPOT_BYTES
+        size_of_val(&*self.sets)
+    }
+
+    /// The number of the set for an entry. Those of some entries in a row are in one.
+    fn set_of(&self, leaf: RemoteAddr, entry: u16) -> usize {
+        let mixed = ((leaf.to_bits() >> 5) ^ (u64::from(entry) / SET as u64)) + 1;
+        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((hash * self.sets.len() as u64) >> 32) as usize
+    }
+
+    fn find(&self, leaf: RemoteAddr, entry: u16) -> Option<&Hotspot> {
+        let mut set = self.sets.get(self.set_of(leaf, entry))?.iter();
+        set.find(|spot| spot.leaf == leaf && spot.entry == entry && spot.count > 0)
     }
 
     /// The hottest of some entries of a leaf whose fingerprint is that of a key.
     pub(crate) fn hottest(&self, leaf: RemoteAddr, entries: impl Iterator<Item = usize>, key: Key) -> Option<usize> {
+        if self.sets.is_empty() {
+            return None;
+        }
         let wanted = fingerprint(key);
-        let spots = entries.filter_map(|entry| Some((entry, self.spots.get(&(leaf, entry as u16))?)));
-        let fitting = spots.filter(|(_, spot)| spot.fingerprint == wanted);
-        fitting.max_by_key(|(_, spot)| spot.count).map(|(entry, _)| entry)
+        let spots = entries.filter_map(|entry| self.find(leaf, entry as u16));
+        let fitting = spots.filter(|spot| spot.fingerprint == wanted);
+        fitting.max_by_key(|spot| spot.count).map(|spot| spot.entry.into())
     }
 
     /// Notes that a key was found in an entry.
     pub(crate) fn note(&mut self, leaf: RemoteAddr, entry: usize, key: Key) {
-        if self.count_max == 0 {
-            return;
-        }
-        let (at, fingerprint) = ((leaf, entry as u16), fingerprint(key));
-        match self.spots.get_mut(&at) {
+        let (entry, fingerprint) = (entry as u16, fingerprint(key));
+        let number = self.set_of(leaf, entry);
+        let Some(set) = self.sets.get_mut(number) else { return };
+        let known = set.iter_mut().find(|spot| spot.leaf == leaf && spot.entry == entry);
+        let new = Hotspot {
+            leaf,
+            entry,
+            fingerprint,
+            count: 1,
+        };
+        match known {
             Some(spot) if spot.fingerprint == fingerprint => spot.count = spot.count.saturating_add(1),
-            Some(spot) => *spot = Hotspot { fingerprint, count: 1 },
+            Some(spot) => *spot = new,
             None => {
-                if self.spots.len() >= self.count_max {
-                    self.forget_one();
-                }
-                self.spots.insert(at, Hotspot { fingerprint, count: 1 });
+                let coldest = set.iter_mut().min_by_key(|spot| spot.count);
+                *coldest.expect("a set is not empty") = new;
             }
         }
-    }
-
-    fn forget_one(&mut self) {
-        let (after, before) = (self.spots.range(self.hand..), self.spots.range(..self.hand));
-        let looked_at = after.chain(before).map(|(&at, spot)| (spot.count, at));
-        let looked_at: ArrayVec<_, LOOKED_AT> = looked_at.take(LOOKED_AT).collect();
-        let (Some(&(_, (leaf, entry))), Some(&(_, coldest))) = (looked_at.last(), looked_at.iter().min()) else {
-            return;
-        };
-        self.hand = (leaf, entry.saturating_add(1));
-        self.spots.remove(&coldest);
     }
 }
 
@@ -106,13 +116,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn budget_is_kept_and_the_last_key_is_known(
-            notes in vec((0_u64..6, 0_usize..64, any::<u128>()), 1..300), room in 1_usize..40
+        fn the_last_key_is_known(
+            notes in vec((0_u64..6, 0_usize..512, any::<u128>()), 1..300), bytes_max in 128_usize..4000
         ) {
-            let mut buffer = HotspotBuffer::new(room * HOTSPOT_BYTES);
+            let mut buffer = HotspotBuffer::new(bytes_max);
+            prop_assert!((bytes_max - 127..=bytes_max).contains(&buffer.bytes()));
             for (number, entry, key) in notes {
                 buffer.note(leaf(number), entry, key);
-                prop_assert!(buffer.bytes() <= room * HOTSPOT_BYTES);
                 prop_assert_eq!(buffer.hottest(leaf(number), core::iter::once(entry), key), Some(entry));
             }
         }
@@ -120,7 +130,7 @@ mod tests {
 
     #[test]
     fn hot_entries_stay_and_cold_ones_go() {
-        let mut buffer = HotspotBuffer::new(4 * HOTSPOT_BYTES);
+        let mut buffer = HotspotBuffer::new(SET * HOTSPOT_BYTES);
         for _ in 0..3 {
             buffer.note(leaf(1), 5, 77);
         }
@@ -129,6 +139,25 @@ mod tests {
         }
         assert_eq!(buffer.hottest(leaf(1), 0..64, 77), Some(5));
         assert_eq!(buffer.hottest(leaf(1), 0..64, 78), None);
-        assert_eq!(HotspotBuffer::new(0).bytes(), 0);
+        assert_eq!(HOTSPOT_BYTES, 16);
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_known() {
+        let mut buffer = HotspotBuffer::new(0);
+        buffer.note(leaf(1), 5, 77);
+        assert_eq!((buffer.hottest(leaf(1), 0..64, 77), buffer.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn sets_are_chosen_evenly() {
+        let buffer = HotspotBuffer::new(64 * SET * HOTSPOT_BYTES);
+        let mut chosen = [0; 64];
+        for number in 0..1000 {
+            for entry in (0..64).step_by(SET) {
+                chosen[buffer.set_of(leaf(number), entry)] += 1;
+            }
+        }
+        assert!(chosen.iter().all(|count| (75..175).contains(count)), "{chosen:?}");
     }
 }

@@ -7,6 +7,7 @@
 pub mod hopscotch;
 pub(crate) mod hotspot;
 
+pub use self::hotspot::HOTSPOT_BYTES;
 use crate::tree::Shape;
 
 /// The published leaf: 64 entries, neighbourhoods of 8 (CHIME, section 5.1).
