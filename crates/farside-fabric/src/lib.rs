@@ -28,6 +28,7 @@ pub mod host;
 pub mod message;
 pub mod mutant;
 pub mod op;
+mod prefetch;
 #[cfg(not(loom))]
 mod primitive;
 #[cfg(loom)]
@@ -55,6 +56,7 @@ pub use endpoint::{Endpoint, Fence, Fencing, Verbs};
 pub use error::FabricError;
 pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Messages, Received};
 pub use op::OpContext;
+pub use prefetch::prefetch;
 pub use rng::Random;
 pub use spawn::{Pipeline, Spawn, Turn, interleave};
 pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};

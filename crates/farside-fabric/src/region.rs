@@ -334,13 +334,7 @@ impl Region {
         if offset + u64::from(bytes) <= self.bytes {
             for line in 0..u64::from(bytes).div_ceil(LINE_BYTES).min(4) {
                 let target = self.base.wrapping_add((offset + line * LINE_BYTES) as usize);
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: a prefetch of any address has no effect but on the cache.
-                unsafe {
-                    core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(target.cast());
-                }
-                #[cfg(not(target_arch = "x86_64"))]
-                let _ = target;
+                crate::prefetch::line(target);
             }
         }
     }

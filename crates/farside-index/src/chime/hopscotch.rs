@@ -84,30 +84,35 @@ impl Leaf {
     }
 
     /// How many entries there are.
+    #[inline(always)]
     #[must_use]
     pub const fn span(self) -> usize {
         self.span
     }
 
     /// How many entries a key may be in.
+    #[inline(always)]
     #[must_use]
     pub const fn neighbourhood(self) -> usize {
         self.neighbourhood
     }
 
     /// The entry `steps` after another one.
+    #[inline(always)]
     #[must_use]
     pub const fn after(self, entry: usize, steps: usize) -> usize {
         self.wrapped(entry + steps)
     }
 
     /// How many steps it is from one entry on to another one.
+    #[inline(always)]
     #[must_use]
     pub const fn steps(self, from: usize, to: usize) -> usize {
         self.wrapped(to + self.span - from)
     }
 
     /// An entry of the circle that was gone round once at most; cheaper than a division.
+    #[inline(always)]
     const fn wrapped(self, entry: usize) -> usize {
         debug_assert!(entry < 2 * self.span);
         if entry < self.span { entry } else { entry - self.span }
@@ -120,6 +125,7 @@ impl Leaf {
     }
 
     /// The entries that a key with this home may stand in, nearest first.
+    #[inline(always)]
     pub fn neighbours(self, home: usize) -> impl Iterator<Item = usize> + Clone {
         (0..self.neighbourhood).map(move |steps| self.after(home, steps))
     }

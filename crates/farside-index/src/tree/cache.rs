@@ -6,14 +6,14 @@
 //! last. What a node says may be out of date; the leaf tells (sibling-based validation, CHIME section 4.2.3), and then it is
 //! forgotten. What it must not do is lead to memory that is something else by now: see [`super::descend`].
 
-use std::rc::Rc;
-
 use super::LEVEL_MAX;
 use super::inner::{Inner, count_up_to};
 use super::layout::Key;
 
 /// The most nodes of a part of a level.
 const PART_MAX: usize = 64;
+/// For how many nodes a part takes and gives back memory at once.
+const STEP: usize = 8;
 
 /// Nodes of one level by their smallest key, in parts of a few: flat, since every operation begins with a look at it, and half of
 /// the time that a map with nodes of its own takes is to wait for one after the other.
@@ -28,20 +28,67 @@ struct Level {
 #[derive(Debug)]
 struct Part {
     keys: Vec<Key>,
-    nodes: Vec<Rc<Inner>>,
+    /// In one piece, too: only their children are somewhere else.
+    nodes: Vec<Inner>,
+}
+
+impl Part {
+    fn insert(&mut self, index: usize, key: Key, node: Inner) {
+        if self.keys.len() == self.keys.capacity() {
+            self.keys.reserve_exact(STEP);
+            self.nodes.reserve_exact(STEP);
+        }
+        self.keys.insert(index, key);
+        self.nodes.insert(index, node);
+    }
+
+    fn remove(&mut self, index: usize) -> Inner {
+        self.keys.remove(index);
+        let removed = self.nodes.remove(index);
+        self.shrink();
+        removed
+    }
+
+    /// The nodes from one on.
+    fn split_off(&mut self, from: usize) -> Self {
+        let (keys, nodes) = (self.keys.split_off(from), self.nodes.split_off(from));
+        self.shrink();
+        Self { keys, nodes }
+    }
+
+    fn shrink(&mut self) {
+        if self.keys.capacity() > self.keys.len() + STEP {
+            self.keys.shrink_to(self.keys.len());
+            self.nodes.shrink_to(self.nodes.len());
+        }
+    }
+}
+
+/// Where in its level a node was found. What is there now may be another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    part: usize,
+    index: usize,
 }
 
 impl Level {
+    /// Where the last node is whose smallest key is not larger than this one.
+    #[inline]
+    fn spot(&self, key: Key) -> Option<Spot> {
+        let part = self.firsts.partition_point(|&first| first <= key).checked_sub(1)?;
+        let index = count_up_to(&self.parts[part].keys, |&first| first <= key) - 1;
+        Some(Spot { part, index })
+    }
+
     /// The last node whose smallest key is not larger than this one.
     #[inline]
-    fn last_up_to(&self, key: Key) -> Option<(Key, &Rc<Inner>)> {
-        let part = &self.parts[self.firsts.partition_point(|&first| first <= key).checked_sub(1)?];
-        let index = count_up_to(&part.keys, |&first| first <= key) - 1;
-        Some((part.keys[index], &part.nodes[index]))
+    fn last_up_to(&self, key: Key) -> Option<(Key, &Inner)> {
+        let Spot { part, index } = self.spot(key)?;
+        Some((self.parts[part].keys[index], &self.parts[part].nodes[index]))
     }
 
     /// The first node whose smallest key is not smaller than this one.
-    fn first_from(&self, key: Key) -> Option<(Key, &Rc<Inner>)> {
+    fn first_from(&self, key: Key) -> Option<(Key, &Inner)> {
         let at = self.firsts.partition_point(|&first| first <= key).saturating_sub(1);
         let mut parts = self.parts[at.min(self.parts.len())..].iter();
         parts.find_map(|part| {
@@ -51,7 +98,7 @@ impl Level {
     }
 
     /// Adds a node whose smallest key no other one has.
-    fn insert(&mut self, key: Key, node: Rc<Inner>) {
+    fn insert(&mut self, key: Key, node: Inner) {
         if self.parts.is_empty() {
             self.firsts.push(key);
             self.parts.push(Part {
@@ -65,28 +112,23 @@ impl Level {
             // A full last part is left as it is: nodes are read from left to right, or in any order.
             let is_behind = at + 1 == self.parts.len() && self.parts[at].keys.last().is_some_and(|&last| last < key);
             let from = if is_behind { PART_MAX - 1 } else { PART_MAX / 2 };
-            let (keys, nodes) = (
-                self.parts[at].keys.split_off(from),
-                self.parts[at].nodes.split_off(from),
-            );
-            self.firsts.insert(at + 1, keys[0]);
-            self.parts.insert(at + 1, Part { keys, nodes });
+            let behind = self.parts[at].split_off(from);
+            self.firsts.insert(at + 1, behind.keys[0]);
+            self.parts.insert(at + 1, behind);
             at += usize::from(self.firsts[at + 1] <= key);
         }
         let part = &mut self.parts[at];
         let index = part.keys.partition_point(|&first| first <= key);
-        part.keys.insert(index, key);
-        part.nodes.insert(index, node);
+        part.insert(index, key, node);
         self.firsts[at] = part.keys[0];
     }
 
     /// Takes out the node with this smallest key.
-    fn remove(&mut self, key: Key) -> Option<Rc<Inner>> {
+    fn remove(&mut self, key: Key) -> Option<Inner> {
         let at = self.firsts.partition_point(|&first| first <= key).checked_sub(1)?;
         let part = &mut self.parts[at];
         let index = part.keys.binary_search(&key).ok()?;
-        part.keys.remove(index);
-        let removed = part.nodes.remove(index);
+        let removed = part.remove(index);
         match part.keys.first() {
             Some(&first) => self.firsts[at] = first,
             None => {
@@ -111,11 +153,13 @@ pub(super) struct NodeCache {
     version: u64,
 }
 
-/// What a node takes: itself, its children, and its place in the map, whose nodes are between half full and full.
+/// What a node takes: its children, and its place in the level, with its share of what its part has to spare: parts are between
+/// half full and full, and have half a step to spare on average.
 fn bytes_of(node: &Inner) -> usize {
-    let place = size_of::<Key>() + size_of::<Rc<Inner>>();
+    let place = size_of::<Key>() + size_of::<Inner>();
+    let spare = place * (STEP / 2) / (PART_MAX * 3 / 4);
     let counts = 2 * size_of::<usize>();
-    place * 3 / 2 + counts + size_of::<Inner>() + node.children.bytes()
+    place + spare + counts + node.children.bytes()
 }
 
 impl NodeCache {
@@ -134,19 +178,39 @@ impl NodeCache {
         self.bytes
     }
 
-    /// The node of the lowest level from `level` on that covers a key.
+    /// The node of a level that covers a key.
     #[inline]
-    pub(super) fn lowest(&self, level: u8, level_max: u8, key: Key) -> Option<Rc<Inner>> {
-        let levels = self.levels.iter().take(usize::from(level_max) + 1);
-        levels.skip(level.into()).find_map(|nodes| {
-            let (_, found) = nodes.last_up_to(key)?;
-            found.is_used.set(true);
-            (found.high >= key).then(|| Rc::clone(found))
-        })
+    pub(super) fn covering(&self, level: u8, key: Key) -> Option<&Inner> {
+        let (_, found) = self.levels[usize::from(level)].last_up_to(key)?;
+        found.is_used.set(true);
+        (found.high >= key).then_some(found)
+    }
+
+    /// Asks the processor for the children of the node of a level that covers a key; returns where it is.
+    #[inline]
+    pub(super) fn approach(&self, level: u8, key: Key) -> Option<Spot> {
+        let level = &self.levels[usize::from(level)];
+        let spot = level.spot(key)?;
+        level.parts[spot.part].nodes[spot.index].children.approach();
+        Some(spot)
+    }
+
+    /// The node of a level that covers a key, if it is still there.
+    #[inline]
+    pub(super) fn covering_at(&self, level: u8, spot: Spot, key: Key) -> Option<&Inner> {
+        let part = self.levels[usize::from(level)].parts.get(spot.part)?;
+        let found = part.nodes.get(spot.index)?;
+        found.is_used.set(true);
+        (part.keys[spot.index] <= key && key <= found.high).then_some(found)
+    }
+
+    /// The node of the lowest level from `level` on that covers a key.
+    pub(super) fn lowest(&self, level: u8, level_max: u8, key: Key) -> Option<Inner> {
+        (level..=level_max).find_map(|level| self.covering(level, key).cloned())
     }
 
     /// Remembers a node in place of those that cover a part of its keys.
-    pub(super) fn remember(&mut self, node: Rc<Inner>) {
+    pub(super) fn remember(&mut self, node: Inner) {
         let (level, fences) = (node.level, node.fences());
         // Ends: each round forgets one.
         while let Some((at, _)) = self.levels[usize::from(level)]
@@ -230,8 +294,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn node(level: u8, low: Key, high: Key) -> Rc<Inner> {
-        Rc::new(Inner {
+    fn node(level: u8, low: Key, high: Key) -> Inner {
+        Inner {
             level,
             high,
             sibling: RemoteAddr::NULL,
@@ -239,7 +303,7 @@ mod tests {
             children: Children::new(Shape::unsorted(8), [(low, RemoteAddr::NULL)]),
             is_gone: false,
             is_used: core::cell::Cell::default(),
-        })
+        }
     }
 
     proptest! {
@@ -253,7 +317,11 @@ mod tests {
                 } else if model.insert(key, ()).is_none() {
                     level.insert(key, node(1, key, key));
                 }
-                prop_assert!(level.parts.iter().all(|part| (1..=PART_MAX).contains(&part.keys.len())));
+                let is_tight = |part: &Part| {
+                    let (len, room) = (part.keys.len(), part.keys.capacity().max(part.nodes.capacity()));
+                    (1..=PART_MAX).contains(&len) && room <= len + STEP
+                };
+                prop_assert!(level.parts.iter().all(is_tight));
                 for asked in [drawn, key, key + 1] {
                     let found = level.last_up_to(asked).map(|(found, node)| (found, node.low()));
                     prop_assert_eq!(found, model.range(..=asked).next_back().map(|(&key, ())| (key, key)));

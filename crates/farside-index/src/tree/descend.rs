@@ -3,8 +3,6 @@
 //! On the path: first step of every operation. Starts at the lowest node that this client remembers and that covers the key,
 //! and READs the others on the way, which are remembered then.
 
-use std::rc::Rc;
-
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_pool::Pin;
@@ -29,16 +27,47 @@ pub(super) struct Place {
     pub(super) is_remembered: bool,
 }
 
+impl Place {
+    /// What a parent says.
+    #[inline]
+    fn below(parent: &Inner, key: Key, is_remembered: bool) -> Self {
+        let Child { addr, next } = parent.child(parent.index_of(key));
+        Self {
+            leaf: addr,
+            next,
+            is_remembered,
+        }
+    }
+}
+
 impl<E: Endpoint> Tree<E> {
+    /// The leaf of a key, if this client remembers its parent; in a pipeline the others run while what that takes is on its way.
+    #[inline]
+    pub(super) async fn known_place(&self, cx: &OpContext<E>, key: Key) -> Option<Place> {
+        if self.shared.root.get().level == 0 {
+            return None;
+        }
+        let spot = if cx.is_pipelined() {
+            let spot = self.shared.cache.borrow().approach(1, key)?;
+            cx.turn().await;
+            Some(spot)
+        } else {
+            None
+        };
+        let cache = self.shared.cache.borrow();
+        let parent = match spot {
+            Some(spot) => cache.covering_at(1, spot, key),
+            None => cache.covering(1, key),
+        }?;
+        Some(Place::below(parent, key, true))
+    }
+
     /// The leaf of a key.
     pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: Key, pin: &Pin) -> Result<Place, IndexError> {
-        if let Some(parent) = self.remembered(1, key) {
-            let Child { addr, next } = parent.child(parent.index_of(key));
-            return Ok(Place {
-                leaf: addr,
-                next,
-                is_remembered: true,
-            });
+        if let Some(parent) = self.shared.cache.borrow().covering(1, key)
+            && self.shared.root.get().level > 0
+        {
+            return Ok(Place::below(parent, key, true));
         }
         // Ends: the root has come down to a leaf, each time but the first.
         loop {
@@ -52,12 +81,7 @@ impl<E: Endpoint> Tree<E> {
             }
             // Rare: a future of its own keeps that of every operation small.
             if let Some((_, parent)) = Box::pin(self.descend(cx, key, 1, pin)).await? {
-                let Child { addr, next } = parent.child(parent.index_of(key));
-                return Ok(Place {
-                    leaf: addr,
-                    next,
-                    is_remembered: false,
-                });
+                return Ok(Place::below(&parent, key, false));
             }
         }
     }
@@ -87,15 +111,6 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
-    fn remembered(&self, level: u8, key: Key) -> Option<Rc<Inner>> {
-        let level_max = self.shared.root.get().level;
-        self.shared
-            .cache
-            .borrow()
-            .lowest(level, level_max, key)
-            .filter(|node| node.level == level)
-    }
-
     /// Reads the root word.
     pub(super) async fn read_root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
         let version = self.pool().watched();
@@ -122,7 +137,7 @@ impl<E: Endpoint> Tree<E> {
         key: Key,
         level: u8,
         pin: &Pin,
-    ) -> Result<Option<(RemoteAddr, Rc<Inner>)>, IndexError> {
+    ) -> Result<Option<(RemoteAddr, Inner)>, IndexError> {
         let mut root = self.root(cx).await?;
         if root.level < level {
             root = self.read_root(cx).await?;
@@ -136,7 +151,7 @@ impl<E: Endpoint> Tree<E> {
         // Ends: each step goes down, or to the right, or away from a node that is gone.
         loop {
             let version = self.pool().watched();
-            let node = Rc::new(self.read_inner(cx, addr, pin).await?);
+            let node = self.read_inner(cx, addr, pin).await?;
             if node.is_gone {
                 // Whoever led here does not know.
                 self.shared.cache.borrow_mut().forget(node.level + 1, key);
@@ -160,7 +175,7 @@ impl<E: Endpoint> Tree<E> {
                 (addr, above) = (node.sibling, node.level + 1);
                 continue;
             }
-            self.remember(Rc::clone(&node), version);
+            self.remember(node.clone(), version);
             if node.level == level {
                 return Ok(Some((addr, node)));
             }
@@ -190,7 +205,7 @@ impl<E: Endpoint> Tree<E> {
     /// Remembers a node that was read, or that this client has written under its lock, since the version of the tree was known to
     /// be this; not if it has changed. Then everything is forgotten that was remembered before, and this node may
     /// be older, and lead to the leaf that has gone.
-    pub(super) fn remember(&self, node: Rc<Inner>, version: u64) {
+    pub(super) fn remember(&self, node: Inner, version: u64) {
         if self.pool().watched() == version {
             self.shared.cache.borrow_mut().remember(node);
         }

@@ -14,20 +14,21 @@
 //! - A node that is gone is written once more, to say so: see `shrink`.
 
 use core::cell::Cell;
+use std::rc::Rc;
 
-use farside_fabric::{RemoteAddr, Slice};
+use farside_fabric::{RemoteAddr, Slice, prefetch};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::{IMAGE_AT, INNER_SPAN, Key, Shape, address};
 use super::leaf::{Fences, set_word, word};
 
 /// The children of a node, ascending, each with its smallest key. As narrow as the keys of the tree are, since most of what a
-/// client remembers is these.
+/// client remembers is these. Clones share them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Children {
-    Narrow(Box<[(u64, RemoteAddr)]>),
+    Narrow(Rc<[(u64, RemoteAddr)]>),
     /// Keys as two words, the higher one first.
-    Wide(Box<[([u64; 2], RemoteAddr)]>),
+    Wide(Rc<[([u64; 2], RemoteAddr)]>),
 }
 
 fn wide(key: Key) -> [u64; 2] {
@@ -38,8 +39,8 @@ fn key_of(words: [u64; 2]) -> Key {
     Key::from(words[0]) << 64 | Key::from(words[1])
 }
 
-fn edit<T, R>(slice: &mut Box<[T]>, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
-    let mut items = core::mem::take(slice).into_vec();
+fn edit<T: Copy, R>(slice: &mut Rc<[T]>, edit: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    let mut items = slice.to_vec();
     let edited = edit(&mut items);
     *slice = items.into();
     edited
@@ -78,6 +79,15 @@ impl Children {
         match self {
             Self::Narrow(children) => size_of_val(&**children),
             Self::Wide(children) => size_of_val(&**children),
+        }
+    }
+
+    /// Asks the processor for all of them.
+    #[inline]
+    pub(super) fn approach(&self) {
+        match self {
+            Self::Narrow(children) => prefetch(children),
+            Self::Wide(children) => prefetch(children),
         }
     }
 

@@ -311,12 +311,14 @@ impl Shape {
     }
 
     /// Bytes of a value.
+    #[inline(always)]
     #[must_use]
     pub const fn value_bytes(self) -> u64 {
         8 * self.value_words as u64
     }
 
     /// Whether values are data pointers, and keys have 128 bits.
+    #[inline(always)]
     #[must_use]
     pub const fn has_pointers(self) -> bool {
         self.has_pointers
@@ -338,6 +340,7 @@ impl Shape {
     }
 
     /// Bytes of a key.
+    #[inline(always)]
     #[must_use]
     pub const fn key_bytes(self) -> u64 {
         if self.has_pointers { 16 } else { 8 }
@@ -373,6 +376,7 @@ impl Shape {
         self.high_at() + self.key_bytes()
     }
 
+    #[inline(always)]
     const fn groups_at(self) -> u64 {
         header_bytes(self.key_bytes())
     }
@@ -388,12 +392,13 @@ impl Shape {
     }
 
     /// Bytes of an entry.
+    #[inline(always)]
     pub(super) const fn entry_bytes(self) -> u64 {
         META_BYTES + self.key_bytes() + self.value_bytes()
     }
 
     /// Where the value of an entry is.
-    #[inline]
+    #[inline(always)]
     pub(super) const fn value_at(self, entry: usize) -> u64 {
         self.entry_at(entry) + META_BYTES + self.key_bytes()
     }
@@ -429,60 +434,77 @@ impl Shape {
     }
 
     /// Where keys may be.
+    #[inline(always)]
     #[must_use]
     pub const fn circle(self) -> hopscotch::Leaf {
         self.circle
     }
 
     /// How many entries a leaf has.
+    #[inline(always)]
     #[must_use]
     pub const fn span(self) -> usize {
         self.circle.span()
     }
 
     /// Whether a key has a home, whose bitmap says where the keys of that home are.
+    #[inline(always)]
     pub(super) const fn is_hashed(self) -> bool {
         self.is_hashed
     }
 
+    /// The hash of a key, from which its home, its check and what it adds to a digest are made.
+    #[inline(always)]
+    pub(super) fn key_hash(self, key: Key) -> u64 {
+        if self.has_pointers {
+            xxh3_64(&key.to_le_bytes())
+        } else {
+            xxh3_64(&(key as u64).to_le_bytes())
+        }
+    }
+
     /// The home of a key: all keys of a leaf that does not hash have the same.
-    #[inline]
+    #[inline(always)]
     pub(super) fn home(self, key: Key) -> usize {
         if self.is_hashed {
-            let hash = if self.has_pointers {
-                xxh3_64(&key.to_le_bytes())
-            } else {
-                xxh3_64(&(key as u64).to_le_bytes())
-            };
-            let span = self.span() as u64;
-            // The same, without the division, which takes longer than the hash.
-            let home = if span.is_power_of_two() {
-                hash & (span - 1)
-            } else {
-                hash % span
-            };
-            home as usize
+            self.home_of(self.key_hash(key))
         } else {
             0
         }
     }
 
+    /// The home of a key with this hash, where leaves are hashed.
+    #[inline(always)]
+    pub(super) const fn home_of(self, hash: u64) -> usize {
+        let span = self.span() as u64;
+        // The same, without the division, which takes longer than the hash.
+        let home = if span.is_power_of_two() {
+            hash & (span - 1)
+        } else {
+            hash % span
+        };
+        home as usize
+    }
+
+    #[inline(always)]
     const fn group_bytes(self) -> u64 {
         SIBLING_BYTES + self.circle.neighbourhood() as u64 * self.entry_bytes()
     }
 
     /// How many replicas of the sibling word there are.
+    #[inline(always)]
     pub(super) const fn replicas(self) -> usize {
         self.span() / self.circle.neighbourhood()
     }
 
     /// Where a replica of the sibling word is.
+    #[inline(always)]
     pub(super) const fn replica_at(self, group: usize) -> u64 {
         self.groups_at() + group as u64 * self.group_bytes()
     }
 
     /// Where an entry is.
-    #[inline]
+    #[inline(always)]
     pub(super) const fn entry_at(self, entry: usize) -> u64 {
         let size = self.circle().neighbourhood();
         // Without a division where a shift does: this is asked for each entry that is looked at.
@@ -544,6 +566,29 @@ impl Shape {
         entry * VACANCY_BITS.min(self.span()) / self.span()
     }
 }
+
+/// Evaluates an expression of a shape with one that the compiler knows, if it is a published one: then offsets and loops over
+/// a leaf are constants, which is half the time of looking at one.
+macro_rules! with_known_shape {
+    ($shape:ident => $evaluated:expr) => {
+        match $shape {
+            _ if $shape == crate::chime::LEAF => {
+                let $shape = crate::chime::LEAF;
+                $evaluated
+            }
+            _ if $shape == crate::chime::LEAF.of_pointers() => {
+                let $shape = crate::chime::LEAF.of_pointers();
+                $evaluated
+            }
+            _ if $shape == crate::sherman::LEAF => {
+                let $shape = crate::sherman::LEAF;
+                $evaluated
+            }
+            _ => $evaluated,
+        }
+    };
+}
+pub(super) use with_known_shape;
 
 /// Where the first image of an internal node is.
 pub(super) const IMAGE_AT: u64 = 16;

@@ -17,6 +17,9 @@
 //!   the new one, each a word, beside a check that may not fit. (Of data pointers the check covers a part: see `slot`.)
 //! - A key that hops is there twice before it is gone from its old place.
 //! - Bitmaps come last; they follow from the entries.
+//!
+//! What a search or a scan does for each entry is always inlined, so that it is made for the shape that the caller knows
+//! (`with_known_shape`).
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
@@ -45,7 +48,7 @@ impl Fences {
 }
 
 /// A word of an image.
-#[inline]
+#[inline(always)]
 pub(super) fn word(image: &[u8], at: u64) -> u64 {
     let bytes: &[u8; 8] = image[at as usize..].first_chunk().expect("an image holds its words");
     u64::from_le_bytes(*bytes)
@@ -56,43 +59,39 @@ pub(super) fn set_word(image: &mut [u8], at: u64, value: u64) {
     image[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
 }
 
-#[inline]
-fn hash_of(words: [u64; 3]) -> u64 {
-    let mut bytes = [0; 24];
-    bytes.as_chunks_mut().0.copy_from_slice(&words.map(u64::to_le_bytes));
-    xxh3_64(&bytes)
-}
-
-/// What a key contributes to the digest of its home.
-#[inline]
-fn digest_of(entry: usize, key: Key) -> u64 {
-    hash_of([folded(key), entry as u64, 2]) & ((1 << 11) - 1)
+/// What a key contributes to the digest of its home: nothing that adds up, so that two keys that have changed places change it.
+#[inline(always)]
+const fn digest_of(entry: usize, key_hash: u64) -> u64 {
+    const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
+    let mixed = (key_hash ^ (entry as u64 + 1).wrapping_mul(ODD[0])).wrapping_mul(ODD[1]);
+    mixed >> (64 - 11)
 }
 
 fn fence_check(fences: Fences, sibling: Sibling) -> u64 {
-    hash_of([folded(fences.low), folded(fences.high), sibling.0])
-}
-
-/// A key as one word: itself if it has 64 bits, else a hash.
-#[inline]
-fn folded(key: Key) -> u64 {
-    u64::try_from(key).unwrap_or_else(|_| xxh3_64(&key.to_le_bytes()))
+    let mut bytes = [0; 40];
+    bytes[..16].copy_from_slice(&fences.low.to_le_bytes());
+    bytes[16..32].copy_from_slice(&fences.high.to_le_bytes());
+    bytes[32..].copy_from_slice(&sibling.0.to_le_bytes());
+    xxh3_64(&bytes)
 }
 
 impl Shape {
     /// A check over key and value, or what of it changes with the key alone.
-    #[inline]
+    #[inline(always)]
     fn entry_check(self, key: Key, value: u64) -> u64 {
-        let value = if self.has_pointers() {
-            checked(Pointer::from_word(value))
+        let (key, value) = if self.has_pointers() {
+            (self.key_hash(key), checked(Pointer::from_word(value)))
         } else {
-            value
+            (key as u64, value)
         };
-        hash_of([folded(key), value, 1]) & ((1 << 32) - 1)
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&key.to_le_bytes());
+        bytes[8..].copy_from_slice(&value.to_le_bytes());
+        xxh3_64(&bytes) & ((1 << 32) - 1)
     }
 
     /// The key that stands somewhere in an image.
-    #[inline]
+    #[inline(always)]
     pub(super) fn key_at(self, image: &[u8], at: u64) -> Key {
         if self.has_pointers() {
             Key::from(word(image, at)) << 64 | Key::from(word(image, at + 8))
@@ -126,7 +125,7 @@ impl Shape {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn meta(self, image: &[u8], entry: usize) -> Meta {
         Meta(word(image, self.entry_at(entry)))
     }
@@ -136,12 +135,12 @@ impl Shape {
         set_word(image, self.entry_at(entry), meta.0);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn key(self, image: &[u8], entry: usize) -> Key {
         self.key_at(image, self.entry_at(entry) + 8)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn value(self, image: &[u8], entry: usize) -> u64 {
         word(image, self.value_at(entry))
     }
@@ -153,26 +152,30 @@ impl Shape {
     }
 
     /// Whether a value is its first word, repeated.
-    #[inline]
+    #[inline(always)]
     fn repeats(self, image: &[u8], entry: usize) -> bool {
+        self.value_bytes() == 8 || self.repeats_on(image, entry)
+    }
+
+    fn repeats_on(self, image: &[u8], entry: usize) -> bool {
         let mut others = (8..self.value_bytes()).step_by(8);
         others.all(|at| word(image, self.value_at(entry) + at) == self.value(image, entry))
     }
 
     /// The key of a taken entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn taken(self, image: &[u8], entry: usize) -> Option<Key> {
         (self.meta(image, entry).is_taken() == 1).then(|| self.key(image, entry))
     }
 
     /// The home of the key of a taken entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn home_at(self, image: &[u8], entry: usize) -> Option<usize> {
         self.taken(image, entry).map(|key| self.home(key))
     }
 
     /// Whether key and value of an entry were written together, if it is taken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
         let meta = self.meta(image, entry);
         let (key, value) = (self.key(image, entry), self.value(image, entry));
@@ -189,7 +192,7 @@ impl Shape {
         let own = circle.neighbours(home).enumerate();
         let own = own.filter(|(steps, _)| bitmap >> steps & 1 == 1);
         let digest = own.fold(0, |digest, (_, entry)| {
-            digest ^ digest_of(entry, self.key(image, entry))
+            digest ^ digest_of(entry, self.key_hash(self.key(image, entry)))
         });
         (bitmap.into(), digest)
     }
@@ -202,6 +205,7 @@ impl Shape {
 
     /// The parts of a leaf to read for `count` entries from `first` on, with a replica of the sibling word if they are a
     /// neighbourhood. Two where the circle closes.
+    #[inline(always)]
     pub(super) fn segments(self, first: usize, count: usize) -> ArrayVec<Slice, 2> {
         let size = self.circle().neighbourhood();
         let segment = |from: usize, to: usize| {
@@ -224,7 +228,7 @@ impl Shape {
     }
 
     /// The sibling word of a neighbourhood that was read.
-    #[inline]
+    #[inline(always)]
     fn replica_of(self, image: &[u8], home: usize) -> Sibling {
         let size = self.circle().neighbourhood();
         Sibling(word(image, self.replica_at(home.div_ceil(size) % self.replicas())))
@@ -248,18 +252,20 @@ impl Shape {
         }
     }
 
-    /// Judges a neighbourhood that was read to look for a key of that home. If the key is there, nothing else has to be right:
-    /// as long as it is taken here nobody can have changed it elsewhere, whatever is under way. What the sibling word says
-    /// is then of another instant perhaps: whoever finds it unusual reads again, and judges all.
-    #[inline]
-    pub(super) fn examine_for(self, image: &[u8], home: usize, key: Key) -> Result<Sibling, Torn> {
-        match self.find_from(image, home, key) {
+    /// Judges a neighbourhood that was read to look for a key of that home, which was found in an entry or not at all. If the
+    /// key is there, nothing else has to be right: as long as it is taken here nobody can have changed it elsewhere, whatever
+    /// is under way. What the sibling word says is then of another instant perhaps: whoever finds it unusual reads again, and
+    /// judges all.
+    #[inline(always)]
+    pub(super) fn examine_for(self, image: &[u8], home: usize, found: Option<usize>) -> Result<Sibling, Torn> {
+        match found {
             Some(entry) if self.is_whole(image, entry) => Ok(self.replica_of(image, home)),
             _ => self.examine(image, home),
         }
     }
 
     /// Judges a leaf that was read as a whole: as each of its neighbourhoods would be, with one look at each entry.
+    #[inline(always)]
     pub(super) fn examine_all(self, image: &[u8]) -> Result<(Fences, Sibling), Torn> {
         let sibling = Sibling(word(image, self.replica_at(0)));
         // Of each home the bitmap, and above it the digest.
@@ -278,10 +284,11 @@ impl Shape {
                 return Err(Torn);
             }
             if self.is_hashed() {
-                let home = self.home(key);
+                let hash = self.key_hash(key);
+                let home = self.home_of(hash);
                 let steps = self.circle().steps(home, entry);
                 if steps < self.circle().neighbourhood() {
-                    members[home] ^= 1 << steps | (digest_of(entry, key) as u32) << 16;
+                    members[home] ^= 1 << steps | (digest_of(entry, hash) as u32) << 16;
                 }
             }
         }
@@ -316,7 +323,7 @@ impl Shape {
     }
 
     /// The same, of a key whose home is known.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_from(self, image: &[u8], home: usize, key: Key) -> Option<usize> {
         let mut neighbours = self.circle().neighbours(home);
         neighbours.find(|&entry| self.taken(image, entry) == Some(key))
@@ -348,10 +355,11 @@ impl Shape {
         if !self.is_hashed() {
             return;
         }
-        let home = self.home(key);
+        let hash = self.key_hash(key);
+        let home = self.home_of(hash);
         let meta = self.meta(image, home);
         let bitmap = meta.bitmap() ^ 1 << self.circle().steps(home, entry);
-        let digest = meta.digest() ^ digest_of(entry, key);
+        let digest = meta.digest() ^ digest_of(entry, hash);
         self.set_meta(image, home, meta.with_bitmap(bitmap).with_digest(digest));
     }
 
@@ -397,6 +405,7 @@ impl Shape {
     }
 
     /// The entries of a leaf that are taken.
+    #[inline(always)]
     pub(super) fn entries(self, image: &[u8]) -> impl Iterator<Item = (usize, Key)> {
         (0..self.span()).filter_map(move |entry| Some((entry, self.taken(image, entry)?)))
     }

@@ -4,7 +4,6 @@
 //! it. To be done twice does no harm, and several clients may do it at once: a key that the parent has already is left alone.
 
 use core::cell::Cell;
-use std::rc::Rc;
 
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
@@ -168,7 +167,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// Remembers a node that this client has written.
     pub(super) fn remember_own(&self, node: Inner, version: u64) {
-        self.remember(Rc::new(node), version);
+        self.remember(node, version);
     }
 
     /// READs an internal node whose lock is held.

@@ -10,7 +10,7 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::descend::{Place, TORN_READS};
-use super::layout::{Key, Sibling};
+use super::layout::{Key, Sibling, with_known_shape};
 use super::leaf::{Fences, Torn};
 use super::lock::Kind;
 use crate::error::IndexError;
@@ -49,14 +49,22 @@ impl<E: Endpoint> Tree<E> {
         key: Key,
         pin: &Pin,
     ) -> Result<Option<(RemoteAddr, RemoteAddr, u64)>, IndexError> {
+        if let Some(place) = self.known_place(cx, key).await {
+            if cx.is_pipelined() && self.approach_neighbourhood(cx, place.leaf, key) {
+                cx.turn().await;
+            }
+            match self.glance(cx, place, key) {
+                Some(Seen::Found(.., value)) if self.is_deleted(value) => return Ok(None),
+                Some(Seen::Found(leaf, at, value)) => return Ok(Some((leaf, at, value))),
+                Some(Seen::Absent) => return Ok(None),
+                Some(Seen::Elsewhere) | None => {}
+            }
+        }
         // Ends: whoever was in the way has made progress.
         loop {
             let place = self.locate(cx, key, pin).await?;
             match self.look(cx, place, key, pin).await? {
-                // The key of an entry whose pointer is null is being deleted.
-                Seen::Found(.., value) if self.shape().has_pointers() && Pointer::from_word(value).is_null() => {
-                    return Ok(None);
-                }
+                Seen::Found(.., value) if self.is_deleted(value) => return Ok(None),
                 Seen::Found(leaf, at, value) => return Ok(Some((leaf, at, value))),
                 Seen::Absent => return Ok(None),
                 Seen::Elsewhere => cx.count_retry(),
@@ -64,14 +72,17 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
+    /// Whether a value is that of a key which is being deleted.
+    #[inline]
+    fn is_deleted(&self, value: u64) -> bool {
+        self.shape().has_pointers() && Pointer::from_word(value).is_null()
+    }
+
     async fn look(&self, cx: &mut OpContext<E>, place: Place, key: Key, pin: &Pin) -> Result<Seen, IndexError> {
         let shape = self.shape();
         let (mut leaf, mut is_fenced) = (place.leaf, shape.is_hashed() && self.shared.without.get().replicas);
         if let Some((entry, value)) = self.speculate(cx, leaf, key).await? {
             return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
-        }
-        if !is_fenced && let Some(seen) = self.look_in_place(cx, place, key).await {
-            return Ok(seen);
         }
         // Ends: each round goes to the right, or is the last.
         loop {
@@ -106,40 +117,47 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    /// Over mapped memory: looks at the neighbourhood of a key without verbs and batches, which take longer than the loads; in a
-    /// pipeline while others run. `None` where memory is not mapped, or something is unusual: verbs have to find out.
+    /// Asks for the neighbourhood of a key, where memory is mapped; returns whether it is.
     #[inline]
-    async fn look_in_place(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Option<Seen> {
-        let (shape, leaf) = (self.shape(), place.leaf);
-        let home = shape.home(key);
-        let segments = shape.segments(home, shape.circle().neighbourhood());
-        if cx.is_pipelined() {
+    fn approach_neighbourhood(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: Key) -> bool {
+        let shape = self.shape();
+        with_known_shape!(shape => {
+            let segments = shape.segments(shape.home(key), shape.circle().neighbourhood());
             let approach = |segment: &Slice| cx.approach(leaf.plus(segment.at.into()), segment.bytes);
-            if !segments.iter().all(approach) {
-                return None;
-            }
-            cx.turn().await;
+            segments.iter().all(approach)
+        })
+    }
+
+    /// Over mapped memory: looks at the neighbourhood of a key without verbs and batches, which take longer than the loads.
+    /// `None` where memory is not mapped, or something is unusual: verbs have to find out. Hotspots save nothing here.
+    #[inline]
+    fn glance(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Option<Seen> {
+        let (shape, leaf) = (self.shape(), place.leaf);
+        if !self.shared.without.get().replicas {
+            cx.reserve(shape.leaf_bytes() as usize);
+            with_known_shape!(shape => {
+                let home = shape.home(key);
+                let segments = shape.segments(home, shape.circle().neighbourhood());
+                if !segments
+                    .iter()
+                    .all(|&segment| cx.load(leaf.plus(segment.at.into()), segment))
+                {
+                    return None;
+                }
+                let image = cx.buffer();
+                let found = shape.find_from(image, home, key);
+                shape
+                    .examine_for(image, home, found)
+                    .ok()
+                    .filter(|sibling| !sibling.is_gone() && sibling.next() == place.next)?;
+                Some(match found {
+                    Some(entry) => Seen::Found(leaf, leaf.plus(shape.value_at(entry)), shape.value(image, entry)),
+                    None => Seen::Absent,
+                })
+            })
+        } else {
+            None
         }
-        cx.reserve(shape.leaf_bytes() as usize);
-        if !segments
-            .iter()
-            .all(|&segment| cx.load(leaf.plus(segment.at.into()), segment))
-        {
-            return None;
-        }
-        let image = cx.buffer();
-        let judged = shape.examine_for(image, home, key);
-        judged
-            .ok()
-            .filter(|sibling| !sibling.is_gone() && sibling.next() == place.next)?;
-        let Some(entry) = shape.find_from(image, home, key) else {
-            return Some(Seen::Absent);
-        };
-        if shape.is_hashed() {
-            self.shared.hotspots.borrow_mut().note(leaf, entry, key);
-        }
-        let value = shape.value(image, entry);
-        Some(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value))
     }
 
     /// READs the one entry that a key was found in most often, if this client remembers one; returns entry and value if the key
