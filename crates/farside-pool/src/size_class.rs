@@ -1,7 +1,7 @@
-//! Sizes in which blocks are cut: multiples of 32 bytes up to 512, then four steps per doubling.
+//! Sizes in which blocks are cut: multiples of 32 bytes up to 512, then eight steps per doubling.
 //!
 //! On the path: an allocation is rounded up to its class; a chunk holds blocks of one class. At
-//! most a fifth of a block larger than 512 bytes is lost to rounding. What does not fit into half a
+//! most a ninth of a block larger than 512 bytes is lost to rounding. What does not fit into half a
 //! chunk takes whole chunks instead (a *run*).
 
 /// The unit of allocation: every block starts at a multiple of this, so an address needs five bits
@@ -11,6 +11,8 @@ pub const UNIT_BYTES: u64 = 32;
 
 /// Classes below this one are multiples of the unit.
 const LINEAR_COUNT: u8 = 16;
+/// How many classes each doubling after them has.
+const STEPS: u64 = 8;
 /// Where the linear classes end.
 const LINEAR_BYTES: u64 = UNIT_BYTES * LINEAR_COUNT as u64;
 
@@ -35,8 +37,8 @@ impl SizeClass {
         // 512 << doubling < bytes <= 512 << (doubling + 1)
         let doubling = (bytes - 1).ilog2() - LINEAR_BYTES.ilog2();
         let base = LINEAR_BYTES << doubling;
-        let step = (bytes - base).div_ceil(base / 4);
-        Self(LINEAR_COUNT + 4 * doubling as u8 + step as u8 - 1)
+        let step = (bytes - base).div_ceil(base / STEPS);
+        Self(LINEAR_COUNT + (STEPS * u64::from(doubling) + step) as u8 - 1)
     }
 
     /// Bytes of a block of this class.
@@ -49,9 +51,9 @@ impl SizeClass {
         if self.0 < LINEAR_COUNT {
             return UNIT_BYTES * (u64::from(self.0) + 1);
         }
-        let (doubling, step) = ((self.0 - LINEAR_COUNT) / 4, u64::from((self.0 - LINEAR_COUNT) % 4));
-        let base = LINEAR_BYTES << doubling;
-        base + (step + 1) * (base / 4)
+        let number = u64::from(self.0 - LINEAR_COUNT);
+        let base = LINEAR_BYTES << (number / STEPS);
+        base + (number % STEPS + 1) * (base / STEPS)
     }
 
     /// How many classes there are for chunks of this size.
@@ -77,6 +79,7 @@ mod tests {
             if class.0 > 0 {
                 prop_assert!(SizeClass(class.0 - 1).bytes() < bytes);
             }
+            prop_assert!(bytes <= 512 || 9 * (class.bytes() - bytes) < class.bytes());
         }
     }
 
@@ -86,7 +89,7 @@ mod tests {
         let sizes: Vec<u64> = (0..count as u8).map(|class| SizeClass(class).bytes()).collect();
         assert!(sizes.is_sorted_by(|a, b| a < b));
         assert_eq!(sizes[..4], [32, 64, 96, 128]);
-        assert_eq!(sizes[14..19], [480, 512, 640, 768, 896]);
+        assert_eq!(sizes[14..19], [480, 512, 576, 640, 704]);
         assert_eq!(sizes.last(), Some(&(CHUNK_BYTES / 2)));
         assert_eq!(SizeClass::for_bytes(CHUNK_BYTES / 2 + 1, CHUNK_BYTES), SizeClass::RUN);
     }

@@ -1,7 +1,7 @@
 //! SEARCH.
 //!
 //! On the path: READs the neighbourhood of a key in one round trip, if its parent is remembered, and takes no lock. Over mapped
-//! memory the same words are loaded without a verb (`look_in_place`).
+//! memory the same words are loaded without a verb (`glance`).
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
