@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../farside-index/tests/forest/client.rs"]
+mod client;
 #[path = "../../farside-index/tests/forest/shrink.rs"]
 mod shrink;
 #[path = "mutants/trees.rs"]

@@ -1,13 +1,15 @@
 //! A simulation with a tree in it.
 
+mod client;
 pub(crate) mod history;
 pub(crate) mod run;
 pub(crate) mod shrink;
 
+use farside_fabric::Clock;
 use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, OpContext};
 use farside_index::{Budget, Shape, Tree, TreeOptions};
-use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
+
+pub(crate) use self::client::{LEASE_NS, POOL, open_tree_with};
 
 /// Small leaves of each kind, so that a few keys make a tree, and the published ones.
 pub(crate) const SHAPES: [Shape; 4] = [
@@ -16,13 +18,6 @@ pub(crate) const SHAPES: [Shape; 4] = [
     farside_index::chime::LEAF,
     farside_index::sherman::LEAF,
 ];
-
-pub(crate) const LEASE_NS: u64 = 400_000;
-
-pub(crate) const POOL: PoolOptions = PoolOptions {
-    tick_ns: 20_000,
-    lease_ns: LEASE_NS,
-};
 
 /// Memory nodes, and trees of one shape on them.
 pub(crate) struct Forest {
@@ -63,16 +58,4 @@ pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: us
         hotspot_bytes: 500,
     };
     open_tree_with(endpoint, TreeOptions { shape, budget }, POOL).await
-}
-
-pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree<Endpoint> {
-    let mut cx = OpContext::new(endpoint.clone());
-    let format = FormatOptions {
-        clients_max: 64,
-        chunk_bytes: Some(32 << 10),
-        patience_ns: 5 * LEASE_NS,
-    };
-    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
-    let pool = Pool::join(&mut cx, geometry, pool).await.expect("a client");
-    Tree::create(&mut cx, pool, options).await.expect("a tree")
 }

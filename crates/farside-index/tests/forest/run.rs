@@ -9,6 +9,7 @@ use farside_fabric::{Clock, Messages, OpContext, Random, Spawn};
 use farside_index::{IndexError, Shape, Tree};
 use farside_pool::account;
 
+use super::client::recover;
 use super::history::{Answer, Call, Event, History};
 use super::{Forest, LEASE_NS, open_tree};
 
@@ -169,22 +170,6 @@ async fn scan(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, plan: Plan, s
                 answer,
             },
         );
-    }
-}
-
-/// Searches for what dead clients have left, as long as the client works.
-async fn recover(endpoint: Endpoint, tree: Tree<Endpoint>) {
-    let mut cx = OpContext::new(endpoint.clone());
-    while !tree.pool().has_ended() {
-        endpoint.sleep(50_000).await;
-        if tree.pool().needs_recovery() {
-            let walked = tree.clone();
-            let walk =
-                async |cx: &mut OpContext<Endpoint>, visit: &mut dyn FnMut(_)| Ok(walked.walk(cx, visit).await?);
-            if let Err(error) = tree.pool().recover(&mut cx, walk).await {
-                assert!(tree.pool().has_ended(), "a search for lost blocks: {error}");
-            }
-        }
     }
 }
 

@@ -9,9 +9,10 @@ use std::rc::Rc;
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, OpContext, Spawn};
 use farside_index::{Budget, Shape, Tree, TreeOptions};
-use farside_pool::{FormatOptions, Pool, PoolOptions, account, open_or_format};
+use farside_pool::account;
 
-const LEASE_NS: u64 = 400_000;
+use super::client::{LEASE_NS, POOL, open_tree_with, recover};
+
 /// So many that three internal nodes stand below a root when each leaf has a key or two.
 const KEYS: u64 = 100;
 /// One key in so many stays.
@@ -35,41 +36,13 @@ fn key_of(number: u64) -> u64 {
 }
 
 async fn open(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<Endpoint> {
-    let mut cx = OpContext::new(endpoint.clone());
-    let format = FormatOptions {
-        clients_max: 64,
-        chunk_bytes: Some(32 << 10),
-        patience_ns: 5 * LEASE_NS,
-    };
-    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
-    let times = PoolOptions {
-        tick_ns: 20_000,
-        lease_ns: LEASE_NS,
-    };
-    let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
     let budget = Budget {
         cache_bytes,
         hotspot_bytes: 0,
     };
-    let tree = Tree::create(&mut cx, pool, TreeOptions { shape, budget }).await;
-    let tree = tree.expect("a tree");
+    let tree = open_tree_with(endpoint, TreeOptions { shape, budget }, POOL).await;
     endpoint.spawn(recover(endpoint.clone(), tree.clone()));
     tree
-}
-
-/// Searches for what dead clients have left, as long as the client works.
-async fn recover(endpoint: Endpoint, tree: Tree<Endpoint>) {
-    let mut cx = OpContext::new(endpoint.clone());
-    while !tree.pool().has_ended() {
-        endpoint.sleep(50_000).await;
-        if tree.pool().needs_recovery() {
-            let walked = tree.clone();
-            let walk =
-                async |cx: &mut OpContext<Endpoint>, visit: &mut dyn FnMut(_)| Ok(walked.walk(cx, visit).await?);
-            // It is tried again.
-            let _ = tree.pool().recover(&mut cx, walk).await;
-        }
-    }
 }
 
 async fn settle(endpoint: &Endpoint, tree: &Tree<Endpoint>) {

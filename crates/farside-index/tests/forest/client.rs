@@ -1,0 +1,42 @@
+//! A client of a tree: how it opens it, and what it does beside its operations.
+
+use farside_fabric::sim::Endpoint;
+use farside_fabric::{Clock, OpContext};
+use farside_index::{Tree, TreeOptions};
+use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
+
+pub(crate) const LEASE_NS: u64 = 400_000;
+
+pub(crate) const POOL: PoolOptions = PoolOptions {
+    tick_ns: 20_000,
+    lease_ns: LEASE_NS,
+};
+
+/// The tree as a new client sees it; the first one makes it.
+pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree<Endpoint> {
+    let mut cx = OpContext::new(endpoint.clone());
+    let format = FormatOptions {
+        clients_max: 64,
+        chunk_bytes: Some(32 << 10),
+        patience_ns: 5 * LEASE_NS,
+    };
+    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
+    let pool = Pool::join(&mut cx, geometry, pool).await.expect("a client");
+    Tree::create(&mut cx, pool, options).await.expect("a tree")
+}
+
+/// Searches for what dead clients have left, as long as the client works.
+pub(crate) async fn recover(endpoint: Endpoint, tree: Tree<Endpoint>) {
+    let mut cx = OpContext::new(endpoint.clone());
+    while !tree.pool().has_ended() {
+        endpoint.sleep(50_000).await;
+        if tree.pool().needs_recovery() {
+            let walked = tree.clone();
+            let walk =
+                async |cx: &mut OpContext<Endpoint>, visit: &mut dyn FnMut(_)| Ok(walked.walk(cx, visit).await?);
+            if let Err(error) = tree.pool().recover(&mut cx, walk).await {
+                assert!(tree.pool().has_ended(), "a search for lost blocks: {error}");
+            }
+        }
+    }
+}
