@@ -139,6 +139,7 @@ pub enum Index<E: Endpoint> {
 pub struct SearchMany {
     array: pointer_array::search_many::Steps,
     race: race::search_many::Steps,
+    ordered: ordered::search_many::Steps,
     results: SearchedKeys,
 }
 
@@ -302,11 +303,9 @@ impl<E: Endpoint> Index<E> {
                 Ok(searched.await?)
             }
             Self::Race(race) => race.search_many(cx, keys, &mut many.race, &mut many.results).await,
-            Self::Ordered(_) => {
-                assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
-                many.results.clear();
-                many.results.extend(keys.iter().map(|_| Searched::Apart));
-                Ok(())
+            Self::Ordered(ordered) => {
+                let searched = ordered.search_many(cx, keys, &mut many.ordered, &mut many.results);
+                Box::pin(searched).await
             }
         }
     }
@@ -322,7 +321,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.approach(cx, keys, &mut many.array).await,
             Self::Race(race) => race.approach(cx.endpoint(), keys),
-            Self::Ordered(_) => {}
+            Self::Ordered(ordered) => ordered.approach(cx, keys),
         }
     }
 

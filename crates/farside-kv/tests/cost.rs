@@ -115,6 +115,68 @@ fn a_long_value_costs_one_read_more() {
     });
 }
 
+/// Those of one are two, or one more for each layer that its client does not remember the way to.
+#[test]
+fn many_keys_of_a_tree_take_as_many_round_trips_as_one() {
+    for index in [IndexKind::Chime, IndexKind::Sherman] {
+        with_session(index, async |endpoint, mut session| {
+            let names: Vec<String> = (0..200)
+                .map(|number| match number % 4 {
+                    0 => format!("{number}"),
+                    _ => format!("user:name:{number}"),
+                })
+                .collect();
+            for name in &names {
+                session.put(name.as_bytes(), name.as_bytes()).await.expect("put");
+            }
+            let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+            let keys = &names[100..100 + KEYS_AT_ONCE];
+            let mut one_by_one = [0; 4];
+            for key in keys {
+                let one = cost_of(&endpoint, session.get(key)).await;
+                assert_eq!(one[3], 2);
+                (0..4).for_each(|which| one_by_one[which] += one[which]);
+            }
+            let read = async |session: &mut Session<Endpoint>| {
+                let mut values = session.get_many(keys);
+                for key in keys {
+                    assert_eq!(values.next().await, Ok(Some(*key)));
+                }
+            };
+            let together = cost_of(&endpoint, read(&mut session)).await;
+            assert_eq!(together[..3], one_by_one[..3]);
+            assert_eq!(together[3], 2);
+            let absent: Vec<String> = (0..KEYS_AT_ONCE).map(|number| format!("no {number}")).collect();
+            let absent: Vec<&[u8]> = absent.iter().map(String::as_bytes).collect();
+            let look = async |session: &mut Session<Endpoint>| {
+                let mut values = session.get_many(&absent);
+                for _ in &absent {
+                    assert_eq!(values.next().await, Ok(None));
+                }
+            };
+            let round_trips = cost_of(&endpoint, look(&mut session)).await[3];
+            assert_eq!(round_trips, 1);
+            // Another client knows no layers.
+            let mut config = StoreConfig::default();
+            (config.pool.tick_ns, config.pool.lease_ns) = (1 << 40, 1 << 50);
+            let other = Store::open(endpoint.clone(), config).await.expect("a store");
+            let mut other = other.session();
+            for key in names.iter().step_by(4) {
+                assert_eq!(
+                    other.get(key).await,
+                    Ok(Some(*key)),
+                    "parents are remembered from here on"
+                );
+            }
+            let round_trips = cost_of(&endpoint, read(&mut other)).await[3];
+            assert!((3..=6).contains(&round_trips), "{round_trips}");
+            assert_eq!(cost_of(&endpoint, read(&mut other)).await, together);
+            let hint = session.approach(keys);
+            assert_eq!(cost_of(&endpoint, hint).await, [0; 4]);
+        });
+    }
+}
+
 /// RACE, section 3: a SEARCH takes two round trips, everything else three. Two READs for the buckets,
 /// and one for each item whose fingerprint fits, which is one but for chance.
 #[test]

@@ -26,6 +26,7 @@ mod change;
 mod cursors;
 mod part;
 mod scan;
+pub(crate) mod search_many;
 mod walk;
 
 use core::cell::RefCell;

@@ -19,7 +19,7 @@ pub(super) const TORN_READS: u32 = 16;
 
 /// The leaf that a parent names for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) leaf: RemoteAddr,
     /// What its sibling has to be.
     pub(super) next: RemoteAddr,
@@ -62,12 +62,23 @@ impl<E: Endpoint> Tree<E> {
         Some(Place::below(parent, key, true))
     }
 
+    /// The leaf of a key as this client remembers it, if it does. A leaf that was the root may be one no more.
+    pub(super) fn remembered_place(&self, key: Key) -> Option<Place> {
+        let root = self.shared.root.get();
+        if root.level > 0 {
+            return Some(Place::below(self.shared.cache.borrow().covering(1, key)?, key, true));
+        }
+        Some(Place {
+            leaf: root.addr,
+            next: RemoteAddr::NULL,
+            is_remembered: true,
+        })
+    }
+
     /// The leaf of a key.
     pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: Key, pin: &Pin) -> Result<Place, IndexError> {
-        if let Some(parent) = self.shared.cache.borrow().covering(1, key)
-            && self.shared.root.get().level > 0
-        {
-            return Ok(Place::below(parent, key, true));
+        if let Some(place) = self.remembered_place(key).filter(|_| self.height() > 0) {
+            return Ok(place);
         }
         // Ends: the root has come down to a leaf, each time but the first.
         loop {

@@ -53,7 +53,7 @@
 mod bulk;
 mod cache;
 pub(crate) mod change;
-mod descend;
+pub(crate) mod descend;
 mod inner;
 mod kind;
 mod layout;

@@ -10,9 +10,10 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::descend::{Place, TORN_READS};
-use super::layout::{Key, Sibling, with_known_shape};
+use super::layout::{Key, Shape, Sibling, with_known_shape};
 use super::leaf::{Fences, Torn};
 use super::lock::Kind;
+use super::slot::Slot;
 use crate::error::IndexError;
 
 /// What a leaf says of a key.
@@ -133,30 +134,48 @@ impl<E: Endpoint> Tree<E> {
     #[inline]
     fn glance(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Option<Seen> {
         let (shape, leaf) = (self.shape(), place.leaf);
-        if !self.shared.without.get().replicas {
-            cx.reserve(shape.leaf_bytes() as usize);
-            with_known_shape!(shape => {
-                let home = shape.home(key);
-                let segments = shape.segments(home, shape.circle().neighbourhood());
-                if !segments
-                    .iter()
-                    .all(|&segment| cx.load(leaf.plus(segment.at.into()), segment))
-                {
-                    return None;
-                }
-                let image = cx.buffer();
-                let found = shape.find_from(image, home, key);
-                shape
-                    .examine_for(image, home, found)
-                    .ok()
-                    .filter(|sibling| !sibling.is_gone() && sibling.next() == place.next)?;
-                Some(match found {
-                    Some(entry) => Seen::Found(leaf, leaf.plus(shape.value_at(entry)), shape.value(image, entry)),
-                    None => Seen::Absent,
-                })
-            })
-        } else {
-            None
+        if self.shared.without.get().replicas {
+            return None;
+        }
+        cx.reserve(shape.leaf_bytes() as usize);
+        with_known_shape!(shape => {
+            let segments = shape.segments(shape.home(key), shape.circle().neighbourhood());
+            let mut loads = segments.iter();
+            let is_loaded = loads.all(|&segment| cx.load(leaf.plus(segment.at.into()), segment));
+            if is_loaded { seen_in(shape, cx.buffer(), place, key) } else { None }
+        })
+    }
+
+    /// Adds READs of the neighbourhood of a key to a batch, as the image of its leaf would have it if that started at `at` in
+    /// the buffer. `None` if this client does not remember the leaf.
+    pub(crate) fn ask(&self, batch: &mut Batch, key: Key, at: u32) -> Option<Place> {
+        if self.shared.without.get().replicas {
+            return None;
+        }
+        let (shape, place) = (self.shape(), self.remembered_place(key)?);
+        for segment in shape.segments(shape.home(key), shape.circle().neighbourhood()) {
+            let target = Slice::new(at + segment.at, segment.bytes);
+            batch.read(place.leaf.plus(segment.at.into()), target);
+        }
+        Some(place)
+    }
+
+    /// What has come of [`Tree::ask`]: the slot of the key, if it is there. `None` if something is unusual: then it has to be
+    /// looked for by itself. Nothing of the image is used but what its checks and versions say is whole.
+    pub(crate) fn answer(&self, image: &[u8], place: Place, key: Key) -> Option<Option<Slot>> {
+        let shape = self.shape();
+        match with_known_shape!(shape => seen_in(shape, image, place, key))? {
+            Seen::Found(.., value) if self.is_deleted(value) => Some(None),
+            Seen::Found(leaf, at, value) => Some(Some(self.slot(leaf, at, value))),
+            Seen::Absent => Some(None),
+            Seen::Elsewhere => None,
+        }
+    }
+
+    /// Over mapped memory: asks for the neighbourhood of a key that will be looked for.
+    pub(crate) fn approach(&self, cx: &OpContext<E>, key: Key) {
+        if let Some(place) = self.remembered_place(key) {
+            self.approach_neighbourhood(cx, place.leaf, key);
         }
     }
 
@@ -277,4 +296,19 @@ impl<E: Endpoint> Tree<E> {
         }
         Ok(())
     }
+}
+
+/// What the neighbourhood of a key says that was read, if its leaf is the one that the parent means and nothing is unusual.
+#[inline(always)]
+fn seen_in(shape: Shape, image: &[u8], place: Place, key: Key) -> Option<Seen> {
+    let (leaf, home) = (place.leaf, shape.home(key));
+    let found = shape.find_from(image, home, key);
+    shape
+        .examine_for(image, home, found)
+        .ok()
+        .filter(|sibling| !sibling.is_gone() && sibling.next() == place.next)?;
+    Some(match found {
+        Some(entry) => Seen::Found(leaf, leaf.plus(shape.value_at(entry)), shape.value(image, entry)),
+        None => Seen::Absent,
+    })
 }

@@ -169,7 +169,12 @@ impl<E: Endpoint> Tree<E> {
         pin: &Pin,
     ) -> Result<Option<Slot>, IndexError> {
         let found = self.seek(cx, key, pin).await?;
-        Ok(found.map(|(leaf, at, value)| Slot {
+        Ok(found.map(|(leaf, at, value)| self.slot(leaf, at, value)))
+    }
+
+    /// The slot in a leaf where a value was found.
+    pub(super) fn slot(&self, leaf: RemoteAddr, at: RemoteAddr, value: u64) -> Slot {
+        Slot {
             at,
             pointer: Pointer::from_word(value),
             lock: match self.shape().lock_of(at.offset() - leaf.offset()) {
@@ -177,7 +182,7 @@ impl<E: Endpoint> Tree<E> {
                 None => RemoteAddr::NULL,
             },
             leaf,
-        }))
+        }
     }
 
     /// A number for a layer that nobody ever had, from 1 on.

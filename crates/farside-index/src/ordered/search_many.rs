@@ -1,0 +1,147 @@
+//! SEARCH of several keys at once: a batch of READs for each step, all keys in one doorbell.
+//!
+//! On the path: MGET, bursts of GETs, `get_many`. Sixteen keys cost as many round trips as the one that takes most: 1. the
+//! neighbourhoods of all, once for each layer that a key goes through and this client does not remember, 2. the items. Over
+//! mapped memory a batch asks the cache for all its lines before it touches the first.
+
+use arrayvec::ArrayVec;
+use farside_fabric::{Batch, Endpoint, OpContext, Slice};
+
+use super::part::{PART_BYTES, Part, layer_of};
+use super::{Layer, Ordered};
+use crate::error::IndexError;
+use crate::item::Header;
+use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
+use crate::tree::descend::Place;
+use crate::tree::slot::{Slot, is_layer};
+
+/// How much of the buffer the item of each key has; longer items are left to a SEARCH of their own.
+const ITEM_BYTES: u32 = 1024;
+/// The largest leaf of which the buffer has one for each key.
+const LEAF_BYTES_MAX: u64 = 4 << 10;
+
+/// What a key waits for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The neighbourhood of its part in a layer, and where that part starts.
+    Leaf { place: Place, part: Part, depth: usize },
+    /// An item.
+    Item(Slot),
+    /// Nothing any more.
+    End(Searched),
+}
+
+/// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
+#[derive(Default, Debug)]
+pub(crate) struct Steps {
+    batch: Batch,
+    steps: ArrayVec<Step, KEYS_AT_ONCE>,
+}
+
+impl<E: Endpoint> Ordered<E> {
+    /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
+    ///
+    /// # Errors
+    /// What the fabric reports; nothing is known about any of the keys then.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    pub(crate) async fn search_many(
+        &self,
+        cx: &mut OpContext<E>,
+        keys: &[&[u8]],
+        state: &mut Steps,
+        results: &mut SearchedKeys,
+    ) -> Result<(), IndexError> {
+        results.clear();
+        let leaf_bytes = self.tree.shape().leaf_bytes();
+        if leaf_bytes > LEAF_BYTES_MAX {
+            results.extend(keys.iter().map(|_| Searched::Apart));
+            return Ok(());
+        }
+        let Steps { batch, steps } = state;
+        batch.clear();
+        steps.clear();
+        // Where the leaf of a key is in the buffer, and where its item.
+        let leaf_of = |index: usize| Slice::new(index as u32 * leaf_bytes as u32, leaf_bytes as u32);
+        let item_of = |index: usize| leaf_of(KEYS_AT_ONCE).at + index as u32 * ITEM_BYTES;
+        cx.reserve(item_of(KEYS_AT_ONCE) as usize);
+        let _pin = self.tree.pin();
+        for (index, key) in keys.iter().enumerate() {
+            steps.push(self.ask(batch, key, self.deepest(key), leaf_of(index).at));
+        }
+        // Ends: a part of a key leads to a later one, or to an item.
+        while !batch.verbs().is_empty() {
+            cx.post(batch).await?;
+            batch.clear();
+            for (index, step) in steps.iter_mut().enumerate() {
+                if let Step::Item(slot) = *step {
+                    let area = Slice::new(item_of(index), self.blocks.readable(slot.pointer));
+                    let (searched, used) = self.judge_item(cx.buffer(), slot, area, keys[index]);
+                    // As for a single key: a linked block does not change.
+                    cx.rely_on_within(area, used);
+                    *step = Step::End(searched);
+                }
+            }
+            for (index, step) in steps.iter_mut().enumerate() {
+                let Step::Leaf { place, part, depth } = *step else {
+                    continue;
+                };
+                let image = &cx.buffer()[leaf_of(index).range()];
+                *step = match self.tree.answer(image, place, part.0) {
+                    None => Step::End(Searched::Apart),
+                    Some(None) => Step::End(Searched::Absent),
+                    Some(Some(slot)) if is_layer(slot.pointer) => {
+                        let layer = layer_of(slot.pointer);
+                        self.remember(part, layer);
+                        let next = (layer, depth + PART_BYTES);
+                        self.ask(batch, keys[index], next, leaf_of(index).at)
+                    }
+                    Some(Some(slot)) => {
+                        let bytes = self.blocks.readable(slot.pointer);
+                        batch.read(slot.pointer.block(), Slice::new(item_of(index), bytes));
+                        Step::Item(slot)
+                    }
+                };
+            }
+            // By checks and versions; or it is not used.
+            cx.validated();
+        }
+        results.extend(steps.iter().map(|step| match step {
+            Step::End(searched) => *searched,
+            Step::Leaf { .. } | Step::Item(_) => unreachable!("nothing is left to read"),
+        }));
+        Ok(())
+    }
+
+    /// Asks for the neighbourhood of a key's part in a layer.
+    fn ask(&self, batch: &mut Batch, key: &[u8], (layer, depth): (Layer, usize), at: u32) -> Step {
+        let part = Part::of(layer, key, depth);
+        match self.tree.ask(batch, part.0, at) {
+            Some(place) => Step::Leaf { place, part, depth },
+            None => Step::End(Searched::Apart),
+        }
+    }
+
+    /// Looks whether an item that was read has a key; also returns which of its bytes are used for that.
+    fn judge_item(&self, buffer: &[u8], slot: Slot, area: Slice, key: &[u8]) -> (Searched, Slice) {
+        let seen = self
+            .blocks
+            .header_and_rest(slot.at, slot.pointer, &buffer[area.range()], area.bytes);
+        let Ok((header @ Header::Item { .. }, 0)) = seen else {
+            // It reads everything once more, and relies on nothing that was read here.
+            return (Searched::Apart, Slice::new(area.at, 0));
+        };
+        let found = Found::in_item(header, buffer, area.at as usize, key);
+        let searched = found.map_or(Searched::Absent, Searched::Found);
+        (searched, Slice::new(area.at, header.block_bytes() as u32))
+    }
+
+    /// Over mapped memory: asks for the neighbourhoods of keys that will be used next. It is a hint.
+    pub(crate) fn approach(&self, cx: &OpContext<E>, keys: &[&[u8]]) {
+        for key in keys {
+            let (layer, depth) = self.deepest(key);
+            self.tree.approach(cx, Part::of(layer, key, depth).0);
+        }
+    }
+}
