@@ -96,8 +96,10 @@ impl HotspotBuffer {
             Some(spot) if spot.fingerprint == fingerprint => spot.count = spot.count.saturating_add(1),
             Some(spot) => *spot = new,
             None => {
-                let coldest = set.iter_mut().min_by_key(|spot| spot.count);
-                *coldest.expect("a set is not empty") = new;
+                let free = set.iter().position(|spot| spot.count == 0);
+                // Of those that were found as rarely the last one: keys that are found once do not drive out all others.
+                let coldest = || (0..SET).rev().min_by_key(|&index| set[index].count);
+                set[free.or_else(coldest).expect("a set is not empty")] = new;
             }
         }
     }
@@ -140,6 +142,16 @@ mod tests {
         assert_eq!(buffer.hottest(leaf(1), 0..64, 77), Some(5));
         assert_eq!(buffer.hottest(leaf(1), 0..64, 78), None);
         assert_eq!(HOTSPOT_BYTES, 16);
+    }
+
+    #[test]
+    fn cold_entries_do_not_drive_out_a_set() {
+        let mut buffer = HotspotBuffer::new(SET * HOTSPOT_BYTES);
+        for key in 0..100 {
+            buffer.note(leaf(1), key as usize, key);
+        }
+        let known = (0..100).filter(|&key| buffer.hottest(leaf(1), 0..100, key).is_some());
+        assert_eq!(known.collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 99]);
     }
 
     #[test]
