@@ -14,7 +14,7 @@ use crate::layout::{
 };
 
 /// Bytes of the smallest and the largest chunk that is chosen by default.
-const CHUNK_BYTES_RANGE: (u64, u64) = (128 << 10, 1 << 20);
+const CHUNK_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
 /// How many chunks a node is divided into, if that gives a size within the range.
 const CHUNK_COUNT_AIM: u64 = 4096;
 /// How often a client looks whether another one has finished formatting.

@@ -14,7 +14,7 @@ pub mod checkers;
 pub mod coverage;
 pub mod draw;
 pub mod history;
-mod panics;
+pub mod panics;
 pub mod plan;
 pub mod run;
 mod scenario;

@@ -7,7 +7,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use farside_fabric::sim::{ComputeNodeId, CrashPoint, Endpoint, Profile, Sim, SimOptions};
@@ -17,7 +16,7 @@ use farside_lock::LockKind;
 
 use crate::alarm::Alarm;
 use crate::coverage::Coverage;
-use crate::panics;
+use crate::panics::caught;
 use crate::plan::{Disturbance, Plan};
 use crate::scenario::{lock, named, store, tree};
 use crate::shared::{Condition, Shared};
@@ -92,14 +91,13 @@ pub fn execute(plan: &Plan) -> Outcome {
         _ => profile,
     };
     let covered = Rc::new(RefCell::new(Coverage::default()));
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        let _quiet = panics::Quiet::new();
+    let run = caught(|| {
         let _alarm = tracing::subscriber::set_default(Alarm);
         let mut driver = Driver::new(plan, target, profile);
         let result = driver.run();
         *covered.borrow_mut() = driver.shared.coverage.take();
         (driver.sim.trace_hash(), driver.sim.verbs_executed(), result)
-    }));
+    });
     let mut coverage = covered.take();
     coverage.count("runs", target.name());
     let (trace_hash, failure) = match run {
@@ -107,7 +105,7 @@ pub fn execute(plan: &Plan) -> Outcome {
             coverage.add("simulated", "verbs", verbs);
             (hash, result.err())
         }
-        Err(_) => (0, Some(Failure::new("panic", panics::take_last()))),
+        Err(text) => (0, Some(Failure::new("panic", text))),
     };
     Outcome {
         trace_hash,

@@ -1,11 +1,10 @@
 //! Checks of trees that take an order which plans hardly ever draw.
 
-use std::panic::catch_unwind;
-
 use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
 use farside_fabric::{Clock, Messages, OpContext, Spawn};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
+use farside_sim::panics::caught;
 
 /// Longer than a check: nobody is declared dead.
 const LEASE_NS: u64 = 100_000_000;
@@ -62,8 +61,8 @@ fn keys_of_a_leaf() -> Vec<u64> {
 pub(crate) fn internal_nodes_that_merge(seed: u64) -> Result<(), String> {
     let shape = Shape::unsorted(2);
     // A search that comes to no end, a READ of what was freed.
-    let deaths = catch_unwind(|| crate::shrink::deaths(seed, shape, DEATHS_APART));
-    deaths.unwrap_or_else(|_| Err("it panics".to_owned())).map(drop)
+    let deaths = caught(|| crate::shrink::deaths(seed, shape, DEATHS_APART));
+    deaths.unwrap_or_else(Err).map(drop)
 }
 
 /// A client dies at a verb of its first split, and within it. Another one looks for keys, comes by the new leaf, and after a
