@@ -15,12 +15,29 @@ use farside_sync::{
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
 use crate::local::Local;
-use crate::operation::Sampled;
+use crate::operation::{Likely, Sampled};
 
 /// How much of the buffer each item has when several are read together.
 const ITEM_AREA_BYTES: u32 = 1024;
 /// How many items are read together.
 const ITEMS_AT_ONCE: usize = 8;
+
+/// The longest item that is written before it is known whether it will be stored.
+const DRAFT_BYTES_MAX: u64 = 4 << 10;
+
+/// A block with an item that is not linked yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draft {
+    pub(crate) block: RemoteAddr,
+    pub(crate) bytes: u64,
+}
+
+impl Draft {
+    /// The pointer to it, for a slot of this version.
+    pub(crate) fn pointer(self, version: u8) -> Pointer {
+        Pointer::new(self.block, SizeHint::for_item(self.bytes), version)
+    }
+}
 
 /// Where blocks come from, and how they are published.
 #[derive(Debug)]
@@ -74,8 +91,21 @@ impl<E: Endpoint> Blocks<E> {
         at: u32,
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
-        let bytes = cx.read(pointer.block(), Slice::new(at, first)).await?;
-        let (header, rest) = match self.header_and_rest(slot, pointer, bytes, first) {
+        cx.read(pointer.block(), Slice::new(at, first)).await?;
+        self.read_rest(cx, slot, pointer, Slice::new(at, first)).await
+    }
+
+    /// Reads what is missing of a block whose beginning was read.
+    #[inline]
+    async fn read_rest(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        begun: Slice,
+    ) -> Result<Header, IndexError> {
+        let (at, first) = (begun.at, begun.bytes);
+        let (header, rest) = match self.header_and_rest(slot, pointer, &cx.buffer()[begun.range()], first) {
             Ok(found) => found,
             Err(damaged) => {
                 cx.rely_on(Slice::new(at, HEADER_BYTES as u32));
@@ -105,6 +135,69 @@ impl<E: Endpoint> Blocks<E> {
             Header::Item { .. } => Ok(header),
             Header::Bucket { .. } => Err(damaged(slot, pointer)),
         }
+    }
+
+    /// The same to the start of the buffer; in the same round trip, what will probably be stored under a key is written to a
+    /// block of its own. Over mapped memory there are no round trips to save, and nothing is written.
+    pub(crate) async fn read_item_and_draft(
+        &self,
+        cx: &mut OpContext<E>,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        (key, likely): (&[u8], Likely<'_>),
+    ) -> Result<(Header, Option<Draft>), IndexError> {
+        let first = Slice::first(self.readable(pointer));
+        let draft_at = first.bytes.next_multiple_of(8);
+        let draft = match cx.approach(pointer.block(), first.bytes) {
+            true => None,
+            false => self.draft(cx, key, likely, draft_at),
+        };
+        let Some(draft) = draft else {
+            return Ok((self.read_item(cx, slot, pointer, 0).await?, None));
+        };
+        let mut batch = Batch::new();
+        batch.read(pointer.block(), first);
+        if !is_planted("ordered: a draft that is not written") {
+            batch.write(Slice::new(draft_at, draft.bytes as u32), draft.block);
+        }
+        let read = match cx.post(&mut batch).await {
+            Ok(()) => self.read_rest(cx, slot, pointer, first).await,
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            Ok(header @ Header::Item { .. }) => Ok((header, Some(draft))),
+            Ok(Header::Bucket { .. }) => {
+                self.give_up(draft);
+                Err(damaged(slot, pointer))
+            }
+            Err(error) => {
+                self.give_up(draft);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a block for what will probably be stored under a key, and encodes it at `at` in the buffer.
+    pub(crate) fn draft(&self, cx: &mut OpContext<E>, key: &[u8], likely: Likely<'_>, at: u32) -> Option<Draft> {
+        let item = Item {
+            key,
+            value: likely.value,
+            expiry_ms: likely.expiry_ms,
+        };
+        let bytes = item.bytes();
+        if bytes > DRAFT_BYTES_MAX {
+            return None;
+        }
+        let block = self.pool.allocate(bytes)?;
+        cx.reserve((u64::from(at) + bytes) as usize);
+        item.encode(&mut cx.buffer_mut()[at as usize..]);
+        Some(Draft { block, bytes })
+    }
+
+    /// Gives up a draft that was never linked, but whose WRITE may still take effect. Whatever makes the block usable again
+    /// is a verb of this client to the same node, and comes after it.
+    pub(crate) fn give_up(&self, draft: Draft) {
+        self.pool.retire(draft.block, Some(draft.bytes));
     }
 
     /// Loads an item to `at` in the buffer, over mapped memory and if it is not longer than the `bytes` bytes
@@ -381,12 +474,11 @@ impl<E: Endpoint> Blocks<E> {
         batch.write(Slice::first(bytes as u32), block);
         let seen = batch.read_word(slot);
         if let Err(error) = cx.post(&mut batch).await {
-            // As in `write_to`.
-            self.pool.retire(block, Some(bytes));
+            self.give_up(Draft { block, bytes });
             return Err(error.into());
         }
         turn.note(Pointer::from_word(batch.result(seen)));
-        Ok(Pointer::new(block, SizeHint::for_item(bytes), version))
+        Ok(Draft { block, bytes }.pointer(version))
     }
 
     /// Writes an item to a block that was allocated for it. Uses the buffer from its start. On an error the block is
@@ -411,12 +503,10 @@ impl<E: Endpoint> Blocks<E> {
                 let _ = cx.write(Slice::first(bytes as u32), block).await;
             });
         } else if let Err(error) = cx.write(Slice::first(bytes as u32), block).await {
-            // Never linked; but the WRITE may still take effect. Whatever makes the block usable again is a
-            // verb of this client to the same node, and comes after it.
-            self.pool.retire(block, Some(bytes));
+            self.give_up(Draft { block, bytes });
             return Err(error.into());
         }
-        Ok(Pointer::new(block, SizeHint::for_item(bytes), version))
+        Ok(Draft { block, bytes }.pointer(version))
     }
 }
 

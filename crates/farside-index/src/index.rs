@@ -356,7 +356,7 @@ impl<E: Endpoint> Index<E> {
         match self {
             Self::PointerArray(array) => array.change(cx, key, decide).await,
             Self::Race(race) => race.change(cx, key, likely, decide).await,
-            Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, decide)).await,
+            Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, likely, decide)).await,
         }
     }
 

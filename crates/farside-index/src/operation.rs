@@ -118,6 +118,16 @@ pub struct Likely<'v> {
     pub regardless: bool,
 }
 
+impl Likely<'_> {
+    /// Whether a decision is to store it.
+    pub(crate) fn is_meant_by(&self, decision: &Decision<'_>) -> bool {
+        match decision {
+            Decision::Put { value, expiry_ms, .. } => *expiry_ms == self.expiry_ms && **value == *self.value,
+            Decision::Keep | Decision::Delete { .. } => false,
+        }
+    }
+}
+
 /// What a change did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {

@@ -210,6 +210,10 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("tree: entries moved without being frozen", Hot("ordered:")),
     ("tree: an entry that forgets whose it was", Hot("ordered:chime/farside")),
     ("ordered: a layer that begins without the other key", Swarm("ordered:")),
+    ("ordered: a key of another leaf taken for absent", Swarm("ordered:")),
+    ("ordered: an entry whose item is not written", Swarm("ordered:")),
+    ("ordered: a draft that is not written", Swarm("ordered:")),
+    ("ordered: a draft that is not given back", Swarm("ordered:")),
     (
         "ordered: an entry that leads to a layer whatever it was",
         Swarm("ordered:"),

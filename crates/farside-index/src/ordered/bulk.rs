@@ -102,7 +102,7 @@ mod tests {
             index.remember_all(&mut cx).await.expect("nodes");
             for number in 0..count.min(200) {
                 let key = (number * 10 + 5).to_be_bytes();
-                let put = index.change(&mut cx, &key, |_| Decision::Put {
+                let put = index.change(&mut cx, &key, None, |_| Decision::Put {
                     value: Cow::Borrowed(b"second"),
                     expiry_ms: 0,
                     regardless: false,

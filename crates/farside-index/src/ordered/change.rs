@@ -10,9 +10,10 @@ use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
 
 use super::part::{PART_BYTES, Part, pointer_to};
 use super::{Ordered, Place};
+use crate::blocks::Draft;
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::operation::{Change, Decision};
+use crate::operation::{Change, Decision, Likely};
 use crate::tree::change::{Step as TreeStep, Wish};
 use crate::tree::slot::{Slot, in_place_of};
 
@@ -34,6 +35,8 @@ enum Step {
 struct New<'a> {
     item: Item<'a>,
     regardless: bool,
+    /// Where it is, if it was written already.
+    draft: Option<Draft>,
 }
 
 impl<E: Endpoint> Ordered<E> {
@@ -45,6 +48,7 @@ impl<E: Endpoint> Ordered<E> {
         &self,
         cx: &mut OpContext<E>,
         key: &[u8],
+        likely: Option<Likely<'_>>,
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, IndexError> {
         if key.len() > KEY_BYTES_MAX {
@@ -55,7 +59,9 @@ impl<E: Endpoint> Ordered<E> {
         // it has.
         loop {
             let pin = self.tree.pin();
-            let step = self.attempt(cx, key, &mut decide, &pin).await?;
+            // Only the first time: whoever has been overtaken may decide otherwise.
+            let likely = likely.filter(|_| round == 0);
+            let step = self.attempt(cx, key, likely, &mut decide, &pin).await?;
             if let Step::Frozen(slot) = step {
                 self.tree.await_thaw(cx, slot, round, &pin).await?;
             }
@@ -75,17 +81,30 @@ impl<E: Endpoint> Ordered<E> {
         &self,
         cx: &mut OpContext<E>,
         key: &[u8],
+        likely: Option<Likely<'_>>,
         decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let ((part, depth), place) = self.find(cx, key, pin).await?;
-        let (slot, stored) = match &place {
-            Place::Item { slot, header, is_own } => (Some(*slot), is_own.then(|| header.item(cx.buffer()))),
-            Place::Absent => (None, None),
+        let ((part, depth), place) = self.find(cx, key, likely, pin).await?;
+        let (slot, stored, mut draft) = match &place {
+            Place::Item {
+                slot,
+                header,
+                is_own,
+                draft,
+            } => (Some(*slot), is_own.then(|| header.item(cx.buffer())), *draft),
+            Place::Absent => (None, None, None),
         };
         let old_bytes = stored.map_or(0, |item| item.bytes());
         let is_there = stored.is_some();
-        match decide(stored) {
+        let decision = decide(stored);
+        let is_meant = is_there && likely.is_some_and(|likely| likely.is_meant_by(&decision));
+        if let Some(draft) = draft.take_if(|_| !is_meant)
+            && !is_planted("ordered: a draft that is not given back")
+        {
+            self.blocks.pool.give_back(draft.block, draft.bytes);
+        }
+        match decision {
             Decision::Keep => Ok(Step::Done(Change::Kept)),
             Decision::Put {
                 value,
@@ -104,7 +123,11 @@ impl<E: Endpoint> Ordered<E> {
                     Some(slot) if slot.pointer.is_frozen() => Ok(Step::Frozen(slot)),
                     None => self.insert(cx, part, item, pin).await,
                     Some(slot) if is_there => {
-                        let new = New { item, regardless };
+                        let new = New {
+                            item,
+                            regardless,
+                            draft,
+                        };
                         self.replace(cx, part, (slot, old_bytes), new, pin).await
                     }
                     Some(slot) => self.make_layer(cx, (part, depth), slot, pin).await,
@@ -124,21 +147,28 @@ impl<E: Endpoint> Ordered<E> {
         cx: &mut OpContext<E>,
         part: Part,
         (slot, old_bytes): (Slot, u64),
-        New { item, regardless }: New<'_>,
+        New {
+            item,
+            regardless,
+            draft,
+        }: New<'_>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
         let (bytes, pool) = (item.bytes(), &self.blocks.pool);
-        let Some(block) = pool.allocate(bytes) else {
+        let written = draft.map(|draft| draft.block);
+        let Some(block) = written.or_else(|| pool.allocate(bytes)) else {
             let purpose = Purpose::Overwrite;
             return Ok(Step::Short { bytes, purpose });
         };
         let target = Target {
             slot: slot.at,
             lock: slot.lock,
-            name: part.0 as u64 ^ (part.0 >> 64) as u64,
+            name: part.name(),
         };
         let mut turn = None;
-        if regardless {
+        if regardless && written.is_some() {
+            turn = Some(self.blocks.sync.early());
+        } else if regardless {
             let entered = self.blocks.enter(cx, target, slot.pointer, Intent::Update, pin).await;
             match entered.inspect_err(|_| pool.give_back(block, bytes))? {
                 Entered::Turn(own) => turn = Some(own),
@@ -153,6 +183,7 @@ impl<E: Endpoint> Ordered<E> {
             }
         }
         let new = match &mut turn {
+            _ if written.is_some() => Draft { block, bytes }.pointer(0),
             Some(turn) => self.blocks.write_in_turn(cx, item, block, 0, (slot.at, turn)).await?,
             None => self.blocks.write_to(cx, item, block, 0).await?,
         };
@@ -175,8 +206,8 @@ impl<E: Endpoint> Ordered<E> {
             let purpose = Purpose::Insert;
             return Ok(Step::Short { bytes, purpose });
         };
-        let new = self.blocks.write_to(cx, item, block, 0).await?;
-        let linked = Box::pin(self.tree.attempt(cx, part.0, Wish::Insert(new.to_word()), pin)).await;
+        let wish = Wish::Insert(Draft { block, bytes }.pointer(0).to_word());
+        let linked = Box::pin(self.tree.attempt(cx, part.0, wish, Some((item, block)), pin)).await;
         // On an error nobody knows whether it is linked.
         let step = linked.inspect_err(|_| pool.doubt())?;
         if let TreeStep::Done(Change::Inserted, _) = step {
@@ -200,7 +231,7 @@ impl<E: Endpoint> Ordered<E> {
     ) -> Result<Step, IndexError> {
         // A key that shares its part with longer ones must not be taken for them.
         let expected = (!regardless || part.is_longer()).then_some(slot.pointer.to_word());
-        let unlinked = Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), pin)).await;
+        let unlinked = Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), None, pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         match step {
             TreeStep::Done(Change::Deleted, old) => {
@@ -260,7 +291,7 @@ impl<E: Endpoint> Ordered<E> {
         // The other key was changed meanwhile, or frozen. Nobody has seen the copy.
         // Ends: each round has waited for what was in the way.
         loop {
-            let unlinked = Box::pin(self.tree.attempt(cx, own.0, Wish::Unlink(None), pin)).await;
+            let unlinked = Box::pin(self.tree.attempt(cx, own.0, Wish::Unlink(None), None, pin)).await;
             match unlinked.inspect_err(|_| self.blocks.pool.doubt())? {
                 TreeStep::Done(_, old) => {
                     let old = Pointer::from_word(old);

@@ -2,8 +2,9 @@
 //!
 //! On the path: what `serve --index chime` has beneath.
 //! - SEARCH: READ where in its leaf a key may be; READ the item.
-//! - UPDATE: the same; WRITE the new item; let the synchronisation scheme replace the pointer. No leaf is locked.
-//! - INSERT: a SEARCH that finds nothing; WRITE the item; lock the leaf; READ it; WRITE the entry, and unlock.
+//! - UPDATE: the same, and the new item is written while the old one is read; let the synchronisation scheme replace the
+//!   pointer. No leaf is locked.
+//! - INSERT: a SEARCH that finds nothing; lock the leaf; READ it, and WRITE the item; WRITE the entry, and unlock.
 //! - DELETE: a SEARCH; lock the leaf; READ it; swap the pointer to nothing; WRITE the entry, and unlock.
 //!
 //! CHIME's entries have the first eight bytes of a long key, and keys that share them are fetched together (section 4.5).
@@ -42,10 +43,10 @@ pub use self::cursors::Cursors;
 use self::part::{Layer, PART_BYTES};
 pub(crate) use self::part::{Part, layer_of};
 pub(crate) use self::walk::walk;
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Draft};
 use crate::error::IndexError;
 use crate::item::Header;
-use crate::operation::Found;
+use crate::operation::{Found, Likely};
 use crate::tree::slot::{Slot, is_layer};
 use crate::tree::{Budget, Tree, TreeKind, TreeOptions};
 
@@ -106,7 +107,13 @@ enum Place {
     /// Nothing.
     Absent,
     /// An item, which stands at the start of the buffer: the key's, or another's whose parts are the same up to here.
-    Item { slot: Slot, header: Header, is_own: bool },
+    Item {
+        slot: Slot,
+        header: Header,
+        is_own: bool,
+        /// What will probably take its place.
+        draft: Option<Draft>,
+    },
 }
 
 impl<E: Endpoint> Ordered<E> {
@@ -196,7 +203,7 @@ impl<E: Endpoint> Ordered<E> {
     /// See [`IndexError`]; likewise for all operations.
     pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let pin = self.tree.pin();
-        let (_, place) = self.find(cx, key, &pin).await?;
+        let (_, place) = self.find(cx, key, None, &pin).await?;
         Ok(match place {
             Place::Item {
                 header, is_own: true, ..
@@ -205,8 +212,15 @@ impl<E: Endpoint> Ordered<E> {
         })
     }
 
-    /// Looks for a key; also returns its part in the layer that the search ends in, and where that part starts.
-    async fn find(&self, cx: &mut OpContext<E>, key: &[u8], pin: &Pin) -> Result<((Part, usize), Place), IndexError> {
+    /// Looks for a key; also returns its part in the layer that the search ends in, and where that part starts. If something
+    /// will probably be stored, it is written while the item is read that is there.
+    async fn find(
+        &self,
+        cx: &mut OpContext<E>,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        pin: &Pin,
+    ) -> Result<((Part, usize), Place), IndexError> {
         let (mut layer, mut depth) = self.deepest(key);
         // Ends: each round goes to a later part of the key.
         loop {
@@ -220,9 +234,24 @@ impl<E: Endpoint> Ordered<E> {
                 depth += PART_BYTES;
                 continue;
             }
-            let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;
+            let may_draft = |_: &Likely<'_>| !slot.pointer.is_frozen() && self.blocks.sync.writes_early(part.name());
+            let (header, draft) = match likely.filter(may_draft) {
+                Some(likely) => {
+                    let draft = self
+                        .blocks
+                        .read_item_and_draft(cx, slot.at, slot.pointer, (key, likely));
+                    draft.await?
+                }
+                None => (self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?, None),
+            };
             let is_own = Found::in_item(header, cx.buffer(), 0, key).is_some();
-            return Ok(((part, depth), Place::Item { slot, header, is_own }));
+            let place = Place::Item {
+                slot,
+                header,
+                is_own,
+                draft,
+            };
+            return Ok(((part, depth), place));
         }
     }
 

@@ -62,6 +62,11 @@ impl Part {
         (self.0 >> LAYER_AT) as u64
     }
 
+    /// What synchronisation schemes know it by.
+    pub(super) fn name(self) -> u64 {
+        self.0 as u64 ^ (self.0 >> 64) as u64
+    }
+
     /// Whether keys go on behind this part.
     pub(super) fn is_longer(self) -> bool {
         self.0 as u8 == LONGER

@@ -234,11 +234,12 @@ impl<E: Endpoint> Ordered<E> {
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         let pin = self.tree.pin();
-        let ((part, _), place) = self.find(cx, wanted.key, &pin).await?;
+        let ((part, _), place) = self.find(cx, wanted.key, None, &pin).await?;
         let Place::Item {
             slot,
             header: header @ Header::Item { expiry_ms, .. },
             is_own: true,
+            ..
         } = place
         else {
             return Ok(false);
@@ -260,7 +261,7 @@ impl<E: Endpoint> Ordered<E> {
     ) -> Result<bool, IndexError> {
         let pin = self.tree.pin();
         let wish = Wish::Unlink(Some(pointer.to_word()));
-        let unlinked = Box::pin(self.tree.attempt(cx, part.0, wish, &pin)).await;
+        let unlinked = Box::pin(self.tree.attempt(cx, part.0, wish, None, &pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         let is_done = matches!(step, Step::Done(Change::Deleted, _));
         if is_done {

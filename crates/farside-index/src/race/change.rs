@@ -8,20 +8,19 @@ use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
-use farside_sync::{Entered, Intent, Pointer, SizeHint, Turn};
+use farside_sync::{Entered, Intent, Pointer, Turn};
 
 use super::in_place::InPlace;
 use super::layout::{COMBINED_SLOTS, Combined, LockWord};
 use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
+use crate::blocks::Draft;
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decision, Likely};
 
-/// The longest item that is written before it is known whether it will be stored.
-const EARLY_BYTES_MAX: u64 = 4 << 10;
-/// Where it stands in the buffer until it is written.
-const EARLY_AT: u32 = 2048;
+/// Where a draft stands in the buffer until it is written.
+const DRAFT_AT: u32 = 2048;
 
 /// How an attempt ended.
 pub(super) enum Step {
@@ -42,13 +41,6 @@ impl Step {
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
-}
-
-/// A block with an item that is not linked yet.
-#[derive(Clone, Copy)]
-struct Draft {
-    block: RemoteAddr,
-    bytes: u64,
 }
 
 impl<E: Endpoint> Race<E> {
@@ -119,15 +111,10 @@ impl<E: Endpoint> Race<E> {
         let old_bytes = stored.map_or(0, |item| item.bytes());
         let decision = decide(stored);
         if let Some(draft) = draft {
-            let is_meant = matches!(
-                (&decision, likely),
-                (Decision::Put { value, expiry_ms, .. }, Some(likely)) if *expiry_ms == likely.expiry_ms && **value == *likely.value
-            );
-            if !is_meant {
+            if !likely.is_some_and(|likely| likely.is_meant_by(&decision)) {
                 self.blocks.pool.give_back(draft.block, draft.bytes);
             } else {
-                let bytes = draft.bytes;
-                let new = Pointer::new(draft.block, SizeHint::for_item(bytes), 0);
+                let (bytes, new) = (draft.bytes, draft.pointer(0));
                 let regardless = matches!(decision, Decision::Put { regardless: true, .. });
                 let turn = regardless.then(|| self.blocks.sync.early());
                 return self
@@ -204,11 +191,11 @@ impl<E: Endpoint> Race<E> {
         key: &[u8],
         likely: Option<Likely<'_>>,
     ) -> Result<(Option<Match>, bool, Option<Draft>), IndexError> {
-        let draft = likely.and_then(|likely| self.draft(cx, key, likely));
+        let draft = likely.and_then(|likely| self.blocks.draft(cx, key, likely, DRAFT_AT));
         let mut batch = Batch::new();
         read_buckets(&mut batch, place);
         if let Some(draft) = draft {
-            batch.write(Slice::new(EARLY_AT, draft.bytes as u32), draft.block);
+            batch.write(Slice::new(DRAFT_AT, draft.bytes as u32), draft.block);
         }
         let posted = cx.post(&mut batch).await;
         let read = match posted {
@@ -218,30 +205,10 @@ impl<E: Endpoint> Race<E> {
         match read {
             Ok((found, is_closing)) => Ok((found, is_closing, draft)),
             Err(error) => {
-                // Never linked; but the WRITE may still take effect. Whatever makes the block usable again
-                // is a verb of this client to the same node, and comes after it.
-                if let Some(draft) = draft {
-                    self.blocks.pool.retire(draft.block, Some(draft.bytes));
-                }
+                draft.into_iter().for_each(|draft| self.blocks.give_up(draft));
                 Err(error)
             }
         }
-    }
-
-    /// Takes a block for what will probably be stored, and encodes it in the buffer.
-    fn draft(&self, cx: &mut OpContext<E>, key: &[u8], likely: Likely<'_>) -> Option<Draft> {
-        let item = Item {
-            key,
-            value: likely.value,
-            expiry_ms: likely.expiry_ms,
-        };
-        let bytes = item.bytes();
-        if bytes > EARLY_BYTES_MAX {
-            return None;
-        }
-        let block = self.blocks.pool.allocate(bytes)?;
-        item.encode(&mut cx.buffer_mut()[EARLY_AT as usize..]);
-        Some(Draft { block, bytes })
     }
 
     /// Looks for a key whose buckets were read; reads them again where the key has moved to. Also returns

@@ -15,6 +15,7 @@ use super::lock::Held;
 use super::slot::emptied;
 use crate::chime::hopscotch::Room;
 use crate::error::IndexError;
+use crate::item::Item;
 use crate::operation::Change;
 
 /// What is done with a key.
@@ -95,7 +96,7 @@ impl<E: Endpoint> Tree<E> {
         // Ends: each failure means that another client has made progress, or that the leaf was split.
         loop {
             let pin = self.pin();
-            let step = self.attempt(cx, key, wish, &pin).await?;
+            let step = self.attempt(cx, key, wish, None, &pin).await?;
             drop(pin);
             match step {
                 Step::Done(change, old) => return Ok((change, old)),
@@ -118,12 +119,14 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
-    /// One attempt, pinned from its first READ to the end.
+    /// One attempt, pinned from its first READ to the end. An item that the new value points to is written to its block while
+    /// the leaf is read: whatever comes of the attempt, unless it fails, that WRITE has been done or was not begun.
     pub(crate) async fn attempt(
         &self,
         cx: &mut OpContext<E>,
         key: Key,
         wish: Wish,
+        mut item: Option<(Item<'_>, RemoteAddr)>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
         let shape = self.shape();
@@ -147,8 +150,9 @@ impl<E: Endpoint> Tree<E> {
                 Some(_) => shape.hop_range(home, held.free),
                 None => shape.circle().neighbourhood(),
             };
-            if !core::mem::take(&mut held.has_read) {
-                self.read_locked_range(cx, leaf, home, range).await?;
+            let has_read = core::mem::take(&mut held.has_read);
+            if !has_read || item.is_some() {
+                self.read_locked_range(cx, leaf, (home, range), item.take()).await?;
             }
             let judged = shape.examine(cx.buffer(), home);
             let sibling = judged.map_err(|_| IndexError::NodeDamaged { at: leaf })?;
@@ -202,13 +206,14 @@ impl<E: Endpoint> Tree<E> {
             .fold(0, |key, word| key << 64 | Key::from(batch.result(word))))
     }
 
-    /// READs entries of a leaf whose lock is held, with the header if there are no replicas of it.
+    /// READs entries of a leaf whose lock is held, with the header if there are no replicas of it. In the same round trip an item
+    /// is written to its block.
     async fn read_locked_range(
         &self,
         cx: &mut OpContext<E>,
         leaf: RemoteAddr,
-        first: usize,
-        count: usize,
+        (first, count): (usize, usize),
+        item: Option<(Item<'_>, RemoteAddr)>,
     ) -> Result<(), IndexError> {
         let shape = self.shape();
         let header = (shape.is_hashed() && self.shared.without.get().replicas).then(|| shape.fence_slice());
@@ -216,6 +221,12 @@ impl<E: Endpoint> Tree<E> {
         let mut batch = Batch::new();
         for &segment in &segments {
             batch.read(leaf.plus(segment.at.into()), segment);
+        }
+        if let Some((item, block)) = item.filter(|_| !is_planted("ordered: an entry whose item is not written")) {
+            let behind = Slice::new(shape.leaf_bytes() as u32, item.bytes() as u32);
+            cx.reserve(behind.range().end);
+            item.encode(&mut cx.buffer_mut()[behind.range()]);
+            batch.write(behind, block);
         }
         cx.post(&mut batch).await?;
         for segment in segments {
@@ -326,7 +337,7 @@ impl<E: Endpoint> Tree<E> {
         // The lock word says of some entries together that one of them may be vacant.
         if !is_vacant(cx.buffer(), range) && held.free.0 != 0 && range < shape.span() {
             range = shape.span();
-            self.read_locked_range(cx, leaf, home, range).await?;
+            self.read_locked_range(cx, leaf, (home, range), None).await?;
         }
         let image = cx.buffer();
         let room = if is_vacant(image, range) {

@@ -164,7 +164,11 @@ impl<E: Endpoint> Tree<E> {
     /// looked for by itself. Nothing of the image is used but what its checks and versions say is whole.
     pub(crate) fn answer(&self, image: &[u8], place: Place, key: Key) -> Option<Option<Slot>> {
         let shape = self.shape();
-        match with_known_shape!(shape => seen_in(shape, image, place, key))? {
+        let seen = with_known_shape!(shape => seen_in(shape, image, place, key));
+        if seen.is_none() && is_planted("ordered: a key of another leaf taken for absent") {
+            return Some(None);
+        }
+        match seen? {
             Seen::Found(.., value) if self.is_deleted(value) => Some(None),
             Seen::Found(leaf, at, value) => Some(Some(self.slot(leaf, at, value))),
             Seen::Absent => Some(None),

@@ -82,6 +82,23 @@ fn the_farthest_hops_first() {
     );
 }
 
+/// Whether a key with this home has room if all others may stand anywhere in their neighbourhoods: a path to a vacant entry on
+/// which everybody moves on.
+fn has_room_in_some_order(leaf: Leaf, homes: &Homes, home: usize) -> bool {
+    let (mut reached, mut next) = (vec![false; leaf.span()], vec![home]);
+    while let Some(home) = next.pop() {
+        for entry in leaf.neighbours(home) {
+            if !std::mem::replace(&mut reached[entry], true) {
+                match homes.0[entry] {
+                    None => return true,
+                    Some(other) => next.push(other),
+                }
+            }
+        }
+    }
+    false
+}
+
 /// A leaf, the homes of keys that come, and which of the entries go in between.
 fn histories() -> impl Strategy<Value = (Leaf, Vec<(usize, bool)>, usize)> {
     (2_usize..=24)
@@ -129,6 +146,15 @@ proptest! {
             let bitmap = |homes: &Homes| leaf.bitmap(entry, |at| homes.0[at]);
             prop_assert_eq!(bitmap(&before), bitmap(&after));
         }
+    }
+
+    /// So no other rule would fill a leaf further that keys only come to.
+    #[test]
+    fn hops_find_room_wherever_an_order_of_the_keys_has_it((leaf, history, home) in histories()) {
+        let history: Vec<_> = history.into_iter().map(|(number, _)| (number, false)).collect();
+        let mut homes = lived(leaf, &history);
+        let has_room = has_room_in_some_order(leaf, &homes, home);
+        prop_assert_eq!(homes.insert(leaf, home).is_ok(), has_room);
     }
 
     /// Section 4.1.2: a bitmap that matches says that nobody was missed.
