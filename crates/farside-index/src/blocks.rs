@@ -22,8 +22,8 @@ const ITEM_AREA_BYTES: u32 = 1024;
 /// How many items are read together.
 const ITEMS_AT_ONCE: usize = 8;
 
-/// The longest item that is written before it is known whether it will be stored.
-const DRAFT_BYTES_MAX: u64 = 4 << 10;
+/// The longest item that is written before it is known whether it will be stored, or while a lock is held.
+pub(crate) const DRAFT_BYTES_MAX: u64 = 4 << 10;
 
 /// A block with an item that is not linked yet.
 #[derive(Clone, Copy, Debug)]

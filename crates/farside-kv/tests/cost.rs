@@ -192,6 +192,14 @@ fn a_key_of_a_tree_costs_what_its_module_says() {
         // What is stored decides.
         let twice = |value: Option<&[u8]>| Ok::<_, ()>(value.unwrap_or_default().repeat(2));
         assert_eq!(cost_of(e, session.update(b"one", twice)).await, [2, 1, 1, 4]);
+        // What is long is written before: nobody waits for the lock meanwhile, and nothing is written in vain.
+        let long = [7; 5000];
+        session
+            .put(b"zero", &long)
+            .await
+            .expect("a block of that size, and others behind it");
+        assert_eq!(cost_of(e, session.put(b"two", &long)).await, [2, 4, 1, 5]);
+        assert_eq!(cost_of(e, session.put(b"two", &long)).await, [3, 1, 1, 5]);
         // The neighbourhood; the item; the lock; the neighbourhood again; the pointer; what is known of it, the lock.
         assert_eq!(cost_of(e, session.delete(b"one")).await, [3, 2, 2, 6], "delete");
         // The entry that it was in, then the neighbourhood.

@@ -10,7 +10,7 @@ use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
 
 use super::part::{PART_BYTES, Part, pointer_to};
 use super::{Ordered, Place};
-use crate::blocks::Draft;
+use crate::blocks::{DRAFT_BYTES_MAX, Draft};
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decision, Likely};
@@ -207,7 +207,15 @@ impl<E: Endpoint> Ordered<E> {
             return Ok(Step::Short { bytes, purpose });
         };
         let wish = Wish::Insert(Draft { block, bytes }.pointer(0).to_word());
-        let linked = Box::pin(self.tree.attempt(cx, part.0, wish, Some((item, block)), pin)).await;
+        // Nobody waits for a leaf until a long item is written.
+        let later = match bytes > DRAFT_BYTES_MAX {
+            true => {
+                self.blocks.write_to(cx, item, block, 0).await?;
+                None
+            }
+            false => Some((item, block)),
+        };
+        let linked = Box::pin(self.tree.attempt(cx, part.0, wish, later, pin)).await;
         // On an error nobody knows whether it is linked.
         let step = linked.inspect_err(|_| pool.doubt())?;
         if let TreeStep::Done(Change::Inserted, _) = step {
