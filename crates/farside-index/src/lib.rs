@@ -18,6 +18,8 @@ pub mod ordered;
 pub mod pointer_array;
 pub mod race;
 pub mod sherman;
+#[cfg(test)]
+mod testing;
 pub mod tree;
 
 pub use error::IndexError;

@@ -245,9 +245,8 @@ mod tests {
     use super::*;
     use crate::item::Header;
     use crate::operation::Decision;
-    use farside_fabric::sim::{Sim, SimOptions};
-    use farside_fabric::{Clock, OpContext};
-    use farside_pool::{FormatOptions, Pool, PoolOptions, account, open_or_format};
+    use crate::testing::Alone;
+    use farside_fabric::Clock;
     use farside_sync::Scheme;
     use std::borrow::Cow;
 
@@ -261,19 +260,14 @@ mod tests {
     /// Makes a table of so many keys that are laid out, and so many that are inserted then; returns its content, and what it
     /// says of its splits.
     fn table(scheme: Scheme, laid_out: u64, inserted: u64) -> (Content, (u64, Option<(u64, u64)>)) {
-        let sim = Sim::new(SimOptions::default());
-        let node = sim.add_memory_node(16 << 20);
-        let endpoint = sim.endpoint(sim.add_compute_node());
-        sim.block_on(async {
-            let mut cx = OpContext::new(endpoint);
-            let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
-            let pool = Pool::join(&mut cx, geometry.clone(), PoolOptions::default()).await;
-            let pool = pool.expect("a client");
+        let mut alone = Alone::new(16 << 20);
+        let (cx, sim, node) = (&mut alone.cx, &alone.sim, alone.node);
+        let (content, blocks, splits) = sim.block_on(async {
             let options = RaceOptions {
                 subtable_bytes: 1536,
                 ..RaceOptions::default()
             };
-            let race = Race::create(&mut cx, pool.clone(), scheme.into(), options).await;
+            let race = Race::create(cx, alone.pool.clone(), scheme.into(), options).await;
             let race = race.expect("a table");
             let region = sim.region(node);
             race.lay_out(&region, (0..laid_out).map(key), b"value").expect("room");
@@ -283,21 +277,19 @@ mod tests {
                     expiry_ms: 0,
                     regardless: false,
                 };
-                let put = race.change(&mut cx, &key(number), None, |_| put.clone()).await;
+                let put = race.change(cx, &key(number), None, |_| put.clone()).await;
                 put.expect("a put");
             }
             while race.is_splitting() {
                 cx.endpoint().sleep(1_000_000).await;
             }
             for number in 0..laid_out + inserted {
-                let found = race.search(&mut cx, &key(number)).await;
+                let found = race.search(cx, &key(number)).await;
                 assert!(found.expect("a search").is_some(), "key {number}");
             }
             let splits = race.splits();
-            drop(race);
-            pool.leave().await.expect("leave");
             let mut visited = Vec::new();
-            walk(&mut cx, &geometry, || (), &mut |subtable| visited.push(subtable))
+            walk(cx, &alone.geometry, || (), &mut |subtable| visited.push(subtable))
                 .await
                 .expect("a walk");
             let (mut content, mut blocks) = (Content::new(), Vec::new());
@@ -315,11 +307,10 @@ mod tests {
                 }
                 content.push((subtable.identity.0, keys));
             }
-            let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
-            assert_eq!(account.faults, [""; 0]);
-            assert_eq!(account.blocks_reachable, blocks.len() as u64);
-            (content, splits)
-        })
+            (content, blocks, splits)
+        });
+        alone.end(&blocks);
+        (content, splits)
     }
 
     #[test]

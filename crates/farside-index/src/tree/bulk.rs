@@ -181,9 +181,7 @@ impl Shape {
 mod tests {
     use super::super::{Budget, TreeKind, TreeOptions};
     use super::*;
-    use farside_fabric::OpContext;
-    use farside_fabric::sim::{Sim, SimOptions};
-    use farside_pool::{FormatOptions, Pool, PoolOptions, account, open_or_format};
+    use crate::testing::Alone;
 
     /// Numbers from 0 to 1, spread evenly.
     fn unit() -> impl FnMut() -> f64 {
@@ -197,13 +195,9 @@ mod tests {
 
     /// A tree of so many keys is sound, holds them, and goes on.
     fn lay_out(kind: TreeKind, count: u64) {
-        let sim = Sim::new(SimOptions::default());
-        let node = sim.add_memory_node(32 << 20);
-        let endpoint = sim.endpoint(sim.add_compute_node());
-        sim.block_on(async {
-            let mut cx = OpContext::new(endpoint);
-            let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
-            let pool = Pool::join(&mut cx, geometry.clone(), PoolOptions::default()).await;
+        let mut alone = Alone::new(32 << 20);
+        let (cx, sim, node) = (&mut alone.cx, &alone.sim, alone.node);
+        let census = sim.block_on(async {
             let options = TreeOptions {
                 shape: kind.published_leaf(),
                 budget: Budget {
@@ -211,9 +205,7 @@ mod tests {
                     hotspot_bytes: 0,
                 },
             };
-            let tree = Tree::create(&mut cx, pool.expect("a client"), options)
-                .await
-                .expect("a tree");
+            let tree = Tree::create(cx, alone.pool.clone(), options).await.expect("a tree");
             let items = (0..count).map(|number| (Key::from(number) * 10, number));
             let leaves = tree.lay_out(&sim.region(node), items, unit()).expect("room");
             let load = count as f64 / (leaves as f64 * 64.0);
@@ -222,18 +214,15 @@ mod tests {
                 "{kind:?}: a load of {load}"
             );
             for key in 0..count.min(200) {
-                assert_eq!(tree.insert(&mut cx, key * 10 + 5, key).await, Ok(true));
+                assert_eq!(tree.insert(cx, key * 10 + 5, key).await, Ok(true));
             }
-            let census = tree.check(&mut cx).await.expect("a census");
+            let census = tree.check(cx).await.expect("a census");
             assert_eq!(census.faults, [""; 0]);
             assert_eq!(census.items.len() as u64, count + count.min(200));
-            let pool = tree.pool().clone();
-            drop(tree);
-            pool.leave().await.expect("leave");
-            let blocks: Vec<RemoteAddr> = census.blocks.into_iter().collect();
-            let account = account(&mut cx, &geometry, &blocks).await.expect("an account");
-            assert_eq!(account.faults, [""; 0]);
+            census
         });
+        let blocks: Vec<RemoteAddr> = census.blocks.into_iter().collect();
+        alone.end(&blocks);
     }
 
     #[test]
