@@ -172,6 +172,50 @@ fn a_part_of_the_leaf_that_is_left_out_costs_a_read_or_bytes_and_no_round_trip()
 }
 
 #[test]
+fn a_scan_of_keys_without_gaps_reads_where_they_may_be() {
+    with_tree((chime::LEAF, 0), 0, async |endpoint, tree, mut cx| {
+        for number in 0..2_000_u64 {
+            let key = number * 7919 % 2_000;
+            tree.put(&mut cx, key, key).await.expect("a put");
+        }
+        tree.scan(&mut cx, 0_u64, usize::MAX, &mut |_, _| ())
+            .await
+            .expect("a scan");
+        // With and without reading parts of leaves.
+        let mut bytes_of_ten = [0; 2];
+        for from in 0..1_800 {
+            tree.do_without(Without::default());
+            let search = reads_of(&endpoint, tree.search(&mut cx, from)).await;
+            let one = reads_of(&endpoint, tree.scan(&mut cx, from, 1, &mut |_, _| ())).await;
+            assert_eq!(one, search, "a scan of one key is a SEARCH");
+            for (replicas, bytes) in [false, true].into_iter().zip(&mut bytes_of_ten) {
+                tree.do_without(Without {
+                    vacancy: false,
+                    replicas,
+                });
+                let mut seen = Vec::new();
+                let visit = &mut |key, value| seen.push((key as u64, value));
+                let [_, ten, round_trips] = reads_of(&endpoint, tree.scan(&mut cx, from, 10, visit)).await;
+                assert_eq!(round_trips, 1);
+                assert!(seen.into_iter().eq((from..from + 10).map(|key| (key, key))));
+                *bytes += ten;
+            }
+        }
+        let [parts, whole] = bytes_of_ten;
+        assert!(10 * parts < 8 * whole, "{parts} bytes instead of {whole}");
+        // Gaps: the scan goes on behind.
+        tree.do_without(Without::default());
+        for key in (1_000..1_100_u64).filter(|key| key % 3 > 0) {
+            assert_eq!(tree.delete(&mut cx, key).await, Ok(true));
+        }
+        let mut seen = Vec::new();
+        let visit = &mut |key, _| seen.push(key as u64);
+        tree.scan(&mut cx, 1_010_u64, 20, visit).await.expect("a scan");
+        assert!(seen.into_iter().eq((1_011..1_070).step_by(3)));
+    });
+}
+
+#[test]
 fn bytes_of_leaves_and_of_reads() {
     // A neighbourhood: eight entries of 24 bytes and a replica. The published one takes about 165 (section 3.2.2).
     assert_eq!(chime::LEAF.leaf_bytes(), 48 + 8 * (8 + 8 * 24));

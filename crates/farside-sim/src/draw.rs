@@ -132,7 +132,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
             _ => None,
         },
         tree: match target {
-            Target::Tree { kind, .. } => tree::setup(&mut dice, kind),
+            Target::Tree { kind, .. } => tree::setup(&mut dice, kind, seed),
             _ => TreeSetup::default(),
         },
         horizon_ns,

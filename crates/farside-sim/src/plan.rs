@@ -8,6 +8,7 @@ use farside_index::RaceOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::history::Call;
+use crate::scenario::tree::KEYS_MAX;
 
 /// A run, as data.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -90,6 +91,17 @@ pub struct TreeSetup {
     pub hotspot_bytes: usize,
     /// Whether the sessions of a client share their operations.
     pub shares: bool,
+    /// Whether keys follow each other without a gap.
+    #[serde(default)]
+    pub is_dense: bool,
+}
+
+impl TreeSetup {
+    /// The key of a number, in the order of the numbers: the number, or spread from the smallest key that there is to the
+    /// largest.
+    pub(crate) fn key_of(&self, number: u64) -> u64 {
+        number * if self.is_dense { 1 } else { u64::MAX / (KEYS_MAX - 1) }
+    }
 }
 
 impl Default for TreeSetup {
@@ -100,6 +112,7 @@ impl Default for TreeSetup {
             cache_bytes: 1 << 20,
             hotspot_bytes: 0,
             shares: false,
+            is_dense: false,
         }
     }
 }

@@ -198,6 +198,10 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("tree: a swap that has failed taken for done", Swarm("/plain")),
     ("tree: a lock taken over with what its holder has left", Swarm("tree:")),
     ("tree: a scan of a leaf that is gone", Swarm("tree:")),
+    (
+        "tree: a scan that takes what it cannot tell for absent",
+        Swarm("tree:chime"),
+    ),
     ("tree: a turn that is not passed on", Swarm("tree:sherman/hierarchical")),
     (
         "tree: a word on the NIC that the dead keep",

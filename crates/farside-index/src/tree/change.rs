@@ -11,7 +11,7 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::layout::{Key, LockWord, Shape};
-use super::lock::Held;
+use super::lock::{GIVE_BACK_VERBS, Held};
 use super::slot::emptied;
 use crate::chime::hopscotch::Room;
 use crate::error::IndexError;
@@ -368,7 +368,7 @@ impl<E: Endpoint> Tree<E> {
             }
             batch.push(verb);
         }
-        if batch.verbs().len() == BATCH_VERBS_MAX {
+        if batch.verbs().len() + GIVE_BACK_VERBS > BATCH_VERBS_MAX {
             cx.post(&mut batch).await?;
             batch.clear();
         }

@@ -31,7 +31,13 @@ impl Place {
     /// What a parent says.
     #[inline]
     fn below(parent: &Inner, key: Key, is_remembered: bool) -> Self {
-        let Child { addr, next } = parent.child(parent.index_of(key));
+        Self::of_child(parent, parent.index_of(key), is_remembered)
+    }
+
+    /// What a parent says of one of its children.
+    #[inline]
+    pub(super) fn of_child(parent: &Inner, index: usize, is_remembered: bool) -> Self {
+        let Child { addr, next } = parent.child(index);
         Self {
             leaf: addr,
             next,

@@ -23,6 +23,9 @@ use crate::error::IndexError;
 /// After how many attempts a waiter looks again whether the holder is still there.
 pub(super) const LOOK_ATTEMPTS: u32 = 8;
 
+/// How many verbs give a lock back at most.
+pub(super) const GIVE_BACK_VERBS: usize = 2;
+
 /// What kind of node a lock is of: how it is settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -72,8 +75,8 @@ impl<E: Endpoint> Held<E> {
         self.node.plus(LOCK_AT)
     }
 
-    /// Adds to a batch what gives the lock back; nothing if another client of this compute node gets it as it is. Either
-    /// happens when the batch has been posted, and this has [ended](Held::end).
+    /// Adds to a batch what gives the lock back, up to [`GIVE_BACK_VERBS`]; nothing if another client of this compute node gets
+    /// it as it is. Either happens when the batch has been posted, and this has [ended](Held::end).
     pub(super) fn give_back(&mut self, batch: &mut Batch, free: LockWord) {
         self.free = free;
         // Its own unlock is posted behind this batch, by a task of the same endpoint.
@@ -178,7 +181,8 @@ impl<E: Endpoint> Tree<E> {
             }
             self.pool().check_reachable()?;
             cx.count_retry();
-            if self.spins() {
+            // Everybody who works on the structure asks for the same few internal nodes, and without turns.
+            if kind == Kind::Leaf && self.spins() {
                 // Others of this thread may run.
                 cx.endpoint().sleep(0).await;
             } else {

@@ -9,16 +9,26 @@
 //! leaf that it belonged to when the leaf was read, and which was whole then: whatever splits and merges meanwhile, a key
 //! that is there throughout is seen once.
 //!
-//! CHIME leaves entries out of a READ where it can tell that they hold no wanted key, which takes keys that are dense.
+//! # What need not be read
+//! Where as many keys are possible in a leaf as it has entries, keys probably follow each other without a gap. Then a scan of `n`
+//! keys comes to the `n`th possible one, so the leaves that it reads are known; and of a hashed leaf of which few possible keys
+//! are wanted, their neighbourhoods are read and no other entry (CHIME, section 4.4). In those each of them is looked for as by
+//! a SEARCH, which says of the leaf what its fences would. If keys are missing after all, the scan goes on behind.
+
+use std::ops::RangeInclusive;
 
 use arrayvec::ArrayVec;
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
+use super::descend::Place;
+use super::inner::Inner;
 use super::layout::{Key, LEAF_SPAN_MAX, with_known_shape};
 use super::leaf::Fences;
+use super::search::{Seen, seen_in};
 use crate::error::IndexError;
 
 /// How many leaves are read together.
@@ -30,6 +40,33 @@ const APPROACHED_BYTES: u32 = 256;
 
 /// How many bits the number of an entry has.
 const ENTRY_BITS: u32 = LEAF_SPAN_MAX.ilog2();
+
+/// How many bytes more a READ has on the wire, about: what is shorter and not wanted is read as well.
+const READ_BYTES: u32 = 96;
+/// In how many parts a leaf is read at most.
+const PARTS_MAX: usize = BATCH_VERBS_MAX / LEAVES_MAX;
+
+/// A leaf that a scan reads.
+#[derive(Debug)]
+struct Ahead {
+    leaf: RemoteAddr,
+    /// What is read, if it is not all of it.
+    few: Option<Few>,
+}
+
+impl Ahead {
+    fn whole(leaf: RemoteAddr) -> Self {
+        Self { leaf, few: None }
+    }
+}
+
+/// The neighbourhoods of some possible keys of a leaf.
+#[derive(Debug)]
+struct Few {
+    keys: RangeInclusive<Key>,
+    place: Place,
+    parts: ArrayVec<Slice, PARTS_MAX>,
+}
 
 /// Sorts numbers of at most so many bits. Keys of a leaf are spread over what is between its fences, as a rule: each goes where
 /// it would stand if they were spread evenly, and then a few steps at most.
@@ -87,28 +124,42 @@ impl<E: Endpoint> Tree<E> {
         // The leaf that its left neighbour has named, if the parent cannot be asked.
         let mut known: Option<RemoteAddr> = None;
         let mut torn = 0;
+        let mut reads_whole = false;
         // Ends: each round comes to a later key, goes to the right, or reads again what was being written.
         while left > 0 {
             let leaves = match known.take() {
-                Some(leaf) => vec![leaf],
-                None => self.leaves_from(cx, next, left, &pin).await?,
+                Some(leaf) => vec![Ahead::whole(leaf)],
+                None => self.leaves_from(cx, next, left, (reads_whole, &pin)).await?,
             };
+            reads_whole = false;
             let is_mapped = leaves
                 .iter()
                 .take(LEAVES_AHEAD)
-                .all(|&leaf| self.approach_leaf(cx, leaf));
+                .all(|ahead| self.approach_leaf(cx, ahead.leaf));
             if !is_mapped {
                 self.read_leaves(cx, &leaves).await?;
             }
-            for (index, &leaf) in leaves.iter().enumerate() {
+            for (index, &Ahead { leaf, ref few }) in leaves.iter().enumerate() {
                 let (shape, bytes) = (self.shape(), self.shape().leaf_bytes() as usize);
                 let mut area = index * bytes..(index + 1) * bytes;
                 if is_mapped {
-                    if let Some(&later) = leaves.get(index + LEAVES_AHEAD) {
-                        self.approach_leaf(cx, later);
+                    if let Some(later) = leaves.get(index + LEAVES_AHEAD) {
+                        self.approach_leaf(cx, later.leaf);
                     }
                     self.load_leaf(cx, leaf).await?;
                     area = 0..bytes;
+                } else if let Some(few) = few {
+                    let are_seen = self.take_few(&cx.buffer()[area], few, (&mut next, &mut left), visit);
+                    // As above; what was not seen is read again.
+                    cx.validated();
+                    if !are_seen {
+                        reads_whole = true;
+                        break;
+                    }
+                    if next > self.shape().key_max() {
+                        return Ok(None);
+                    }
+                    continue;
                 }
                 let judged = with_known_shape!(shape => shape.examine_all(&cx.buffer()[area.clone()]));
                 // By checks and versions; or it is not used.
@@ -136,7 +187,7 @@ impl<E: Endpoint> Tree<E> {
                     return Ok(stopped);
                 }
                 next = fences.high + 1;
-                if leaves.get(index + 1).is_none_or(|&leaf| leaf != sibling.next()) {
+                if leaves.get(index + 1).is_none_or(|ahead| ahead.leaf != sibling.next()) {
                     known = (index + 1 < leaves.len()).then_some(sibling.next());
                     break;
                 }
@@ -190,33 +241,115 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
+    /// Takes those of a few possible keys that are there; returns false at the first of which what was read does not say whether
+    /// it is.
+    fn take_few(
+        &self,
+        image: &[u8],
+        few: &Few,
+        (next, left): (&mut Key, &mut usize),
+        visit: &mut dyn FnMut(Key, u64),
+    ) -> bool {
+        let shape = self.shape();
+        for key in few.keys.clone() {
+            if *left == 0 {
+                break;
+            }
+            match with_known_shape!(shape => seen_in(shape, image, few.place, key)) {
+                Some(Seen::Found(.., value)) => {
+                    visit(key, value);
+                    *left -= 1;
+                }
+                Some(Seen::Absent) => {}
+                _ if is_planted("tree: a scan that takes what it cannot tell for absent") => {}
+                Some(Seen::Elsewhere) | None => return false,
+            }
+            *next = key + 1;
+        }
+        true
+    }
+
     /// The leaf of a key, and those behind it that a scan of so many keys will probably come to.
     async fn leaves_from(
         &self,
         cx: &mut OpContext<E>,
         key: Key,
         count: usize,
-        pin: &Pin,
-    ) -> Result<Vec<RemoteAddr>, IndexError> {
+        (reads_whole, pin): (bool, &Pin),
+    ) -> Result<Vec<Ahead>, IndexError> {
+        let shape = self.shape();
         let place = self.locate(cx, key, pin).await?;
-        let mut leaves = vec![place.leaf];
         let parent = self.shared.cache.borrow().lowest(1, 1, key);
-        if let Some(parent) = parent {
-            // Leaves are half full at least, but for deleted keys.
-            let wanted = (count.div_ceil(self.shape().span() / 2)).clamp(1, LEAVES_MAX);
-            let others = parent.children.iter().skip(parent.index_of(key) + 1);
-            leaves.extend(others.take(wanted - 1).map(|(_, leaf)| leaf));
+        let names_leaf = |parent: &Inner| parent.children.at(parent.index_of(key)).1 == place.leaf;
+        let Some(parent) = parent.filter(names_leaf) else {
+            return Ok(vec![Ahead::whole(place.leaf)]);
+        };
+        let first = parent.index_of(key);
+        let range_of = |index: usize| {
+            let next = parent.children.get(index + 1);
+            parent.children.at(index).0..=next.map_or(parent.high, |(next, _)| next - 1)
+        };
+        let possible = range_of(first);
+        // The last key, if there is no gap.
+        let last = key.saturating_add(count as Key - 1).min(shape.key_max());
+        let is_dense = !reads_whole && possible.end() - possible.start() < shape.span() as Key;
+        // Otherwise leaves are half full at least, but for deleted keys.
+        let wanted = count.div_ceil(shape.span() / 2).clamp(1, LEAVES_MAX);
+        let mut leaves = Vec::with_capacity(wanted);
+        for index in first..parent.children.len().min(first + LEAVES_MAX) {
+            let possible = range_of(index);
+            let is_wanted = if is_dense {
+                *possible.start() <= last
+            } else {
+                leaves.len() < wanted
+            };
+            if !is_wanted {
+                break;
+            }
+            let place = Place::of_child(&parent, index, true);
+            let keys = key.max(*possible.start())..=last.min(*possible.end());
+            let few = is_dense.then(|| self.few_of(place, keys)).flatten();
+            leaves.push(Ahead { leaf: place.leaf, few });
         }
         Ok(leaves)
     }
 
-    /// READs whole leaves, one behind the other in the buffer.
-    async fn read_leaves(&self, cx: &mut OpContext<E>, leaves: &[RemoteAddr]) -> Result<(), IndexError> {
+    /// The neighbourhoods of some possible keys of a leaf, if they are much less than all of it.
+    fn few_of(&self, place: Place, keys: RangeInclusive<Key>) -> Option<Few> {
+        let (shape, without) = (self.shape(), self.shared.without.get());
+        let is_few = shape.is_hashed() && keys.end() - keys.start() < shape.span() as Key;
+        if !is_few || shape.has_pointers() || without.replicas {
+            return None;
+        }
+        let neighbourhood = |key| shape.segments(shape.home(key), shape.circle().neighbourhood());
+        let mut wanted: Vec<Slice> = keys.clone().flat_map(neighbourhood).collect();
+        wanted.sort_unstable_by_key(|part| part.at);
+        let mut parts = ArrayVec::<Slice, PARTS_MAX>::new();
+        for part in wanted {
+            match parts.last_mut() {
+                Some(before) if part.at <= before.at + before.bytes + READ_BYTES => {
+                    before.bytes = before.bytes.max(part.at + part.bytes - before.at);
+                }
+                _ => parts.try_push(part).ok()?,
+            }
+        }
+        let bytes: u32 = parts.iter().map(|part| part.bytes + READ_BYTES).sum();
+        (u64::from(bytes) < shape.leaf_bytes()).then_some(Few { keys, place, parts })
+    }
+
+    /// READs leaves, one behind the other in the buffer, or what is wanted of them.
+    async fn read_leaves(&self, cx: &mut OpContext<E>, leaves: &[Ahead]) -> Result<(), IndexError> {
         let bytes = self.shape().leaf_bytes() as u32;
         cx.reserve(bytes as usize * leaves.len());
         let mut batch = Batch::new();
-        for (index, &leaf) in (0..).zip(leaves) {
-            batch.read(leaf, Slice::new(index * bytes, bytes));
+        for (index, ahead) in (0..).zip(leaves) {
+            let whole = [Slice::first(bytes)];
+            for part in ahead.few.as_ref().map_or(&whole[..], |few| &few.parts) {
+                batch.read(
+                    ahead.leaf.plus(part.at.into()),
+                    Slice::new(index * bytes + part.at, part.bytes),
+                );
+            }
         }
         Ok(cx.post(&mut batch).await?)
     }
@@ -234,7 +367,7 @@ impl<E: Endpoint> Tree<E> {
         cx.reserve(whole.bytes as usize);
         if !cx.load(leaf, whole) {
             // It is not any more: a verb says why.
-            self.read_leaves(cx, &[leaf]).await?;
+            self.read_leaves(cx, &[Ahead::whole(leaf)]).await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::slot::Slot;
 use crate::error::IndexError;
 
 /// What a leaf says of a key.
-enum Seen {
+pub(super) enum Seen {
     /// In this leaf, with its value there.
     Found(RemoteAddr, RemoteAddr, u64),
     Absent,
@@ -304,7 +304,7 @@ impl<E: Endpoint> Tree<E> {
 
 /// What the neighbourhood of a key says that was read, if its leaf is the one that the parent means and nothing is unusual.
 #[inline(always)]
-fn seen_in(shape: Shape, image: &[u8], place: Place, key: Key) -> Option<Seen> {
+pub(super) fn seen_in(shape: Shape, image: &[u8], place: Place, key: Key) -> Option<Seen> {
     let (leaf, home) = (place.leaf, shape.home(key));
     let found = shape.find_from(image, home, key);
     shape

@@ -15,7 +15,7 @@ const UNSORTED: [usize; 4] = [2, 6, 6, 64];
 const SPAN_TALL: usize = 4;
 
 /// How a tree is made and used.
-pub(super) fn setup(dice: &mut Dice, kind: TreeKind) -> TreeSetup {
+pub(super) fn setup(dice: &mut Dice, kind: TreeKind, seed: u64) -> TreeSetup {
     let (span, neighbourhood) = match kind {
         TreeKind::Chime => *dice.pick(&HASHED),
         TreeKind::Sherman => {
@@ -31,6 +31,8 @@ pub(super) fn setup(dice: &mut Dice, kind: TreeKind) -> TreeSetup {
         // Nothing, some of those that are used, everything.
         hotspot_bytes: *dice.pick(&[0, 500, 1 << 16]),
         shares: dice.one_in(2),
+        // Not by the dice, whose other decisions would all change.
+        is_dense: seed.is_multiple_of(4),
     }
 }
 

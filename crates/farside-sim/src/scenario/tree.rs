@@ -36,11 +36,6 @@ const AUDITOR: u32 = u32::MAX;
 /// Plans number their keys from 0 on, up to so many.
 pub(crate) const KEYS_MAX: u64 = 256;
 
-/// The key of a number, in the order of the numbers: spread from the smallest key that there is to the largest.
-pub(crate) fn key_of(number: u64) -> u64 {
-    number * (u64::MAX / (KEYS_MAX - 1))
-}
-
 /// Joins the pool and opens the tree; makes both if there are none. Starts what takes over from the dead.
 async fn open_tree(
     endpoint: &Endpoint,
@@ -201,7 +196,7 @@ async fn perform(
         }
         Work::Call { key, call } => {
             let place = shared.ask(client, key, call);
-            match execute(cx, tree, key, call).await {
+            match execute(cx, tree, shared.plan.setup.tree.key_of(key), call).await {
                 Ok(answer) => {
                     shared.answer(place, answer);
                     Ok(())
@@ -233,14 +228,15 @@ async fn scan(
     let places: Vec<(u64, usize)> = keys.map(|key| (key, shared.ask(client, key, Call::Get))).collect();
     let mut seen = Vec::new();
     let visit = &mut |key, value| seen.push((key as u64, value));
-    let next = tree.scan(cx, key_of(from), count as usize, visit).await?;
+    let setup = &shared.plan.setup.tree;
+    let next = tree.scan(cx, setup.key_of(from), count as usize, visit).await?;
     assert!(
         seen.is_sorted_by(|(before, _), (after, _)| before < after),
         "a scan sees keys twice, or in no order: {seen:?}"
     );
     let mut seen: BTreeMap<u64, u64> = seen.into_iter().collect();
     for (key, place) in places {
-        let key = key_of(key);
+        let key = setup.key_of(key);
         if next.is_none_or(|next| Key::from(key) < next) {
             shared.answer(place, Answer::Value(seen.remove(&key)));
         }
@@ -256,7 +252,6 @@ pub(crate) async fn execute(
     key: u64,
     call: Call,
 ) -> Result<Answer, IndexError> {
-    let key = key_of(key);
     Ok(match call {
         Call::Get => Answer::Value(tree.search(cx, key).await?),
         Call::Put(value) => {
@@ -312,10 +307,11 @@ async fn take_stock(endpoint: &Endpoint, setup: &Setup, kind: TreeKind, shared: 
     let mut found = BTreeMap::new();
     for key in shared.plan.keys() {
         let place = shared.ask(AUDITOR, key, Call::Get);
-        let value = tree.search(&mut cx, key_of(key)).await;
+        let at = setup.tree.key_of(key);
+        let value = tree.search(&mut cx, at).await;
         let value = value.map_err(Failure::of("the last client cannot read"))?;
         shared.answer(place, Answer::Value(value));
-        found.extend(value.map(|value| (key_of(key), value)));
+        found.extend(value.map(|value| (at, value)));
     }
     let mut scanned = BTreeMap::new();
     let visit = &mut |key, value| {

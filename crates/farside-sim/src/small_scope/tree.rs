@@ -18,6 +18,7 @@ use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
 use super::Log;
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
+use crate::plan::TreeSetup;
 use crate::scenario::tree::execute;
 
 /// The crash point of the first client is one of so many.
@@ -113,7 +114,9 @@ async fn perform(log: &Log, endpoint: &Endpoint, tree: &Tree<Endpoint>, client: 
     let mut cx = OpContext::new(endpoint.clone());
     for &(key, call) in calls {
         let place = log.ask(client, key, call);
-        let answer: Answer = execute(&mut cx, tree, key, call).await.expect("nothing is broken");
+        let answer: Answer = execute(&mut cx, tree, TreeSetup::default().key_of(key), call)
+            .await
+            .expect("nothing is broken");
         cx.assert_settled();
         log.answer(place, answer);
     }
