@@ -59,7 +59,6 @@ impl<E: Endpoint> Pool<E> {
                 return;
             }
             let ticked = self.tick().await;
-            *self.shared.ailment.borrow_mut() = ticked.clone().err();
             match ticked {
                 Ok(()) => {}
                 // It has left while this tick waited for its turn.
@@ -82,6 +81,19 @@ impl<E: Endpoint> Pool<E> {
     pub async fn tick(&self) -> Result<(), PoolError> {
         let mut watch = self.shared.ticking.lock().await;
         self.check_alive()?;
+        let looked = self.keep_house(&mut watch).await;
+        match &looked {
+            // It can still tell who is dead.
+            Ok(true) => *self.shared.ailment.borrow_mut() = None,
+            // Not before it has looked at all of them may those who wait for somebody take it for well.
+            Ok(false) => {}
+            Err(error) => *self.shared.ailment.borrow_mut() = Some(error.clone()),
+        }
+        looked.map(drop)
+    }
+
+    /// A round; returns whether this client has looked at all others.
+    async fn keep_house(&self, watch: &mut Watch) -> Result<bool, PoolError> {
         let mut cx = OpContext::new(self.shared.endpoint.clone());
         cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns));
         watch.ticks += 1;
@@ -128,7 +140,7 @@ impl<E: Endpoint> Pool<E> {
             watch.drained = drained;
         }
         let drained = watch.drained;
-        self.publish(&mut cx, &mut watch, drained).await?;
+        self.publish(&mut cx, watch, drained).await?;
 
         if epoch != watch.epoch {
             (watch.epoch, watch.epoch_tick) = (epoch, watch.ticks);
@@ -138,16 +150,18 @@ impl<E: Endpoint> Pool<E> {
         // Whoever has joined sends home what it retires until it has seen that nobody searches. As long as others advance the
         // epoch its turn to look does not come: it looks all the same.
         let is_homing = self.shared.heap.borrow().is_homing() && !self.shared.recovering.get();
-        let must_look = is_homing && watch.ticks.is_multiple_of(HOMING_TICKS);
-        if must_look || watch.ticks - watch.epoch_tick >= patience {
+        let is_ailing = self.shared.ailment.borrow().is_some();
+        let must_look = is_ailing || is_homing && watch.ticks.is_multiple_of(HOMING_TICKS);
+        let looks = must_look || watch.ticks - watch.epoch_tick >= patience;
+        if looks {
             watch.epoch_tick = watch.ticks;
-            self.look_around(&mut cx, &mut watch, epoch).await?;
+            self.look_around(&mut cx, watch, epoch).await?;
         }
         if watch.ticks.is_multiple_of(HOUSEKEEPING_TICKS) {
             cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns / 4));
             self.free_unused(&mut cx, UNUSED_KEEP, CHUNKS_FREED).await?;
         }
-        Ok(())
+        Ok(looks)
     }
 
     /// Writes this client's progress into its entry.

@@ -103,7 +103,7 @@ pub(crate) struct Shared<E> {
     pub(crate) is_in_doubt: Cell<bool>,
     /// Whether blocks were sent home, and nobody knows whether they have arrived.
     pub(crate) is_unsettled: Cell<bool>,
-    /// What the last tick has failed with, if it has.
+    /// What a tick has failed with since this client has last looked at all others.
     pub(crate) ailment: RefCell<Option<PoolError>>,
     /// See [`Pool::watch`]: the word, and its value at the last tick.
     pub(crate) watch: Cell<Option<(RemoteAddr, u64)>>,
