@@ -441,7 +441,7 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    /// Whether a client that has failed tries again at once.
+    /// Whether a client that has failed at a leaf tries again at once.
     pub(super) fn spins(&self) -> bool {
         matches!(
             self.shared.turns.get(),
