@@ -218,7 +218,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Seeds that found bugs of the recovery: blocks freed twice, lost, or reused while linked; living clients
 /// taken for dead; dead ones never buried.
-const SEEDS_OF_BUGS: [u64; 18] = [
+const SEEDS_OF_BUGS: [u64; 19] = [
     5,
     10,
     12,
@@ -236,6 +236,7 @@ const SEEDS_OF_BUGS: [u64; 18] = [
     100,
     2130,
     2761,
+    9934,
     329_613_943_391,
 ];
 

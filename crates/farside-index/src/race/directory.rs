@@ -15,6 +15,7 @@
 
 use core::cell::RefCell;
 
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, Root};
 
@@ -216,6 +217,54 @@ impl<E: Endpoint> Directory<E> {
         self.cache.borrow().get(hash)
     }
 
+    /// Of the entries of all hashes that end with a suffix of so many bits, the first that does not name a subtable: what
+    /// it names, and its number. The caller has pinned, and has just looked that suffix up.
+    pub(super) async fn first_other(
+        &self,
+        cx: &mut OpContext<E>,
+        (bits, suffix): (u32, u64),
+        subtable: RemoteAddr,
+    ) -> Result<Option<(RemoteAddr, u64)>, IndexError> {
+        loop {
+            let known = self.cache.borrow().depth.max(bits);
+            if known == bits {
+                // There is but the one that was looked up.
+                return Ok(None);
+            }
+            let mut depth = known;
+            for group in numbers_of(known, (bits, suffix)).chunks(BATCH_VERBS_MAX - 1) {
+                let mut batch = Batch::new();
+                let entries: Vec<_> = group
+                    .iter()
+                    .map(|&number| batch.read_word(self.entry_at(number)))
+                    .collect();
+                // After the entries: if it still has this depth, there are no others.
+                let now = batch.read_word(self.at(DEPTH_AT));
+                cx.post(&mut batch).await?;
+                for (&number, entry) in group.iter().zip(entries) {
+                    let named = self.named(number, batch.result(entry))?;
+                    if named != subtable {
+                        return Ok(Some((named, number)));
+                    }
+                }
+                depth = self.check_depth(batch.result(now))?;
+            }
+            if depth == known {
+                return Ok(None);
+            }
+            self.cache.borrow_mut().grow(depth);
+        }
+    }
+
+    /// What the word of an entry names.
+    fn named(&self, number: u64, word: u64) -> Result<RemoteAddr, IndexError> {
+        let subtable = RemoteAddr::from_bits(word).filter(|_| word != 0);
+        subtable.ok_or(IndexError::DirectoryDamaged {
+            at: self.entry_at(number),
+            word,
+        })
+    }
+
     /// The subtable of a hash, from far memory. The caller has pinned.
     pub(super) async fn look_up(&self, cx: &mut OpContext<E>, hash: u64) -> Result<RemoteAddr, IndexError> {
         loop {
@@ -235,11 +284,7 @@ impl<E: Endpoint> Directory<E> {
             if depth != known {
                 continue;
             }
-            let subtable = RemoteAddr::from_bits(word).filter(|_| word != 0);
-            let subtable = subtable.ok_or(IndexError::DirectoryDamaged {
-                at: self.entry_at(number),
-                word,
-            })?;
+            let subtable = self.named(number, word)?;
             // What was forgotten meanwhile must not be remembered again.
             if cache.version == version
                 && let Some(entry) = cache.entries.get_mut(number as usize)
@@ -249,4 +294,11 @@ impl<E: Endpoint> Directory<E> {
             return Ok(subtable);
         }
     }
+}
+
+/// The numbers of the entries of a directory of depth `depth` that end with a suffix of so many bits.
+pub(super) fn numbers_of(depth: u32, (bits, suffix): (u32, u64)) -> Vec<u64> {
+    (0..1_u64 << (depth - bits))
+        .map(|upper| upper << bits | suffix)
+        .collect()
 }

@@ -40,6 +40,7 @@ use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice}
 use farside_pool::{Pin, PoolError, Purpose};
 use farside_sync::{Pointer, SizeHint};
 
+use super::directory::numbers_of;
 use super::layout::{
     CHANGES, CHANGES_AT, CHILDREN_AT, ChangeRecord, DEPTH_AT, DIRECTORY_LOCK_AT, IDENTITY_AT, Identity, KeyHash,
     LOCK_AT, LockWord, VERSION_AT,
@@ -267,12 +268,19 @@ impl<E: Endpoint> Race<E> {
         if old.identity.depth() >= depth_max.into() {
             return Err(IndexError::Full { depth: depth_max });
         }
-        let named = {
-            let _pin = self.blocks.pool.pin();
-            self.directory.look_up(cx, old.identity.suffix()).await?
+        let (depth, suffix) = (old.identity.depth() as u32, old.identity.suffix());
+        let pin = self.blocks.pool.pin();
+        let named = self.directory.look_up(cx, suffix).await?;
+        let other = if named != old.addr {
+            Some((named, suffix))
+        } else {
+            // Whoever has split its parent may have died when some entries were swapped. The others lead to the parent, and
+            // the parent leads to this subtable: for as long as it is there.
+            self.directory.first_other(cx, (depth, suffix), old.addr).await?
         };
-        if named != old.addr {
-            self.start_split(named, old.identity.suffix());
+        drop(pin);
+        if let Some((named, hash)) = other {
+            self.start_split(named, hash);
             return Ok(None);
         }
         self.take_blocks(old).await.map(Some)
@@ -646,9 +654,7 @@ impl<E: Endpoint> Race<E> {
             self.double_directory(cx, now).await?;
             now += 1;
         }
-        let numbers: Vec<u64> = (0..1_u64 << (now - depth))
-            .map(|upper| upper << depth | old.identity.suffix())
-            .collect();
+        let numbers = numbers_of(now, (depth, old.identity.suffix()));
         for group in numbers.chunks(BATCH_VERBS_MAX) {
             let mut batch = Batch::new();
             let swaps: Vec<_> = group
