@@ -218,7 +218,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// Seeds that found bugs of the recovery: blocks freed twice, lost, or reused while linked; living clients
 /// taken for dead; dead ones never buried.
-const SEEDS_OF_BUGS: [u64; 19] = [
+const SEEDS_OF_BUGS: [u64; 20] = [
     5,
     10,
     12,
@@ -234,6 +234,7 @@ const SEEDS_OF_BUGS: [u64; 19] = [
     73,
     95,
     100,
+    672,
     2130,
     2761,
     9934,

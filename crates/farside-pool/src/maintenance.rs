@@ -40,6 +40,8 @@ const UNUSED_KEEP: usize = 1;
 pub(crate) struct Watch {
     ticks: u64,
     lease: u64,
+    /// When this client renewed its lease last.
+    renewed: u64,
     epoch: u64,
     /// See [`ClientEntry::drained`].
     drained: u64,
@@ -167,6 +169,7 @@ impl<E: Endpoint> Pool<E> {
     /// Writes this client's progress into its entry.
     async fn publish(&self, cx: &mut OpContext<E>, watch: &mut Watch, drained: u64) -> Result<(), PoolError> {
         watch.lease += 1;
+        watch.renewed = self.shared.endpoint.now_ns();
         let progress = ClientEntry {
             liveness: Liveness::Live,
             life: self.shared.owner.life,
@@ -182,6 +185,15 @@ impl<E: Endpoint> Pool<E> {
         cx.buffer_mut()[..progress.len()].copy_from_slice(&progress);
         let target = client::entry_addr(self.shared.owner.client).plus(PROGRESS_AT);
         cx.write(Slice::first(PROGRESS_BYTES), target).await?;
+        Ok(())
+    }
+
+    /// Renews the lease of a client that has much to give back before it leaves, where nothing else does, once in a while.
+    pub(crate) async fn renew(&self, cx: &mut OpContext<E>, watch: &mut Watch) -> Result<(), PoolError> {
+        let now = self.shared.endpoint.now_ns();
+        if now - watch.renewed > self.shared.options.lease_ns / 4 {
+            self.publish(cx, watch, watch.drained).await?;
+        }
         Ok(())
     }
 

@@ -399,7 +399,7 @@ impl<E: Endpoint> Pool<E> {
             self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
         }
         self.shared.heap.borrow_mut().set_homing(true);
-        let _ticking = self.shared.ticking.lock().await;
+        let mut watch = self.shared.ticking.lock().await;
         // A verb that met its deadline may still be on its way: whatever is read from the same node later
         // comes after it.
         for geometry in &self.shared.geometry {
@@ -410,6 +410,7 @@ impl<E: Endpoint> Pool<E> {
         let ids: Vec<_> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
             self.disown(&mut cx, id).await?;
+            self.renew(&mut cx, &mut watch).await?;
         }
         let (entry, live) = client::owner_state(self.shared.owner, Liveness::Live);
         // Whoever takes the entry over goes on from here.

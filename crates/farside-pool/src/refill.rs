@@ -472,9 +472,14 @@ impl<E: Endpoint> Pool<E> {
     }
 
     async fn add_bits(&self, cx: &mut OpContext<E>, map: RemoteAddr, units: &[u64]) -> Result<(), PoolError> {
-        for units in units.chunk_by(|a, b| a / 64 == b / 64) {
-            let word = units.iter().fold(0, |word, unit| word | 1_u64 << (unit % 64));
-            cx.fetch_add(map.plus(units[0] / 64 * 8), word).await?;
+        let words: Vec<&[u64]> = units.chunk_by(|a, b| a / 64 == b / 64).collect();
+        for words in words.chunks(BATCH_VERBS_MAX) {
+            let mut batch = Batch::new();
+            for units in words {
+                let word = units.iter().fold(0, |word, unit| word | 1_u64 << (unit % 64));
+                batch.fetch_add(map.plus(units[0] / 64 * 8), word);
+            }
+            cx.post(&mut batch).await?;
         }
         Ok(())
     }
