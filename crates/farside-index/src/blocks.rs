@@ -15,7 +15,7 @@ use farside_sync::{
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
 use crate::local::Local;
-use crate::operation::{Likely, Sampled};
+use crate::operation::{Likely, Sampled, Wanted};
 
 /// How much of the buffer each item has when several are read together.
 const ITEM_AREA_BYTES: u32 = 1024;
@@ -376,14 +376,44 @@ impl<E: Endpoint> Blocks<E> {
         Ok(())
     }
 
-    /// Reads header and key of the items of some slots, several in one doorbell, and visits each with its pointer, its
-    /// header, where that stands in the buffer, and its key. Otherwise as [`Blocks::read_items`].
+    /// Visits the items of some slots until `visit` says that it has seen enough. Otherwise as [`Blocks::read_items`].
+    pub(crate) async fn visit_items(
+        &self,
+        cx: &mut OpContext<E>,
+        start: u32,
+        entries: &[(RemoteAddr, Pointer)],
+        (wanted, mut visit): (Wanted, impl FnMut(Item<'_>) -> bool),
+    ) -> Result<(), IndexError> {
+        match wanted {
+            Wanted::Items => {
+                let visit = |_, _, header: Header, at, buffer: &[u8]| visit(header.item(&buffer[at as usize..]));
+                self.read_items(cx, start, entries, visit).await
+            }
+            Wanted::Keys => {
+                let visit = |_, header, _, key: &[u8]| {
+                    let Header::Item { expiry_ms, .. } = header else {
+                        return true;
+                    };
+                    visit(Item {
+                        key,
+                        value: &[],
+                        expiry_ms,
+                    })
+                };
+                self.read_heads(cx, start, entries, visit).await
+            }
+        }
+    }
+
+    /// Reads header and key of the items of some slots, several in one doorbell, and visits each until `visit` says that it has
+    /// seen enough: with its pointer, its header, where that stands in the buffer, and its key. Otherwise as
+    /// [`Blocks::read_items`].
     pub(crate) async fn read_heads(
         &self,
         cx: &mut OpContext<E>,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(Pointer, Header, u32, &[u8]),
+        mut visit: impl FnMut(Pointer, Header, u32, &[u8]) -> bool,
     ) -> Result<(), IndexError> {
         let area = |index: usize| start + index as u32 * ITEM_AREA_BYTES;
         for entries in entries.chunks(ITEMS_AT_ONCE) {
@@ -408,7 +438,11 @@ impl<E: Endpoint> Blocks<E> {
                     header = self.read_item(cx, slot, pointer, at).await?;
                 }
                 let key = &cx.buffer()[at as usize + HEADER_BYTES..][..key_bytes];
-                visit(pointer, header, at, key);
+                if !visit(pointer, header, at, key) {
+                    // As above.
+                    cx.rely_on(known);
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -429,13 +463,16 @@ impl<E: Endpoint> Blocks<E> {
         }
         entries.truncate(count);
         let heads = self.read_heads(cx, start, &entries, |pointer, header, _, key| {
-            let Header::Item { expiry_ms, .. } = header else { return };
+            let Header::Item { expiry_ms, .. } = header else {
+                return true;
+            };
             visit(Sampled {
                 key,
                 bytes: header.block_bytes(),
                 expiry_ms,
                 mark: pointer.to_word(),
             });
+            true
         });
         heads.await
     }

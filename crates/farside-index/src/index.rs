@@ -13,7 +13,7 @@ use crate::blocks::Blocks;
 use crate::error::IndexError;
 use crate::item::Item;
 use crate::local::{Local, Shared};
-use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys};
+use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys, Wanted};
 use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Race, RaceOptions};
@@ -399,12 +399,12 @@ impl<E: Endpoint> Index<E> {
         &self,
         cx: &mut OpContext<E>,
         cursor: u64,
-        visit: &mut dyn FnMut(Item<'_>),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
         match self {
             Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
-            Self::Race(race) => race.scan(cx, cursor, visit).await,
-            Self::Ordered(ordered) => Box::pin(ordered.scan(cx, cursor, visit)).await,
+            Self::Race(race) => race.scan(cx, cursor, (wanted, visit)).await,
+            Self::Ordered(ordered) => Box::pin(ordered.scan(cx, cursor, (wanted, visit))).await,
         }
     }
 
@@ -418,10 +418,10 @@ impl<E: Endpoint> Index<E> {
         cx: &mut OpContext<E>,
         from: &[u8],
         count: usize,
-        visit: &mut dyn FnMut(Item<'_>),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<Option<Vec<u8>>, IndexError> {
         match self {
-            Self::Ordered(ordered) => Box::pin(ordered.range(cx, from, count, visit)).await,
+            Self::Ordered(ordered) => Box::pin(ordered.range(cx, from, count, (wanted, visit))).await,
             Self::PointerArray(_) | Self::Race(_) => Err(IndexError::Unordered {
                 index: self.kind().name(),
             }),

@@ -56,6 +56,15 @@ impl Found {
     }
 }
 
+/// What a scan reads of the items that it visits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Their keys and when they expire. A long value is not read, and what is shown as a value says nothing.
+    Keys,
+    /// All of them.
+    Items,
+}
+
 /// What came of one key among many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Searched {

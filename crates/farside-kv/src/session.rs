@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, OpContext};
 use farside_index::item::HEADER_BYTES;
-use farside_index::{Change, Decision, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched};
+use farside_index::{Change, Decision, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted};
 
 use crate::error::KvError;
 use crate::evict::missing_block;
@@ -378,7 +378,11 @@ impl<E: Endpoint> Session<E> {
                 expired.push(item.key.to_vec());
             }
         };
-        let next = self.store.upkeep.scan(&mut self.cx, cursor, &mut visit).await?;
+        let next = self
+            .store
+            .upkeep
+            .scan(&mut self.cx, cursor, (Wanted::Keys, &mut visit))
+            .await?;
         Ok((expired, expiring, next))
     }
 
@@ -536,21 +540,40 @@ impl<E: Endpoint> Session<E> {
     pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
-        let next = self.visit(cursor, visit).await?;
+        let next = self
+            .visit(&self.store.index.clone(), cursor, (Wanted::Items, visit))
+            .await?;
         Ok((found, next))
     }
 
     /// Like [`Session::scan`], without the values.
     pub async fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
         let mut found = Vec::new();
-        let next = self.visit(cursor, |item| found.push(item.key.to_vec())).await?;
+        let visit = |item: Item<'_>| found.push(item.key.to_vec());
+        let next = self
+            .visit(&self.store.index.clone(), cursor, (Wanted::Keys, visit))
+            .await?;
         Ok((found, next))
     }
 
-    /// A random cursor of a scan: a scan from there to its end sees some of the keys.
+    /// A random cursor for [`Session::random_keys`].
     #[must_use]
     pub fn random_cursor(&self) -> u64 {
-        self.store.index.random_cursor(&self.store.endpoint)
+        self.store.upkeep.random_cursor(&self.store.endpoint)
+    }
+
+    /// Like [`Session::scan_keys`] from a random cursor on, to the end: it comes to some of the keys. Its cursors are no cursors
+    /// of a scan, so that these are kept however many random keys are asked for.
+    ///
+    /// # Errors
+    /// As for a scan.
+    pub async fn random_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
+        let mut found = Vec::new();
+        let visit = |item: Item<'_>| found.push(item.key.to_vec());
+        let next = self
+            .visit(&self.store.upkeep.clone(), cursor, (Wanted::Keys, visit))
+            .await?;
+        Ok((found, next))
     }
 
     /// The key with which a scan goes on at `cursor`, if the index is in the order of keys: [`Session::range`] takes it up.
@@ -583,7 +606,7 @@ impl<E: Endpoint> Session<E> {
     ) -> Result<(Vec<KeyValue>, Option<Vec<u8>>), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
-        let next = self.visit_range(from, to, limit, visit).await?;
+        let next = self.visit_range(from, to, limit, (Wanted::Items, visit)).await?;
         Ok((found, next))
     }
 
@@ -596,7 +619,7 @@ impl<E: Endpoint> Session<E> {
     ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push(item.key.to_vec());
-        let next = self.visit_range(from, to, limit, visit).await?;
+        let next = self.visit_range(from, to, limit, (Wanted::Keys, visit)).await?;
         Ok((found, next))
     }
 
@@ -606,7 +629,7 @@ impl<E: Endpoint> Session<E> {
         from: &[u8],
         to: Option<&[u8]>,
         limit: usize,
-        mut visit: impl FnMut(Item<'_>),
+        (wanted, mut visit): (Wanted, impl FnMut(Item<'_>)),
     ) -> Result<Option<Vec<u8>>, KvError> {
         self.start();
         let Self { store, cx, .. } = self;
@@ -623,9 +646,8 @@ impl<E: Endpoint> Session<E> {
                 }
             };
             // Also asked if nothing is to be read: whether the index is in order.
-            let read = store
-                .index
-                .range(cx, &next, if is_behind { 0 } else { count }, &mut look);
+            let count_read = if is_behind { 0 } else { count };
+            let read = store.index.range(cx, &next, count_read, (wanted, &mut look));
             let behind = read.await?.filter(|_| !is_past);
             left -= count;
             match behind {
@@ -637,7 +659,12 @@ impl<E: Endpoint> Session<E> {
     }
 
     /// Visits some of the keys that are there from `cursor` on, and returns the next cursor.
-    async fn visit(&mut self, cursor: u64, mut visit: impl FnMut(Item<'_>)) -> Result<u64, KvError> {
+    async fn visit(
+        &mut self,
+        index: &Index<E>,
+        cursor: u64,
+        (wanted, mut visit): (Wanted, impl FnMut(Item<'_>)),
+    ) -> Result<u64, KvError> {
         self.start();
         let endpoint = self.store.endpoint.clone();
         let mut visit = |item: Item<'_>| {
@@ -645,7 +672,7 @@ impl<E: Endpoint> Session<E> {
                 visit(item);
             }
         };
-        Ok(self.store.index.scan(&mut self.cx, cursor, &mut visit).await?)
+        Ok(index.scan(&mut self.cx, cursor, (wanted, &mut visit)).await?)
     }
 
     /// Removes every key; returns how many there were.

@@ -117,6 +117,20 @@ fn a_long_value_costs_one_read_more() {
 
 /// Those of one are two, or one more for each layer that its client does not remember the way to.
 #[test]
+fn keys_without_values_read_no_long_value() {
+    for index in [IndexKind::Chime, IndexKind::Race] {
+        with_session(index, async |endpoint, mut session| {
+            session.put(b"key", &vec![7; 100_000]).await.expect("put");
+            let cursor = session.cursor_at(b"key");
+            let [reads, _, _, round_trips] = cost_of(&endpoint, session.scan_keys(cursor)).await;
+            let all = cost_of(&endpoint, session.scan(cursor)).await;
+            // Its beginning once more, where there is room for the rest; and the rest.
+            assert_eq!(all, [reads + 2, 0, 0, round_trips + 2]);
+        });
+    }
+}
+
+#[test]
 fn many_keys_of_a_tree_take_as_many_round_trips_as_one() {
     for index in [IndexKind::Chime, IndexKind::Sherman] {
         with_session(index, async |endpoint, mut session| {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use farside_fabric::Clock;
 use farside_fabric::shm::{self, Segment};
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{Cursors, Expiry, IndexKind, LeafOptions, SetOptions, Store, StoreConfig, prefix_end};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -167,7 +169,7 @@ fn a_range_of_a_prefix_ends_behind_it() {
     assert_eq!(prefix_end(b""), None);
 }
 
-/// Clients of one process go on with each other's scans; sweeps and evictions use up no cursors of theirs.
+/// Clients of one process go on with each other's scans; sweeps, evictions and random keys use up no cursors of theirs.
 #[test]
 fn a_scan_goes_on_in_another_store_with_the_same_cursors() {
     run(async {
@@ -192,11 +194,53 @@ fn a_scan_goes_on_in_another_store_with_the_same_cursors() {
         let (rest, _) = other.session().scan_keys(cursor).await.expect("scan");
         seen.extend(rest);
         assert!(seen.iter().map(|key| key[0]).eq(0..seen.len() as u8));
+        let random = session.random_cursor();
+        session.random_keys(random).await.expect("some keys");
         let cursor = session.cursor_at(&[150]);
+        assert_eq!(cursor, 1003, "scans have given out two before");
         let (tail, end) = other.session().scan_keys(cursor).await.expect("scan");
         assert!(tail.iter().map(|key| key[0]).eq(150..200) && end == 0);
         for store in [one, other, stranger] {
             store.close().await.expect("closed");
         }
     });
+}
+
+/// Two keys that begin alike need a layer. Whoever inserts the second may give up at any instant: then it is there or not, and
+/// nothing else is.
+#[test]
+fn an_insert_that_gives_up_leaves_nothing_behind() {
+    let config = StoreConfig {
+        index: Some(IndexKind::Chime),
+        ..StoreConfig::default()
+    };
+    let mut given_up = 0;
+    for patience_ns in (1_000..40_000).step_by(250) {
+        let sim = Sim::new(SimOptions::default());
+        let _ = sim.add_memory_node(8 << 20);
+        let [one, other] = [(); 2].map(|()| sim.endpoint(sim.add_compute_node()));
+        given_up += sim.block_on(async move {
+            let first = Store::open(one.clone(), config).await.expect("a store");
+            let second = Store::open(other, config).await.expect("a store");
+            let mut session = first.session();
+            session.put(b"prefix--1", b"value").await.expect("put");
+            let mut hasty = second.session();
+            // So that it has memory at hand.
+            hasty.put(b"warm", b"value").await.expect("put");
+            let has_given_up = tokio::select! {
+                biased;
+                put = hasty.put(b"prefix--2", b"value") => put.map(|()| false).expect("put"),
+                () = one.sleep(patience_ns) => true,
+            };
+            one.sleep(1_000_000).await;
+            let (keys, end) = session.scan_keys(0).await.expect("a scan");
+            assert_eq!(
+                (session.count().await, end),
+                (Ok(keys.len() as u64), 0),
+                "{patience_ns} ns"
+            );
+            u64::from(has_given_up)
+        });
+    }
+    assert!(given_up > 20, "{given_up}");
 }

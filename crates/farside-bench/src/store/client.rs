@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Change, Decision, Index, Likely};
+use farside_index::{Change, Decision, Index, Likely, Wanted};
 
 use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
@@ -88,13 +88,16 @@ impl<E: Endpoint> StoreClient<E> {
     async fn scan(&mut self, cx: &mut OpContext<E>) -> Result<(), BenchError> {
         let wanted = self.keys.scan_items();
         if let Index::Ordered(ordered) = &self.index {
-            ordered.range(cx, &self.key, wanted as usize, &mut |_| {}).await?;
+            let count = wanted as usize;
+            ordered
+                .range(cx, &self.key, count, (Wanted::Items, &mut |_| {}))
+                .await?;
             return Ok(());
         }
         let (mut seen, mut cursor) = (0, self.index.cursor_at(&self.key));
         while seen < wanted {
             let before = seen;
-            cursor = self.index.scan(cx, cursor, &mut |_| seen += 1).await?;
+            cursor = self.index.scan(cx, cursor, (Wanted::Items, &mut |_| seen += 1)).await?;
             // A page of a pointer array without any key is behind the last one: keys number its slots.
             if cursor == 0 || seen == before {
                 break;

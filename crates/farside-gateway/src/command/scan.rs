@@ -162,7 +162,7 @@ pub(crate) async fn randomkey<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     let mut cursor = first;
     let mut ends = 0;
     loop {
-        let (keys, next) = call.session.scan_keys(cursor).await?;
+        let (keys, next) = call.session.random_keys(cursor).await?;
         let choice = call.context.store.endpoint().random_below(keys.len() as u64);
         if let Some(key) = keys.get(choice as usize) {
             call.reply.bulk(key);

@@ -73,7 +73,7 @@ fn item<'a>(key: &'a [u8], value: &'a [u8]) -> Item<'a> {
 mod tests {
     use super::super::{LeafOptions, walk};
     use super::*;
-    use crate::operation::Decision;
+    use crate::operation::{Decision, Wanted};
     use crate::testing::Alone;
     use crate::tree::TreeKind;
     use farside_sync::Scheme;
@@ -106,7 +106,10 @@ mod tests {
             let (mut seen, mut from) = (Vec::new(), Some(Vec::new()));
             while let Some(key) = from {
                 let visit = &mut |item: Item<'_>| seen.push((item.key.to_vec(), item.value.len()));
-                from = index.range(cx, &key, 100, visit).await.expect("a range");
+                from = index
+                    .range(cx, &key, 100, (Wanted::Items, visit))
+                    .await
+                    .expect("a range");
             }
             let first = (0..count).map(|number| (number * 10, 5));
             let second = (0..count.min(200)).map(|number| (number * 10 + 5, 6));

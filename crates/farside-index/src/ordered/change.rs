@@ -3,6 +3,9 @@
 //! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a frozen entry, a full leaf, no
 //! block at hand, another client that was quicker) it waits for unpinned, and starts again.
 
+use core::cell::RefCell;
+use std::rc::Rc;
+
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext};
 use farside_pool::{Pin, Purpose};
@@ -16,6 +19,7 @@ use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decision, Likely};
 use crate::tree::change::{Step as TreeStep, Wish};
 use crate::tree::slot::{Slot, in_place_of};
+use crate::tree::task::Name;
 
 /// How an attempt ended.
 enum Step {
@@ -130,7 +134,7 @@ impl<E: Endpoint> Ordered<E> {
                         };
                         self.replace(cx, part, (slot, old_bytes), new, pin).await
                     }
-                    Some(slot) => self.make_layer(cx, (part, depth), slot, pin).await,
+                    Some(slot) => self.make_layer(cx, (part, depth), slot).await,
                 }
             }
             Decision::Delete { regardless } => match slot {
@@ -256,9 +260,28 @@ impl<E: Endpoint> Ordered<E> {
         }
     }
 
-    /// Makes a layer for the keys that share a part, of which one has the entry; its item stands at the start of the buffer.
-    /// The steps stand in [`super`]. Whatever comes of it, the attempt starts again.
+    /// Makes a layer for the keys that share a part, of which one has the entry. Whatever comes of it, the attempt starts again.
     async fn make_layer(
+        &self,
+        cx: &mut OpContext<E>,
+        (part, depth): (Part, usize),
+        slot: Slot,
+    ) -> Result<Step, IndexError> {
+        let outcome = Rc::new(RefCell::new(Step::Lost));
+        // The caller has pinned.
+        let (ordered, ended, pin) = (self.clone(), Rc::clone(&outcome), self.tree.pin());
+        // In a task: whoever gave up in between would leave a copy in a layer that nothing leads to.
+        let task = self.tree.start(Name::Layer(part.0), |_| async move {
+            let mut cx = OpContext::new(ordered.blocks.pool.endpoint().clone());
+            *ended.borrow_mut() = ordered.link_layer(&mut cx, (part, depth), slot, &pin).await?;
+            Ok(())
+        });
+        self.tree.wait_for(cx, &task).await?;
+        Ok(outcome.replace(Step::Lost))
+    }
+
+    /// The steps stand in [`super`].
+    async fn link_layer(
         &self,
         cx: &mut OpContext<E>,
         (part, depth): (Part, usize),

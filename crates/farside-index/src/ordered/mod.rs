@@ -17,8 +17,9 @@
 //!  2. puts a copy of the other key's item into that layer, where nobody looks yet;
 //!  3. swaps the entry from the item to the layer: from here on both are looked for there.
 //!
-//! Whoever changes the other key meanwhile changes the entry, so that 3. fails and is tried again. Who dies between 2. and 3.
-//! leaves a copy in a layer that nothing leads to: two blocks that are lost, and that a check counts.
+//! Whoever changes the other key meanwhile changes the entry, so that 3. fails and is tried again. A task does it, so that neither
+//! a deadline nor a cancelled operation ends it in between. Who dies between 2. and 3. leaves a copy in a layer that nothing
+//! leads to: its entry and its item stay, and are counted with the others.
 //!
 //! A layer that is there stays, even if its keys are deleted: others may remember the way to it.
 

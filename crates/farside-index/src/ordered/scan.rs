@@ -15,7 +15,7 @@ use super::part::{PART_BYTES, Part, layer_of};
 use super::{Ordered, Place};
 use crate::error::IndexError;
 use crate::item::{Header, Item};
-use crate::operation::{Change, Sampled};
+use crate::operation::{Change, Sampled, Wanted};
 use crate::tree::Key;
 use crate::tree::change::{Step, Wish};
 use crate::tree::slot::is_layer;
@@ -33,8 +33,8 @@ struct Level {
 }
 
 impl<E: Endpoint> Ordered<E> {
-    /// Visits up to `count` items from the key `from` on, in the order of their keys. Returns the key to go on with, `None` at the
-    /// end.
+    /// Visits up to `count` items from the key `from` on, in the order of their keys, with what is wanted of them. Returns the
+    /// key to go on with, `None` at the end.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -43,7 +43,7 @@ impl<E: Endpoint> Ordered<E> {
         cx: &mut OpContext<E>,
         from: &[u8],
         count: usize,
-        visit: &mut dyn FnMut(Item<'_>),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<Option<Vec<u8>>, IndexError> {
         if count == 0 {
             return Ok(Some(from.to_vec()));
@@ -63,7 +63,7 @@ impl<E: Endpoint> Ordered<E> {
             let end = Part::first_of(*layer + 1).0;
             let (mut entries, mut below) = (Vec::new(), None);
             // One more, as the first may be smaller than `from`.
-            let wanted = left.saturating_add(1).min(ENTRIES_AT_ONCE);
+            let entries_wanted = left.saturating_add(1).min(ENTRIES_AT_ONCE);
             let visit_entry = &mut |part, word| {
                 let pointer = Pointer::from_word(word);
                 match below {
@@ -72,24 +72,22 @@ impl<E: Endpoint> Ordered<E> {
                     _ => {}
                 }
             };
-            let behind = self.tree.scan(cx, first, wanted, visit_entry).await?;
+            let behind = self.tree.scan(cx, first, entries_wanted, visit_entry).await?;
             *next = match below {
                 Some((part, _)) => Some(part + 1),
                 None => behind.filter(|&behind| behind < end),
             };
             let mut seen = 0;
-            self.blocks
-                .read_items(cx, 0, &entries, |_, _, header, at, buffer| {
-                    let item = header.item(&buffer[at as usize..]);
-                    if item.key >= from && seen < left {
-                        visit(item);
-                        seen += 1;
-                        last.clear();
-                        last.extend_from_slice(item.key);
-                    }
-                    seen < left
-                })
-                .await?;
+            let look = |item: Item<'_>| {
+                if item.key >= from && seen < left {
+                    visit(item);
+                    seen += 1;
+                    last.clear();
+                    last.extend_from_slice(item.key);
+                }
+                seen < left
+            };
+            self.blocks.visit_items(cx, 0, &entries, (wanted, look)).await?;
             left -= seen;
             if let Some((_, layer)) = below {
                 let next = Some(Part::first_of(layer).0);
@@ -130,22 +128,22 @@ impl<E: Endpoint> Ordered<E> {
         &self,
         cx: &mut OpContext<E>,
         cursor: u64,
-        visit: &mut dyn FnMut(Item<'_>),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
         let next = match self.position(cursor)? {
             Position::Key(key) => {
-                let next = self.range(cx, &key, KEYS_PER_CALL, visit).await?;
+                let next = self.range(cx, &key, KEYS_PER_CALL, (wanted, visit)).await?;
                 next.map(|key| Position::Key(key.into()))
             }
             Position::Part(part) => {
                 let _pin = self.tree.pin();
                 let (entries, next) = self.entries_from(cx, part, KEYS_PER_CALL).await?;
                 let entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
-                let read = self.blocks.read_items(cx, 0, &entries, |_, _, header, at, buffer| {
-                    visit(header.item(&buffer[at as usize..]));
+                let look = |item: Item<'_>| {
+                    visit(item);
                     true
-                });
-                read.await?;
+                };
+                self.blocks.visit_items(cx, 0, &entries, (wanted, look)).await?;
                 next.map(Position::Part)
             }
         };
@@ -174,7 +172,8 @@ impl<E: Endpoint> Ordered<E> {
         })
     }
 
-    /// The entries of items from a part on, as they stand in the tree, and the part to go on with. The caller has pinned.
+    /// The entries of items from a part on, as they stand in the tree, and the part to go on with. Whoever reads the items has
+    /// pinned before.
     async fn entries_from(
         &self,
         cx: &mut OpContext<E>,

@@ -74,6 +74,7 @@ impl<E: Endpoint> Race<E> {
                     header,
                     at,
                 });
+                true
             })
             .await?;
         let Some(found) = found else { return Ok(false) };

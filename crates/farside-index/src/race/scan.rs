@@ -19,6 +19,7 @@ use super::subtable::Image;
 use super::{ITEMS_AT, Place, Race};
 use crate::error::IndexError;
 use crate::item::Item;
+use crate::operation::Wanted;
 
 /// How many groups one call reads.
 const GROUPS_PER_CALL: usize = 4;
@@ -77,8 +78,8 @@ impl Cursor {
 }
 
 impl<E: Endpoint> Race<E> {
-    /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
-    /// on with, 0 at the end.
+    /// Visits the items of the next slots from `cursor` on, which is 0 at first, with what is wanted of them. Returns the cursor
+    /// to go on with, 0 at the end.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -86,7 +87,7 @@ impl<E: Endpoint> Race<E> {
         &self,
         cx: &mut OpContext<E>,
         cursor: u64,
-        visit: &mut dyn FnMut(Item<'_>),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
         let mut cursor = Cursor::from_word(cursor);
         let _pin = self.blocks.pool.pin();
@@ -96,12 +97,11 @@ impl<E: Endpoint> Race<E> {
                 return Ok(0);
             }
             let (entries, depth) = self.read_group(cx, cursor).await?;
-            self.blocks
-                .read_items(cx, ITEMS_AT, &entries, |_, _, header, at, buffer| {
-                    visit(header.item(&buffer[at as usize..]));
-                    true
-                })
-                .await?;
+            let look = |item: Item<'_>| {
+                visit(item);
+                true
+            };
+            self.blocks.visit_items(cx, ITEMS_AT, &entries, (wanted, look)).await?;
             match cursor.next(depth, groups) {
                 Some(next) => cursor = next,
                 None => return Ok(0),

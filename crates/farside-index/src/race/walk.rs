@@ -3,10 +3,11 @@
 //! On the path: nowhere. The walk goes through the suffixes in the order that a scan does, and asks the
 //! directory anew for each. An entry moves only from a subtable to those that take its place, and stays
 //! readable in the old one; so it is found in what the directory names when its turn comes, or in what
-//! that one says has taken its place.
+//! that one says has taken its place for this suffix. (Not for another one: that may have been split since and freed, if a
+//! client has died while it swapped entries of the directory.)
 //!
-//! A client that dies while it swaps entries of the directory leaves some of them with the old subtable. At the end the walk
-//! goes through all entries for those: nobody may take for lost what an entry names.
+//! Such a client leaves some entries of the directory with the old subtable. At the end the walk goes through all of them for
+//! those: nobody may take for lost what an entry names.
 
 use std::collections::BTreeSet;
 
@@ -47,18 +48,23 @@ pub(crate) async fn walk<E: Endpoint, P>(
         let _pin = pin();
         let hash = u64::from((position as u32).reverse_bits());
         let subtable = named(cx, format, root.addr, hash).await?;
-        let first = visit_with_children(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
-        position += 1 << (DEPTH_MAX - first);
+        let depth = visit_with_child(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
+        let step = 1 << (DEPTH_MAX - depth);
+        position = (position & !(step - 1)) + step;
     }
-    let depth = cx.read_word(root.addr.plus(DEPTH_AT)).await?;
-    let count = 1_u64 << depth.min(format.depth_max.into());
     let mut first = 0;
-    while first < count {
+    // Ends: the directory does not grow for ever.
+    loop {
+        let depth = cx.read_word(root.addr.plus(DEPTH_AT)).await?;
+        let count = 1_u64 << depth.min(format.depth_max.into());
+        if first >= count {
+            break;
+        }
         let _pin = pin();
         let some = entries(cx, root.addr, first, count - first).await?;
         for (hash, &subtable) in (first..).zip(&some) {
             if !seen.contains(&subtable) {
-                visit_with_children(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
+                visit_with_child(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
             }
         }
         first += some.len() as u64;
@@ -108,18 +114,18 @@ async fn named<E: Endpoint>(
     }
 }
 
-/// Visits a subtable and all that have taken its place, those left out that were seen; returns its depth.
-async fn visit_with_children<E: Endpoint>(
+/// Visits a subtable, and what has taken its place for a hash, those left out that were seen; returns the depth of the last.
+async fn visit_with_child<E: Endpoint>(
     cx: &mut OpContext<E>,
     geometry: &[Geometry],
     format: Format,
-    (first, hash): (u64, u64),
+    (mut word, hash): (u64, u64),
     seen: &mut BTreeSet<u64>,
     visit: &mut dyn FnMut(Visited),
 ) -> Result<u32, IndexError> {
-    let mut depth = None;
-    let mut left = vec![(first, None)];
-    while let Some((word, expected)) = left.pop() {
+    let mut expected = None;
+    // Ends: each subtable is one deeper than the one before, and none is deeper than the format says.
+    loop {
         let bytes = format.bytes(hash);
         let addr = RemoteAddr::from_bits(word).filter(|addr| {
             let end = geometry.get(addr.node().index()).map_or(0, |node| node.node_bytes);
@@ -134,16 +140,11 @@ async fn visit_with_children<E: Endpoint>(
         if !is_right || identity.depth() > u64::from(format.depth_max) {
             return Err(IndexError::SubtableDamaged { at: addr });
         }
-        depth.get_or_insert(identity.depth() as u32);
         let mut batch = Batch::new();
         let children = [1, 0].map(|child| batch.read_word(addr.plus(CHILDREN_AT + child * 8)));
         cx.post(&mut batch).await?;
         let [second, first] = children.map(|child| batch.result(child));
         let is_replaced = second != 0;
-        if is_replaced {
-            let identities = identity.children().map(Some);
-            left.extend([first, second].into_iter().zip(identities));
-        }
         if seen.insert(word) {
             visit(Visited {
                 addr,
@@ -152,8 +153,12 @@ async fn visit_with_children<E: Endpoint>(
                 is_replaced,
             });
         }
+        if !is_replaced {
+            return Ok(identity.depth() as u32);
+        }
+        let mine = usize::from(!identity.children()[0].covers(hash));
+        (word, expected) = ([first, second][mine], Some(identity.children()[mine]));
     }
-    Ok(depth.unwrap_or(DEPTH_MAX))
 }
 
 impl<E: Endpoint> Race<E> {

@@ -250,8 +250,14 @@ impl<E: Endpoint> Tree<E> {
             torn += 1;
             if torn % TORN_READS == 0 {
                 self.help(cx, node, Kind::Inner, pin).await?;
-                if torn / TORN_READS >= TORN_READS && !self.is_locked(cx, node).await? {
-                    return Err(IndexError::NodeDamaged { at: node });
+                if torn / TORN_READS >= TORN_READS {
+                    let is_whole = |image: &[u8]| Inner::decode(shape, image).is_some();
+                    if self
+                        .stays_torn(cx, node, (IMAGE_AT, shape.image_bytes()), is_whole)
+                        .await?
+                    {
+                        return Err(IndexError::NodeDamaged { at: node });
+                    }
                 }
                 self.shared.backoff.wait(cx.endpoint(), torn / TORN_READS).await;
             }

@@ -14,7 +14,8 @@
 //! # Order of writes, under the lock
 //! - Key and value of an entry change while it is vacant; its meta word makes it taken. So whoever dies leaves no entry
 //!   that is half there, with one exception: an UPDATE writes value and meta of a taken entry, and leaves the old value or
-//!   the new one, each a word, beside a check that may not fit. (Of data pointers the check covers a part: see `slot`.)
+//!   the new one, each a word, beside a check that may not fit. (Of data pointers the check covers a part, which node writes
+//!   change as well: see `slot`.)
 //! - A key that hops is there twice before it is gone from its old place.
 //! - Bitmaps come last; they follow from the entries.
 //!
@@ -177,9 +178,14 @@ impl Shape {
     /// Whether key and value of an entry were written together, if it is taken.
     #[inline(always)]
     pub(super) fn is_whole(self, image: &[u8], entry: usize) -> bool {
-        let meta = self.meta(image, entry);
-        let (key, value) = (self.key(image, entry), self.value(image, entry));
-        meta.is_taken() == 0 || meta.check() == self.entry_check(key, value) && self.repeats(image, entry)
+        let is_taken = self.meta(image, entry).is_taken() == 1;
+        !is_taken || self.fits(image, entry, self.value(image, entry)) && self.repeats(image, entry)
+    }
+
+    /// Whether the check of an entry is that of its key and a value.
+    #[inline(always)]
+    pub(super) fn fits(self, image: &[u8], entry: usize, value: u64) -> bool {
+        self.meta(image, entry).check() == self.entry_check(self.key(image, entry), value)
     }
 
     /// Bitmap and digest of a home, told from the entries.

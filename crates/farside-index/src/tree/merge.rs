@@ -323,7 +323,7 @@ impl<E: Endpoint> Tree<E> {
                 high: high.ok_or(IndexError::NodeDamaged { at: right })?,
             };
             // Neither half of a copy, nor all of it.
-            shape.drop_torn(lower);
+            shape.drop_torn(lower, fences);
             shape.keep(lower, |key| fences.contains(key));
             self.freeze_left(cx, left).await?;
             let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
@@ -397,10 +397,12 @@ impl Shape {
         frozen.map(thaw).collect()
     }
 
-    /// Vacates entries whose key and value were not written together, where that can only be a copy.
-    pub(super) fn drop_torn(self, image: &mut [u8]) {
+    /// Vacates entries whose key and value were not written together, unless their keys were there before: between fences that
+    /// no copy has come from.
+    pub(super) fn drop_torn(self, image: &mut [u8], own: Fences) {
         for entry in 0..self.span() {
-            if !self.is_whole(image, entry) {
+            let is_own = own.contains(self.key(image, entry)) && self.is_renewed(image, entry);
+            if !self.is_whole(image, entry) && !is_own {
                 self.vacate(image, entry);
             }
         }
@@ -418,4 +420,84 @@ fn set_gone(shape: Shape, image: &mut [u8], gone: Sibling) {
     shape.keep(image, |_| is_planted("tree: keys left in a leaf that is gone"));
     shape.seal(image, fences, gone);
     set_word(image, INTENT_AT, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use farside_fabric::NodeId;
+    use farside_sync::{Pointer, SizeHint};
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHAPES: [Shape; 4] = [
+        Shape::hopscotch(8, 4).of_pointers(),
+        Shape::hopscotch(16, 8).of_pointers(),
+        Shape::unsorted(8).of_pointers(),
+        Shape::hopscotch(8, 4),
+    ];
+    /// The first key of the leaf that goes.
+    const BETWEEN: Key = 1 << 20;
+
+    /// A leaf with these keys, as far as there is room, and which they are. Others have been there before.
+    fn leaf_of(shape: Shape, fences: Fences, keys: &BTreeSet<u64>) -> (Vec<u8>, BTreeSet<Key>) {
+        let mut image = vec![0; shape.leaf_bytes() as usize];
+        shape.clear(&mut image, fences, leaf::sibling(RemoteAddr::NULL, 3));
+        let mut there = BTreeSet::new();
+        for (&key, number) in keys.iter().zip(1..) {
+            let key = fences.low + Key::from(key);
+            let mut places = shape.circle().neighbours(shape.home(key));
+            let Some(place) = places.find(|&entry| shape.taken(&image, entry).is_none()) else {
+                continue;
+            };
+            let block = RemoteAddr::new(NodeId::new(0), number * 64);
+            shape.put(&mut image, place, key, Pointer::new(block, SizeHint::Line, 0).to_word());
+            if number % 3 == 0 {
+                shape.vacate(&mut image, place);
+            } else {
+                there.insert(key);
+            }
+        }
+        shape.seal(&mut image, fences, leaf::sibling(RemoteAddr::NULL, 3));
+        (image, there)
+    }
+
+    proptest! {
+        /// Who merges dies when some words of the leaf that stays are written, whichever: what was there before is there.
+        #[test]
+        fn who_dies_within_the_write_of_a_merge_loses_no_key(
+            shape in proptest::sample::select(&SHAPES[..]),
+            lower_keys in btree_set(0_u64..1000, 0..6),
+            upper_keys in btree_set(0_u64..1000, 0..6),
+            written in vec(any::<bool>(), 200),
+        ) {
+            let own = Fences { low: 0, high: BETWEEN - 1 };
+            let (mut before, keys) = leaf_of(shape, own, &lower_keys);
+            let (upper, _) = leaf_of(shape, Fences { low: BETWEEN, high: shape.key_max() }, &upper_keys);
+            let mut after = before.clone();
+            for (entry, _) in shape.entries(&before.clone()) {
+                if shape.has_pointers() {
+                    // As `Tree::freeze` does in far memory, and in the image.
+                    let pointer = shape.pointer(&before, entry);
+                    let frozen = pointer.with_identity(pointer.identity() | 1).with_hint(SizeHint::Frozen);
+                    set_word(&mut before, shape.value_at(entry), frozen.to_word());
+                    let renewed = pointer.with_identity(pointer.identity() + 2);
+                    set_word(&mut after, shape.value_at(entry), renewed.to_word());
+                }
+            }
+            let taken_in = shape.take_in(&mut after, &upper, 0).unwrap_or_default();
+            shape.seal(&mut after, Fences { low: 0, high: shape.key_max() }, leaf::sibling(RemoteAddr::NULL, 4));
+            shape.hide_all(&mut after, &taken_in);
+            for (at, _) in (shape.low_at()..shape.leaf_bytes()).step_by(8).zip(written).filter(|both| both.1) {
+                set_word(&mut before, at, word(&after, at));
+            }
+            shape.drop_torn(&mut before, own);
+            shape.keep(&mut before, |key| own.contains(key));
+            let left: BTreeSet<Key> = shape.entries(&before).map(|(_, key)| key).collect();
+            prop_assert_eq!(left, keys);
+        }
+    }
 }

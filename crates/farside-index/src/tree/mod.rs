@@ -68,7 +68,7 @@ mod settle;
 mod shrink;
 pub(crate) mod slot;
 mod split;
-mod task;
+pub(crate) mod task;
 mod turns;
 mod walk;
 

@@ -293,8 +293,12 @@ impl<E: Endpoint> Tree<E> {
         cx.count_retry();
         if torn.is_multiple_of(TORN_READS) {
             self.help(cx, leaf, Kind::Leaf, pin).await?;
-            if torn / TORN_READS >= TORN_READS && !self.is_locked(cx, leaf).await? {
-                return Err(IndexError::NodeDamaged { at: leaf });
+            if torn / TORN_READS >= TORN_READS {
+                let shape = self.shape();
+                let is_whole = |image: &[u8]| shape.examine_all(image).is_ok();
+                if self.stays_torn(cx, leaf, (0, shape.leaf_bytes()), is_whole).await? {
+                    return Err(IndexError::NodeDamaged { at: leaf });
+                }
             }
             self.shared.backoff.wait(cx.endpoint(), torn / TORN_READS).await;
         }

@@ -81,9 +81,33 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    /// Whether somebody holds the lock of a node.
-    pub(super) async fn is_locked(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<bool, IndexError> {
-        Ok(LockWord(cx.read_word(node.plus(LOCK_AT)).await?).owner().is_some())
+    /// Whether a node is torn and stays that way: nobody has its lock, and it is the same twice. The first look may have met a
+    /// write, and the lock may have been free between two of them.
+    pub(super) async fn stays_torn(
+        &self,
+        cx: &mut OpContext<E>,
+        node: RemoteAddr,
+        (at, bytes): (u64, u64),
+        is_whole: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool, IndexError> {
+        let (image, mut before) = (Slice::first(bytes as u32), None::<Vec<u8>>);
+        for _ in 0..2 {
+            cx.reserve(image.range().end);
+            let mut batch = Batch::new();
+            batch.read(node.plus(at), image);
+            // After the node: whoever has written it meanwhile has the lock still, or it is not the same.
+            let lock = batch.read_word(node.plus(LOCK_AT));
+            cx.post(&mut batch).await?;
+            let bytes = cx.buffer()[image.range()].to_vec();
+            let is_at_rest = LockWord(batch.result(lock)).owner().is_none();
+            let is_torn = is_at_rest && !is_whole(&bytes) && before.is_none_or(|before| before == bytes);
+            cx.validated();
+            if !is_torn {
+                return Ok(false);
+            }
+            before = Some(bytes);
+        }
+        Ok(true)
     }
 
     /// Brings a node that this client has locked into order, and finds out what its lock word has to say.
@@ -160,5 +184,37 @@ impl<E: Endpoint> Tree<E> {
         let mut batch = Batch::new();
         self.write_node(&mut batch, node);
         Ok(cx.post(&mut batch).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Budget, Shape, TreeOptions};
+    use super::*;
+    use crate::testing::Alone;
+
+    /// Nobody waits for ever for a leaf that nobody writes: who reads it is told which one it is.
+    #[test]
+    fn a_leaf_that_stays_torn_is_damaged() {
+        let Alone { sim, mut cx, pool, .. } = Alone::new(1 << 20);
+        sim.block_on(async move {
+            let budget = Budget {
+                cache_bytes: 1 << 16,
+                hotspot_bytes: 0,
+            };
+            let shape = Shape::hopscotch(8, 4);
+            let tree = Tree::create(&mut cx, pool.clone(), TreeOptions { shape, budget }).await;
+            let tree = tree.expect("a tree");
+            tree.put(&mut cx, 7_u64, 70).await.expect("room");
+            let found = tree.seek(&mut cx, 7, &tree.pin()).await.expect("no fault");
+            let (leaf, at, _) = found.expect("it is there");
+            cx.write_word(at, 71).await.expect("no fault");
+            let damaged = Err(IndexError::NodeDamaged { at: leaf });
+            assert_eq!(tree.search(&mut cx, 7_u64).await, damaged);
+            assert_eq!(
+                tree.scan(&mut cx, 0_u64, 1, &mut |_, _| ()).await,
+                damaged.map(|_: Option<u64>| None)
+            );
+        });
     }
 }

@@ -27,6 +27,9 @@
 //! lock entries along, and who is in a queue has pinned.
 //!
 //! # A death
+//! A node write renews the identities, and the checks with them. Who dies within one may leave the check of after beside the
+//! pointer of before, which is frozen and was that of the same key: it still belongs to it (`is_renewed`).
+//!
 //! Whoever settles a leaf freezes it before it writes anything, as a split does. A hint is lost when its pointer was frozen by
 //! somebody else: the next READ of that item asks for more than it needs.
 
@@ -132,6 +135,15 @@ impl Shape {
             let frozen = pointer.with_hint(SizeHint::Frozen);
             set_word(image, self.value_at(entry), frozen.to_word());
         }
+    }
+
+    /// Whether an entry has the check of before a node write beside the pointer of after, or the other way round: who wrote it
+    /// has died in between.
+    pub(super) fn is_renewed(self, image: &[u8], entry: usize) -> bool {
+        let pointer = self.pointer(image, entry);
+        let renewed = |step: u16| pointer.with_identity(pointer.identity().wrapping_add(step));
+        let fits = |pointer: Pointer| self.fits(image, entry, pointer.to_word());
+        self.has_pointers() && [2, 2_u16.wrapping_neg()].map(renewed).into_iter().any(fits)
     }
 
     /// Whether a vacant entry may get a pointer, for a client that has seen this epoch of the pool.

@@ -14,7 +14,7 @@ use crate::error::IndexError;
 
 /// What a task is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Name {
+pub(crate) enum Name {
     /// Splits a leaf.
     Split(RemoteAddr),
     /// Merges two nodes, one of which this is.
@@ -25,11 +25,13 @@ pub(super) enum Name {
     Clean(Key),
     /// Settles a node and gives its lock back, which has this word.
     Settle(u64),
+    /// Makes a layer for the keys that share a part.
+    Layer(Key),
 }
 
 /// A task that is running.
 #[derive(Default, Debug)]
-pub(super) struct Task {
+pub(crate) struct Task {
     has_ended: Cell<bool>,
     /// Why it could not be done.
     error: RefCell<Option<IndexError>>,
@@ -37,7 +39,7 @@ pub(super) struct Task {
 
 impl<E: Endpoint> Tree<E> {
     /// Starts a task, unless one of that name is running.
-    pub(super) fn start<F>(&self, name: Name, work: impl FnOnce(Self) -> F) -> Rc<Task>
+    pub(crate) fn start<F>(&self, name: Name, work: impl FnOnce(Self) -> F) -> Rc<Task>
     where
         F: Future<Output = Result<(), IndexError>> + 'static,
     {
@@ -59,7 +61,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Ends with the task, or with the caller's deadline, which its next verb reports.
-    pub(super) async fn wait_for(&self, cx: &OpContext<E>, task: &Task) -> Result<(), IndexError> {
+    pub(crate) async fn wait_for(&self, cx: &OpContext<E>, task: &Task) -> Result<(), IndexError> {
         const TURN_NS: u64 = 2_000;
         while !task.has_ended.get() && cx.endpoint().now_ns() < cx.deadline().0 {
             cx.endpoint().sleep(TURN_NS).await;

@@ -54,8 +54,8 @@ impl Census {
 }
 
 impl<E: Endpoint> Tree<E> {
-    /// Calls `visit` with every block that is linked, with some twice. Pins for a node at a time, so that the epoch can move; what is linked or
-    /// unlinked meanwhile may be missed. In the end everybody is told to forget what he remembers.
+    /// Calls `visit` with every block that is linked, with some twice. Pins for a node at a time, so that the epoch can move; what
+    /// is linked or unlinked meanwhile may be missed. In the end everybody is told to forget what he remembers.
     ///
     /// # Errors
     /// See [`IndexError`].
@@ -334,7 +334,7 @@ impl<'a, E: Endpoint> Walker<'a, E> {
                 let other = self.read_leaf(right).await?;
                 let high = shape.fences_at(&other).low.saturating_sub(1);
                 let fences = Fences { high, ..fences };
-                shape.drop_torn(image);
+                shape.drop_torn(image, fences);
                 shape.keep(image, |key| fences.contains(key));
                 (fences, leaf::sibling(right, now.version()))
             }
