@@ -2,10 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use farside_index::IndexKind;
+use farside_index::tree::Structure;
+use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
 use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
-use farside_sim::small_scope;
+use farside_sim::small_scope::{self, Scope};
 use farside_sync::Scheme;
 
 /// Every call that changes something, and one that does not.
@@ -98,5 +99,48 @@ fn locks_in_every_order_as_far_as_there_is_time() {
             assert!(explored.is_complete || explored.runs > 1_000);
             assert!(explored.runs > 5);
         }
+    }
+}
+
+/// Explores a tree in which the first client's calls split leaves, or merge them, beside another client; each order with
+/// so few switches, and with a death after each verb.
+fn tree(before: &[(u64, Call)], clients: [&[(u64, Call)]; 2], changes: fn(Structure) -> u64) {
+    for kind in [TreeKind::Chime, TreeKind::Sherman] {
+        for (is_plain, with_crash) in [(false, false), (false, true), (true, true)] {
+            let scope = Scope {
+                kind,
+                is_plain,
+                before: before.to_vec(),
+                clients: clients.map(<[_]>::to_vec).to_vec(),
+                switches: if with_crash { 1 } else { 2 },
+                with_crash,
+            };
+            let (explored, structure) = small_scope::tree(&scope, LIMIT);
+            println!("{kind:?}, plain {is_plain}, crash {with_crash}: {explored:?}, {structure:?}");
+            assert!(explored.is_complete);
+            assert!(changes(structure) > 0 && (!with_crash || structure.settled > 0));
+        }
+    }
+}
+
+#[test]
+fn leaves_that_split_in_orders_of_few_switches() {
+    let before: Vec<(u64, Call)> = (0..4).map(|key| (key, Put(key))).collect();
+    for other in [Get, Update(9), Delete] {
+        let first = [(4, Insert(4)), (5, Insert(5))];
+        tree(&before, [&first, &[(1, other), (3, other)]], |structure| {
+            structure.splits
+        });
+    }
+}
+
+#[test]
+fn leaves_that_merge_in_orders_of_few_switches() {
+    let before: Vec<(u64, Call)> = (0..6).map(|key| (key, Put(key))).collect();
+    for other in [Get, Update(9), Insert(9)] {
+        let first = [(1, Delete), (2, Delete), (4, Delete), (5, Delete)];
+        tree(&before, [&first, &[(0, other), (3, other)]], |structure| {
+            structure.merges
+        });
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{
     Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Profile, Sim, SimOptions, explore,
 };
-use farside_fabric::{EndpointId, Messages, OpContext, Spawn};
+use farside_fabric::{Clock, EndpointId, Messages, OpContext, Spawn};
 use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
@@ -22,7 +22,7 @@ use crate::plan::TreeSetup;
 use crate::scenario::tree::execute;
 
 /// The crash point of the first client is one of so many.
-const CRASH_POINTS: usize = 48;
+const CRASH_POINTS: usize = 72;
 /// No housekeeping while orders are tried.
 const TICK_NS: u64 = 20_000_000;
 /// Whoever waits for a dead client goes on after a few of these.
@@ -181,6 +181,10 @@ fn one_tree(choices: &Choices, scope: &Scope, all: &mut Structure) {
         // Settles what nobody has come by.
         last.walk(&mut cx, &mut |_| {}).await.expect("a walk");
         perform(&log, &reader, &last, u32::MAX, &reads).await;
+        // What that has begun comes to an end.
+        while last.is_restructuring() {
+            reader.sleep(TICK_NS / 100).await;
+        }
         let census = last.check(&mut cx).await.expect("a census");
         assert_eq!(census.faults, [""; 0]);
         assert_eq!(census.unsettled, 0, "{census:?}");
