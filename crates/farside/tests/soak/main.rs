@@ -29,6 +29,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 
+use farside_index::IndexKind;
 use farside_sim::checkers::linearizability;
 use farside_sim::history::{Answer, Call, Operation};
 
@@ -49,6 +50,16 @@ fn mapped_memory_survives_what_happens_to_its_processes() {
 #[test]
 fn memory_nodes_survive_what_happens_to_them_and_their_clients() {
     driver::run(&Plan::from_env(Fabric::Tcp));
+}
+
+#[test]
+fn trees_in_mapped_memory_survive_what_happens_to_their_processes() {
+    driver::run(&Plan::from_env(Fabric::Shm).of_index(IndexKind::Chime));
+}
+
+#[test]
+fn trees_on_memory_nodes_survive_what_happens_to_them_and_their_clients() {
+    driver::run(&Plan::from_env(Fabric::Tcp).of_index(IndexKind::Sherman));
 }
 
 /// Whether the checker finds the history in order.

@@ -106,6 +106,14 @@ impl Plan {
         }
     }
 
+    /// The same with another index, unless the environment asks for one.
+    pub(crate) fn of_index(self, index: IndexKind) -> Self {
+        match variable::<String>("INDEX") {
+            Some(_) => self,
+            None => Self { index, ..self },
+        }
+    }
+
     /// A short run in which nothing happens to anybody.
     pub(crate) fn quiet(fabric: Fabric) -> Self {
         Self {

@@ -7,6 +7,7 @@
 //! a key stays short enough to be checked, and what was left behind must stay as it is.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,9 +199,11 @@ impl Worker {
     async fn converse<E: Endpoint>(&self, store: &Store<E>, name: u32) -> Result<(), KvError> {
         let mut session = store.session();
         let is_over = || self.is_told_to_end.load(Ordering::Relaxed) || self.has_lost_store.get();
+        let is_ordered = store.index().kind().is_ordered();
         let mut has_combined = false;
         while !is_over() {
             let end = match self.roll(8) {
+                0 if is_ordered && self.roll(2) == 0 => self.read_range(&mut session, name).await,
                 0 => self.read_many(&mut session, name).await,
                 _ => self.operate(&mut session, name).await,
             };
@@ -262,6 +265,45 @@ impl Worker {
             end = end.and(self.note(index, answer));
         }
         end
+    }
+
+    /// Reads a range, page by page: as if each of some keys had been asked for at some instant of it.
+    async fn read_range<E: Endpoint>(&self, session: &mut Session<E>, name: u32) -> Result<(), KvError> {
+        let last = self.last_key();
+        let first = last.saturating_sub(1 + self.roll(20));
+        let asked: Vec<(u64, Call)> = (first..=last).map(|key| (key, Call::Get)).collect();
+        let mut wanted: BTreeMap<Vec<u8>, (u64, Option<u64>)> =
+            (first..=last).map(|key| (key_bytes(key), (key, None))).collect();
+        let [from, to] = [wanted.keys().next(), wanted.keys().last()].map(|key| key.cloned().unwrap_or_default());
+        let to = [to.as_slice(), &[0]].concat();
+        let index = self.log.borrow_mut().asks(HostClock.now_ns(), name, &asked);
+        let mut next = Some(from);
+        let mut end = Ok(());
+        while let Some(from) = next {
+            match session.range(&from, Some(&to), 8).await {
+                Ok((page, behind)) => {
+                    for (key, value) in page {
+                        let Some((number, found)) = wanted.get_mut(&key) else {
+                            continue;
+                        };
+                        let value = number_of(*number, &value).expect("values are never torn");
+                        assert!(found.replace(value).is_none(), "a range has key {number} twice");
+                    }
+                    next = behind;
+                }
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
+        }
+        let found: BTreeMap<u64, Option<u64>> = wanted.into_values().collect();
+        let mut noted = Ok(());
+        for (index, (key, _)) in (index..).zip(asked) {
+            let answer = end.clone().map(|()| Answer::Value(found[&key]));
+            noted = noted.and(self.note(index, answer));
+        }
+        noted
     }
 
     /// Writes down what came of an operation; an error if the store is lost.
