@@ -103,7 +103,14 @@ pub fn list() -> Vec<(&'static str, String)> {
 /// Says which names there are.
 pub fn by_id(id: &str) -> Result<Figure, BenchError> {
     let Some(text) = text_of(id) else {
-        let names: Vec<&str> = FIGURES.iter().map(|&(known, _)| known).collect();
+        let others = |text| Figure::parse(text).map_or_else(|_| Vec::new(), |figure| figure.also);
+        let names: Vec<String> = FIGURES
+            .iter()
+            .map(|&(known, text)| match others(text).as_slice() {
+                [] => known.to_owned(),
+                others => format!("{known} (or {})", others.join(", ")),
+            })
+            .collect();
         return Err(BenchError::Argument(format!(
             "`{id}` is no figure: choose from {}",
             names.join(", ")
