@@ -69,6 +69,8 @@ fn clients_are_ended() {
     let id = id.trim_start_matches(':').trim_end();
     assert_eq!(one.ask(&format!("CLIENT KILL ID {id}")), ":1\r\n");
     assert_eq!(other.receive_all(), b"");
+    // The server has accepted it.
+    assert_eq!(third.ask("PING"), "+PONG\r\n");
     let address = third.stream.local_addr().expect("a socket");
     assert_eq!(one.ask(&format!("CLIENT KILL {address}")), "+OK\r\n");
     assert_eq!(third.receive_all(), b"");
