@@ -393,8 +393,8 @@ impl<E: Endpoint> Index<E> {
         self.change_alone(cx, key, Some(likely), decide).await
     }
 
-    /// Visits the items of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go
-    /// on with, 0 at the end. A key that is there throughout is visited once.
+    /// Visits the items of the next slots from `cursor` on, which is 0 at first, with what is wanted of them. Returns the cursor to
+    /// go on with, 0 at the end. A key that is there throughout is visited once.
     pub async fn scan(
         &self,
         cx: &mut OpContext<E>,
@@ -408,8 +408,8 @@ impl<E: Endpoint> Index<E> {
         }
     }
 
-    /// Visits up to `count` items from the key `from` on, in the order of their keys, byte by byte. Returns the key to go on
-    /// with, `None` at the end. A key that is there throughout is visited once.
+    /// Visits up to `count` items from the key `from` on, in the order of their keys, byte by byte, with what is wanted of them.
+    /// Returns the key to go on with, `None` at the end. A key that is there throughout is visited once.
     ///
     /// # Errors
     /// [`IndexError::Unordered`] if the keys of the index are in no order.

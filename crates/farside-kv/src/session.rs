@@ -540,20 +540,13 @@ impl<E: Endpoint> Session<E> {
     pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
-        let next = self
-            .visit(&self.store.index.clone(), cursor, (Wanted::Items, visit))
-            .await?;
+        let next = self.visit(|store| &store.index, cursor, (Wanted::Items, visit)).await?;
         Ok((found, next))
     }
 
     /// Like [`Session::scan`], without the values.
     pub async fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
-        let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push(item.key.to_vec());
-        let next = self
-            .visit(&self.store.index.clone(), cursor, (Wanted::Keys, visit))
-            .await?;
-        Ok((found, next))
+        self.visit_keys(|store| &store.index, cursor).await
     }
 
     /// A random cursor for [`Session::random_keys`].
@@ -568,12 +561,7 @@ impl<E: Endpoint> Session<E> {
     /// # Errors
     /// As for a scan.
     pub async fn random_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
-        let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push(item.key.to_vec());
-        let next = self
-            .visit(&self.store.upkeep.clone(), cursor, (Wanted::Keys, visit))
-            .await?;
-        Ok((found, next))
+        self.visit_keys(|store| &store.upkeep, cursor).await
     }
 
     /// The key with which a scan goes on at `cursor`, if the index is in the order of keys: [`Session::range`] takes it up.
@@ -658,10 +646,23 @@ impl<E: Endpoint> Session<E> {
         }
     }
 
-    /// Visits some of the keys that are there from `cursor` on, and returns the next cursor.
+    /// Some of the keys that are there from `cursor` on, and the next cursor.
+    async fn visit_keys(
+        &mut self,
+        index: fn(&Store<E>) -> &Index<E>,
+        cursor: u64,
+    ) -> Result<(Vec<Vec<u8>>, u64), KvError> {
+        let mut found = Vec::new();
+        let visit = |item: Item<'_>| found.push(item.key.to_vec());
+        let next = self.visit(index, cursor, (Wanted::Keys, visit)).await?;
+        Ok((found, next))
+    }
+
+    /// Visits some of the items that are there from `cursor` on, and returns the next cursor. `index` is that of scans, or the
+    /// one whose cursors are the store's own.
     async fn visit(
         &mut self,
-        index: &Index<E>,
+        index: fn(&Store<E>) -> &Index<E>,
         cursor: u64,
         (wanted, mut visit): (Wanted, impl FnMut(Item<'_>)),
     ) -> Result<u64, KvError> {
@@ -672,6 +673,7 @@ impl<E: Endpoint> Session<E> {
                 visit(item);
             }
         };
+        let index = index(&self.store);
         Ok(index.scan(&mut self.cx, cursor, (wanted, &mut visit)).await?)
     }
 
