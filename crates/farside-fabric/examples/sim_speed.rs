@@ -7,7 +7,7 @@
 //! 1 KiB node.
 
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{OpContext, Random, RemoteAddr, Slice, Spawn};
+use farside_fabric::{OpContext, RemoteAddr, Slice};
 
 #[derive(Clone, Copy)]
 enum Load {

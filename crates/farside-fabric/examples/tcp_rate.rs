@@ -12,9 +12,10 @@
 use std::cell::Cell;
 use std::net::TcpListener;
 
+use farside_fabric::Endpoint;
 use farside_fabric::shm::Segment;
-use farside_fabric::tcp::{ConnectOptions, Endpoint, NodeLocation, Server, ServerOptions, connect};
-use farside_fabric::{Clock, Deadline, NodeId, OpContext, Pipeline, RemoteAddr, Slice, interleave};
+use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
+use farside_fabric::{Deadline, NodeId, OpContext, Pipeline, RemoteAddr, Slice, interleave};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const RUN_NS: u64 = 1_000_000_000;

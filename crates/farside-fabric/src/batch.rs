@@ -16,7 +16,7 @@ pub const BATCH_VERBS_MAX: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position(usize);
 
-/// An ordered list of verbs, and after [`Verbs::post`](crate::Verbs::post) their results.
+/// An ordered list of verbs, and after [`Endpoint::post`](crate::Endpoint::post) their results.
 #[derive(Clone, Default, Debug)]
 pub struct Batch {
     verbs: ArrayVec<Verb, BATCH_VERBS_MAX>,

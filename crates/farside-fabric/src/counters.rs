@@ -33,6 +33,7 @@ impl VerbCounts {
 
     /// Counts one verb.
     #[inline]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn count(&mut self, kind: VerbKind) {
         self.0[kind as usize] += 1;
     }

@@ -1,70 +1,218 @@
-//! The fabric's trait: what a client holds, whatever moves the bytes.
+//! The endpoint: what a client holds, whatever moves the bytes.
 //!
-//! On the path: this is the lowest call of every operation. Locks, pools and indexes are generic
-//! over [`Endpoint`] and run unchanged on each backend.
-//!
-//! # Contract
-//! Each line is a test of the conformance suite (`tests/conformance.rs`).
-//!
-//! - An aligned 8-byte word never tears. Longer READs and WRITEs may tear between any two words, in
-//!   any order.
-//! - Verbs of one endpoint to one node take effect in posting order, those of one batch included.
-//!   Nothing is ordered across nodes.
-//! - Atomics are atomic against atomics and word verbs of the same backend.
-//! - A verb with a bad address or alignment fails before it is posted; so does the whole batch that
-//!   holds one.
-//! - A verb completes, or fails at its deadline. One that failed after posting may have taken
-//!   effect, or still may.
-//! - A verb to a node that is gone fails with [`FabricError::NodeGone`], at the latest at its
-//!   deadline.
-//! - After [`Fencing::fence`] reports [`Fence::CutOff`], no verb of that peer takes effect.
-//! - A verb that completes at once allocates nothing.
-//! - A view of mapped memory shows what a READ of it would bring.
+//! On the path: the lowest call of every operation. Locks, pools and indexes are written against this one
+//! type and compiled once. This is the only file that asks which backend it is: mapped memory is
+//! looked at first and in line, since its verbs complete at once; the others are called out of line.
+//! What every backend promises stands at [`backend`](crate::backend).
+
+use core::fmt;
+use core::future::Future;
+#[cfg(loom)]
+use std::rc::Rc;
 
 use crate::addr::{NodeId, RemoteAddr};
+use crate::backend::{Backend, Fence};
 use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::counters::Counters;
 use crate::error::FabricError;
-use crate::message::{EndpointId, Messages};
-use crate::rng::Random;
-use crate::spawn::Spawn;
+use crate::message::{EndpointId, Message, Received};
+use crate::posted::{Posted, Soon};
+use crate::seat::Seat;
+use crate::shm;
+#[cfg(feature = "sim")]
+use crate::sim;
+use crate::spawn::Task;
+#[cfg(not(loom))]
+use crate::tcp;
 use crate::verb::Verb;
 use crate::view::View;
 
-/// One-sided access to the memory nodes.
-pub trait Verbs {
+/// A client of a fabric: everything that the layers above need of it. Clones are the same client; it
+/// leaves the fabric with the last of them.
+///
+/// Not `Send`: one thread, as many clients as there are threads.
+#[derive(Clone)]
+pub struct Endpoint {
+    way: Way,
+    /// Who runs its tasks, if that is not the event loop of its thread.
+    seat: Option<Seat>,
+}
+
+/// How the memory is reached.
+#[derive(Clone)]
+enum Way {
+    /// It is mapped: shared memory, CXL.
+    Mapped(shm::Endpoint),
+    /// At the end of connections or queue pairs: TCP, RDMA.
+    #[cfg(not(loom))]
+    Remote(tcp::Endpoint),
+    /// Behind modelled NICs and links.
+    #[cfg(feature = "sim")]
+    Simulated(sim::Endpoint),
+    /// By a test's model of threads that share it.
+    #[cfg(loom)]
+    Modelled(Rc<dyn Backend>),
+}
+
+impl From<shm::Endpoint> for Endpoint {
+    fn from(endpoint: shm::Endpoint) -> Self {
+        Self::new(Way::Mapped(endpoint))
+    }
+}
+
+#[cfg(not(loom))]
+impl From<tcp::Endpoint> for Endpoint {
+    fn from(endpoint: tcp::Endpoint) -> Self {
+        Self::new(Way::Remote(endpoint))
+    }
+}
+
+#[cfg(feature = "sim")]
+impl From<sim::Endpoint> for Endpoint {
+    fn from(endpoint: sim::Endpoint) -> Self {
+        Self::new(Way::Simulated(endpoint))
+    }
+}
+
+#[cfg(loom)]
+impl From<Rc<dyn Backend>> for Endpoint {
+    fn from(model: Rc<dyn Backend>) -> Self {
+        Self::new(Way::Modelled(model))
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match &self.way {
+            Way::Mapped(_) => "mapped",
+            #[cfg(not(loom))]
+            Way::Remote(_) => "remote",
+            #[cfg(feature = "sim")]
+            Way::Simulated(_) => "simulated",
+            #[cfg(loom)]
+            Way::Modelled(_) => "modelled",
+        };
+        write!(f, "{way} {}", self.id())
+    }
+}
+
+impl Endpoint {
+    fn new(way: Way) -> Self {
+        Self { way, seat: None }
+    }
+
+    /// The same endpoint; its tasks run when the thread of `seat` comes by.
+    #[must_use]
+    pub fn seated(self, seat: &Seat) -> Self {
+        Self {
+            seat: Some(seat.clone()),
+            ..self
+        }
+    }
+
+    /// Whether verbs complete at once: the memory is mapped.
+    #[inline]
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.way, Way::Mapped(_))
+    }
+
+    /// What only an endpoint with connections can do.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn remote(&self) -> Option<&tcp::Endpoint> {
+        match &self.way {
+            Way::Remote(remote) => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// What only a simulated endpoint can do.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn simulated(&self) -> Option<&sim::Endpoint> {
+        match &self.way {
+            Way::Simulated(simulated) => Some(simulated),
+            _ => None,
+        }
+    }
+
+    /// The backend, for what is not worth a copy for mapped memory.
+    #[inline]
+    fn backend(&self) -> &dyn Backend {
+        match &self.way {
+            Way::Mapped(mapped) => mapped,
+            #[cfg(not(loom))]
+            Way::Remote(remote) => remote,
+            #[cfg(feature = "sim")]
+            Way::Simulated(simulated) => simulated,
+            #[cfg(loom)]
+            Way::Modelled(model) => &**model,
+        }
+    }
+
     /// How many memory nodes this endpoint reaches; they are numbered from 0.
-    fn node_count(&self) -> usize;
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.backend().node_count()
+    }
 
     /// How many bytes of memory the node has.
     ///
     /// # Errors
     /// [`FabricError::NodeUnknown`].
-    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError>;
+    pub fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        self.backend().node_bytes(node)
+    }
 
     /// Which verbs there are beyond the plain ones.
-    fn capabilities(&self) -> Capabilities;
+    #[inline]
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        match &self.way {
+            Way::Mapped(mapped) => mapped.capabilities(),
+            _ => self.backend().capabilities(),
+        }
+    }
 
     /// Bytes of memory that each node's NIC has of its own, where atomics are faster. Verbs reach them behind the node's:
-    /// from [`Verbs::node_bytes`] on. They hold zeros at first.
-    fn chip_bytes(&self) -> u64 {
-        0
+    /// from [`Endpoint::node_bytes`] on. They hold zeros at first.
+    #[must_use]
+    pub fn chip_bytes(&self) -> u64 {
+        self.backend().chip_bytes()
     }
 
     /// A registered buffer of at least `bytes` bytes.
-    fn buffer(&self, bytes: usize) -> Buffer;
+    #[must_use]
+    pub fn buffer(&self, bytes: usize) -> Buffer {
+        self.backend().buffer(bytes)
+    }
 
     /// Executes one verb. The result is the word that it returns, or 0.
+    ///
+    /// Always inlined: the callers name the verb, so that for mapped memory, which executes it in place, the other
+    /// arms vanish.
     ///
     /// # Errors
     /// See [`FabricError`].
     ///
     /// # Panics
     /// If the verb's slice lies outside `buffer`.
-    async fn execute(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError>;
+    #[inline(always)]
+    pub fn execute<'c>(&'c self, verb: Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        match &self.way {
+            Way::Mapped(mapped) => Posted::done(mapped.execute_now(&verb, buffer)),
+            _ => self.execute_far(&verb, buffer, deadline),
+        }
+    }
+
+    #[inline(never)]
+    fn execute_far<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        self.backend().execute(verb, buffer, deadline)
+    }
 
     /// Posts a batch with one doorbell and waits for all of it; results are stored in the batch.
     ///
@@ -74,84 +222,156 @@ pub trait Verbs {
     ///
     /// # Panics
     /// If a verb's slice lies outside `buffer`.
-    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError>;
+    #[inline]
+    pub fn post<'c>(&'c self, batch: &'c mut Batch, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        match &self.way {
+            Way::Mapped(mapped) => Posted::done(mapped.post_now(batch, buffer)),
+            _ => self.backend().post(batch, buffer, deadline),
+        }
+    }
 
     /// Asks for the memory to be brought nearer. Returns whether it is worth while to do something
     /// else until it is; only mapped memory says yes.
     #[inline]
-    fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
-        let _ = (addr, bytes);
-        false
+    pub fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
+        match &self.way {
+            Way::Mapped(mapped) => mapped.prefetch(addr, bytes),
+            _ => self.backend().prefetch(addr, bytes),
+        }
     }
 
     /// Aligned words of mapped memory, to be read in place; counts as a READ of them. `None` where memory is
     /// not mapped, and where a READ would fail, which then says why.
     #[inline]
-    fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
-        let _ = (addr, bytes);
-        None
+    #[must_use]
+    pub fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
+        match &self.way {
+            Way::Mapped(mapped) => mapped.view(addr, bytes),
+            _ => None,
+        }
     }
 
     /// These bytes hold nothing any more until they are written again: nobody can find their address
     /// in far memory, and who found it before has ended. No verb and no cost; but a simulated fabric
     /// notices who reads them all the same.
     #[inline]
-    fn forget(&self, addr: RemoteAddr, bytes: u64) {
-        let _ = (addr, bytes);
+    pub fn forget(&self, addr: RemoteAddr, bytes: u64) {
+        if !self.is_mapped() {
+            self.backend().forget(addr, bytes);
+        }
     }
 
     /// What this endpoint has posted so far.
-    fn counters(&self) -> &Counters;
-}
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        self.backend().counters()
+    }
 
-/// What became of an attempt to cut a client off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fence {
-    /// No verb of the peer takes effect from now on.
-    CutOff,
-    /// The peer cannot be cut off: it maps the memory and its process is still there.
-    StillRunning,
-}
+    /// Who this endpoint is.
+    #[must_use]
+    pub fn id(&self) -> EndpointId {
+        self.backend().id()
+    }
 
-/// Cutting off a client that is believed dead, before what it held is handed on.
-pub trait Fencing {
-    /// Makes sure that no further verb of `peer` takes effect on any node.
+    /// Sends a message; returns when the fabric has taken it, not when the peer has.
+    ///
+    /// # Errors
+    /// [`FabricError::PeerUnknown`], [`FabricError::MailboxFull`], or the fabric's own.
+    pub fn send<'c>(
+        &'c self,
+        peer: EndpointId,
+        message: &'c Message,
+        deadline: Deadline,
+    ) -> Soon<'c, Result<(), FabricError>> {
+        self.backend().send(peer, message, deadline)
+    }
+
+    /// Takes the oldest message that has arrived, or waits for one.
+    ///
+    /// # Errors
+    /// [`FabricError::NoMessage`] when the deadline passes first.
+    pub fn receive(&self, deadline: Deadline) -> Soon<'_, Result<Received, FabricError>> {
+        self.backend().receive(deadline)
+    }
+
+    /// Takes the oldest message that has arrived, if there is one.
+    ///
+    /// # Errors
+    /// If none can arrive any more.
+    pub fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        self.backend().try_receive()
+    }
+
+    /// Makes sure that no further verb of `peer` takes effect on any node: cuts off a client that is believed dead,
+    /// before what it held is handed on.
     ///
     /// # Errors
     /// If a node does not answer; the peer may then still be connected.
-    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError>;
-}
-
-/// Everything a client needs of a fabric. Cheap to clone; clones are the same endpoint.
-pub trait Endpoint: Verbs + Messages + Fencing + Clock + Random + Spawn + Clone + 'static {}
-
-impl<T> Endpoint for T where T: Verbs + Messages + Fencing + Clock + Random + Spawn + Clone + 'static {}
-
-/// Checks what can be checked before posting: the node, the bounds, the alignment, the capability.
-///
-/// # Errors
-/// The first rule that `verb` breaks.
-#[inline]
-pub fn check_verb(verb: &Verb, node_bytes: u64, has: Capabilities) -> Result<(), FabricError> {
-    let (addr, bytes) = verb.target();
-    if addr.offset() + bytes > node_bytes {
-        return Err(FabricError::OutOfBounds {
-            addr,
-            bytes,
-            node_bytes,
-        });
+    pub fn fence(&self, peer: EndpointId, deadline: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
+        self.backend().fence(peer, deadline)
     }
-    let alignment = verb.alignment();
-    if addr.offset() & (alignment - 1) != 0 {
-        return Err(FabricError::Misaligned { addr, alignment });
+
+    /// Nanoseconds since some fixed point; never goes back. Clocks of different endpoints may differ by the fabric's
+    /// skew.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.backend().now_ns()
     }
-    match verb {
-        Verb::MaskedCompareSwap { .. } | Verb::MaskedFetchAdd { .. } if !has.masked_atomics => {
-            Err(FabricError::Unsupported { verb: "masked atomic" })
+
+    /// Milliseconds since the Unix epoch, for what outlives a process (expiry times). Simulated
+    /// clocks start at a fixed date.
+    #[must_use]
+    pub fn unix_ms(&self) -> u64 {
+        self.backend().unix_ms()
+    }
+
+    /// The deadline that is `duration_ns` away.
+    #[must_use]
+    pub fn deadline_in(&self, duration_ns: u64) -> Deadline {
+        Deadline(self.now_ns().saturating_add(duration_ns))
+    }
+
+    /// Waits for `duration_ns` nanoseconds of this clock; with 0, lets the other tasks run.
+    pub fn sleep(&self, duration_ns: u64) -> Soon<'_, ()> {
+        match &self.seat {
+            Some(seat) if self.is_mapped() => Soon::later(seat.sleep(duration_ns)),
+            _ => self.backend().sleep(duration_ns),
         }
-        Verb::WideCompareSwap { .. } | Verb::WideFetchAdd { .. } if !has.wide_atomics => {
-            Err(FabricError::Unsupported { verb: "16-byte atomic" })
+    }
+
+    /// Charges `duration_ns` of computation to the client's core. Only simulated time needs to be
+    /// told; elsewhere computing takes the time it takes.
+    pub fn compute(&self, duration_ns: u64) -> Soon<'_, ()> {
+        self.backend().compute(duration_ns)
+    }
+
+    /// A uniformly distributed word: from the seed in the simulator, so that a run can be replayed.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.backend().random()
+    }
+
+    /// A uniformly distributed number below `bound`, or 0 if `bound` is 0.
+    #[must_use]
+    pub fn random_below(&self, bound: u64) -> u64 {
+        ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Runs `task` beside the caller, on its thread. It ends with the endpoint's runtime, or when the simulator
+    /// crashes the client.
+    ///
+    /// # Panics
+    /// On real backends, outside a tokio `LocalSet` or `LocalRuntime`, unless the endpoint is seated.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    /// All tasks are of one type, so that the machinery of whoever runs them is compiled once.
+    fn spawn_boxed(&self, task: Task) {
+        match &self.seat {
+            Some(seat) => seat.spawn(task),
+            None => self.backend().spawn(task),
         }
-        _ => Ok(()),
     }
 }

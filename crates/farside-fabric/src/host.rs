@@ -1,7 +1,7 @@
 //! What the real backends take from the machine they run on: its clock, its chance, its tasks.
 //!
-//! On the path: the endpoints of shared memory and TCP answer [`Clock`](crate::Clock),
-//! [`Random`](crate::Random) and [`Spawn`](crate::Spawn) with these. They need a tokio runtime of
+//! On the path: the endpoints of shared memory and TCP take the time from here, chance
+//! and tasks. They need a tokio runtime of
 //! one thread, and a `LocalSet` around whatever spawns.
 
 use core::cell::RefCell;
@@ -15,6 +15,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::clock::Deadline;
+use crate::spawn::Task;
 
 /// What tokio's timers round up to: below it, waiting means looking at the clock again and again.
 const TIMER_TICK: Duration = Duration::from_millis(1);
@@ -114,7 +115,7 @@ fn in_ns(time: Timespec) -> u64 {
 ///
 /// # Panics
 /// Outside a `tokio::task::LocalSet`.
-pub fn spawn_local(task: impl Future<Output = ()> + 'static) {
+pub fn spawn_local(task: Task) {
     #[expect(
         clippy::disallowed_methods,
         reason = "the real backends are where tokio's tasks enter"

@@ -12,11 +12,12 @@
 //!
 //! What an operation carries is its [`OpContext`]; what several verbs in one round trip are, a
 //! [`Batch`]; where they point, a [`RemoteAddr`]. The contract that all backends keep stands at
-//! [`endpoint`] and is tested by one conformance suite.
+//! [`backend`] and is tested by one conformance suite.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod addr;
+pub mod backend;
 pub mod batch;
 pub mod buffer;
 pub mod capabilities;
@@ -28,6 +29,7 @@ pub mod host;
 pub mod message;
 pub mod mutant;
 pub mod op;
+pub mod posted;
 mod prefetch;
 #[cfg(not(loom))]
 mod primitive;
@@ -36,8 +38,9 @@ pub mod primitive;
 #[cfg(not(loom))]
 pub mod rdma;
 pub mod region;
-pub mod rng;
+pub mod seat;
 pub mod shm;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod spawn;
 // Sockets are not modelled, and tokio leaves them out too.
@@ -47,17 +50,19 @@ pub mod verb;
 pub mod view;
 
 pub use addr::{NodeId, RemoteAddr};
+pub use backend::{Backend, Fence};
 pub use batch::Batch;
 pub use buffer::Buffer;
 pub use capabilities::Capabilities;
-pub use clock::{Clock, Deadline};
+pub use clock::Deadline;
 pub use counters::{CounterSnapshot, Counters, VerbCounts};
-pub use endpoint::{Endpoint, Fence, Fencing, Verbs};
+pub use endpoint::Endpoint;
 pub use error::FabricError;
-pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Messages, Received};
+pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Received};
 pub use op::OpContext;
+pub use posted::{LocalFuture, Posted, Soon};
 pub use prefetch::prefetch;
-pub use rng::Random;
-pub use spawn::{Pipeline, Spawn, Turn, interleave};
+pub use seat::Seat;
+pub use spawn::{Pipeline, Task, Turn, interleave};
 pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};
 pub use view::View;

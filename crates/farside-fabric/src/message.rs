@@ -9,9 +9,6 @@ use core::fmt;
 
 use arrayvec::ArrayVec;
 
-use crate::clock::Deadline;
-use crate::error::FabricError;
-
 /// How many bytes one message carries at most.
 pub const MESSAGE_BYTES_MAX: usize = 64;
 
@@ -36,28 +33,4 @@ pub struct Received {
     pub from: EndpointId,
     /// What it says.
     pub message: Message,
-}
-
-/// SEND and RECEIVE.
-pub trait Messages {
-    /// Who this endpoint is.
-    fn id(&self) -> EndpointId;
-
-    /// Sends a message; returns when the fabric has taken it, not when the peer has.
-    ///
-    /// # Errors
-    /// [`FabricError::PeerUnknown`], [`FabricError::MailboxFull`], or the fabric's own.
-    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError>;
-
-    /// Takes the oldest message that has arrived, or waits for one.
-    ///
-    /// # Errors
-    /// [`FabricError::NoMessage`] when the deadline passes first.
-    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError>;
-
-    /// Takes the oldest message that has arrived, if there is one.
-    ///
-    /// # Errors
-    /// If none can arrive any more.
-    fn try_receive(&self) -> Result<Option<Received>, FabricError>;
 }

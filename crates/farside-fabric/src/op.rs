@@ -19,6 +19,7 @@ use crate::buffer::Buffer;
 use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
+use crate::posted::Posted;
 use crate::spawn::{Pipeline, Turn};
 use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
 
@@ -29,18 +30,18 @@ const BUFFER_BYTES: usize = 16 * 1024 + 5 * 64;
 
 /// The state of one operation in flight. One context serves one operation at a time.
 #[derive(Debug)]
-pub struct OpContext<E> {
-    endpoint: E,
+pub struct OpContext {
+    endpoint: Endpoint,
     buffer: Buffer,
     deadline: Deadline,
     pipeline: Option<Pipeline>,
     retries: Rc<Cell<u64>>,
 }
 
-impl<E: Endpoint> OpContext<E> {
+impl OpContext {
     /// A context without a deadline.
     #[must_use]
-    pub fn new(endpoint: E) -> Self {
+    pub fn new(endpoint: Endpoint) -> Self {
         let buffer = endpoint.buffer(BUFFER_BYTES);
         Self {
             endpoint,
@@ -53,7 +54,7 @@ impl<E: Endpoint> OpContext<E> {
 
     /// A context whose READs let the other operations of `pipeline` run while memory is fetched.
     #[must_use]
-    pub fn pipelined(endpoint: E, pipeline: Pipeline) -> Self {
+    pub fn pipelined(endpoint: Endpoint, pipeline: Pipeline) -> Self {
         Self {
             pipeline: Some(pipeline),
             ..Self::new(endpoint)
@@ -62,7 +63,7 @@ impl<E: Endpoint> OpContext<E> {
 
     /// The endpoint.
     #[inline]
-    pub fn endpoint(&self) -> &E {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
@@ -193,7 +194,7 @@ impl<E: Endpoint> OpContext<E> {
     /// No `async fn`: a future around the endpoint's would copy the verb once more. Always inlined:
     /// the callers name the verb, so that a backend that executes it in place drops the other arms.
     #[inline(always)]
-    fn execute(&mut self, verb: Verb) -> impl Future<Output = Result<u128, FabricError>> {
+    fn execute(&mut self, verb: Verb) -> Posted<'_> {
         self.endpoint.execute(verb, &mut self.buffer, self.deadline)
     }
 
@@ -317,6 +318,9 @@ impl<E: Endpoint> OpContext<E> {
     /// Posts a batch with one doorbell.
     #[inline]
     pub async fn post(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
-        self.endpoint.post(batch, &mut self.buffer, self.deadline).await
+        self.endpoint
+            .post(batch, &mut self.buffer, self.deadline)
+            .await
+            .map(drop)
     }
 }

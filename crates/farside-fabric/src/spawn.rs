@@ -1,6 +1,6 @@
 //! Tasks, and several operations of one task in flight at once.
 //!
-//! [`Spawn`] starts a task beside the caller on the same thread. [`interleave`] drives several
+//! [`Endpoint::spawn`](crate::Endpoint::spawn) starts a task beside the caller on the same thread. [`interleave`] drives several
 //! futures inside one task: an operation that is about to miss the cache asks for the line, lets the
 //! next operation run and comes back when the line is there (asynchronous memory access). The
 //! executor is not involved in that, since it would cost more than the miss.
@@ -11,12 +11,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::rc::Rc;
 
-/// Starts tasks on the thread of the endpoint.
-pub trait Spawn {
-    /// Runs `task` beside the caller. It ends with the endpoint's runtime, or when the simulator
-    /// crashes the client.
-    fn spawn(&self, task: impl Future<Output = ()> + 'static);
-}
+use crate::posted::LocalFuture;
+
+/// A task: it runs beside others on one thread.
+pub type Task = LocalFuture<'static, ()>;
 
 /// Shared by the operations that [`interleave`] drives: says that one of them merely yielded.
 #[derive(Clone, Default, Debug)]

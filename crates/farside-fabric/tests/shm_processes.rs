@@ -6,10 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use farside_fabric::shm::{Endpoint, Fabric, Segment, SegmentError, SegmentOptions};
-use farside_fabric::{
-    Clock, Deadline, EndpointId, FabricError, Fence, Fencing, Message, Messages, NodeId, OpContext, RemoteAddr,
-};
+use farside_fabric::Endpoint;
+use farside_fabric::shm::{Fabric, Segment, SegmentError, SegmentOptions};
+use farside_fabric::{Deadline, EndpointId, FabricError, Fence, Message, NodeId, OpContext, RemoteAddr};
 use tempfile::TempDir;
 
 const PART: &str = "FARSIDE_TEST_PART";
@@ -115,7 +114,7 @@ fn hold(segment: &Segment) {
     }
 }
 
-async fn play(part: &str, mut op: OpContext<Endpoint>) {
+async fn play(part: &str, mut op: OpContext) {
     let own = op.endpoint().id();
     let parent = EndpointId(op.read_word(PARENT_AT).await.expect("a good address"));
     match part {
@@ -160,7 +159,7 @@ async fn play(part: &str, mut op: OpContext<Endpoint>) {
 struct Stage {
     _folder: TempDir,
     path: PathBuf,
-    op: OpContext<Endpoint>,
+    op: OpContext,
 }
 
 impl Stage {

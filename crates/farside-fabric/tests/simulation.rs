@@ -18,12 +18,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use farside_fabric::Endpoint;
 use farside_fabric::sim::{
-    ComputeNodeId, CrashPoint, Endpoint, MemoryAfterCrash, PACKET_HEADER_BYTES, Profile, Sim, SimOptions, Step,
+    ComputeNodeId, CrashPoint, MemoryAfterCrash, PACKET_HEADER_BYTES, Profile, Sim, SimOptions, Step,
 };
 use farside_fabric::{
-    Batch, Clock, Deadline, EndpointId, FabricError, Fence, Fencing, MaskedCas, Message, Messages, NodeId, OpContext,
-    Random, RemoteAddr, Slice, Spawn, Verbs,
+    Batch, Deadline, EndpointId, FabricError, Fence, MaskedCas, Message, NodeId, OpContext, RemoteAddr, Slice,
 };
 
 fn environment(name: &str, default: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Small {
         self.sim.endpoint(self.compute_node)
     }
 
-    fn op(&self) -> OpContext<Endpoint> {
+    fn op(&self) -> OpContext {
         OpContext::new(self.endpoint())
     }
 
@@ -132,7 +132,11 @@ fn torture(seed: u64) -> u64 {
                     _ => endpoint.receive(endpoint.deadline_in(3_000)).await.map(drop),
                 };
                 if let Err(FabricError::NodeGone { node }) = done {
-                    let _ = endpoint.reconnect(node).await;
+                    let _ = endpoint
+                        .simulated()
+                        .expect("a simulated endpoint")
+                        .reconnect(node)
+                        .await;
                 }
                 op.validated();
             }
@@ -526,11 +530,27 @@ fn a_node_that_is_gone_says_so_and_a_restart_serves_again() {
         gone,
         "it was another run"
     );
-    small.sim.block_on(endpoint.reconnect(small.node)).unwrap();
+    small
+        .sim
+        .block_on(
+            endpoint
+                .simulated()
+                .expect("a simulated endpoint")
+                .reconnect(small.node),
+        )
+        .unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(5));
     small.sim.crash_node(small.node);
     small.sim.restart_node(small.node, MemoryAfterCrash::Lost);
-    small.sim.block_on(endpoint.reconnect(small.node)).unwrap();
+    small
+        .sim
+        .block_on(
+            endpoint
+                .simulated()
+                .expect("a simulated endpoint")
+                .reconnect(small.node),
+        )
+        .unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(0));
 }
 

@@ -10,16 +10,14 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farside_fabric::Endpoint;
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::tcp::{
-    ConnectError, ConnectOptions, Endpoint, NodeLocation, Secret, Server, ServerHandle, ServerOptions, connect,
+    ConnectError, ConnectOptions, NodeLocation, Secret, Server, ServerHandle, ServerOptions, connect,
     require_secret_unless_loopback,
 };
-use farside_fabric::{
-    Clock, Deadline, FabricError, Fence, Fencing, Message, Messages, NodeId, OpContext, Random, RemoteAddr, Slice,
-    Spawn, Verbs,
-};
+use farside_fabric::{Deadline, FabricError, Fence, Message, NodeId, OpContext, RemoteAddr, Slice};
 
 const NODE: NodeId = NodeId::new(0);
 const NODE_BYTES: u64 = 1 << 20;
@@ -681,7 +679,12 @@ fn a_client_comes_back_under_its_identity() {
             wire.cut();
             assert_eq!(op.fetch_add(at(8), 1).await, Err(FabricError::NodeGone { node: NODE }));
             assert_eq!(op.fetch_add(at(8), 1).await, Err(FabricError::NodeGone { node: NODE }));
-            endpoint.reconnect(NODE).await.expect("the node knows the client");
+            endpoint
+                .remote()
+                .expect("it is connected")
+                .reconnect(NODE)
+                .await
+                .expect("the node knows the client");
             assert_eq!(op.read_word(at(0)).await, Ok(round));
             let message = Message::try_from(&round.to_le_bytes()[..]).expect("short");
             friend.send(id, &message, Deadline::NEVER).await.expect("it is there");
@@ -690,11 +693,21 @@ fn a_client_comes_back_under_its_identity() {
                 message
             );
         }
-        endpoint.reconnect(NODE).await.expect("nothing to do");
+        endpoint
+            .remote()
+            .expect("it is connected")
+            .reconnect(NODE)
+            .await
+            .expect("nothing to do");
         wire.cut();
         assert_eq!(op.fetch_add(at(8), 1).await, Err(FabricError::NodeGone { node: NODE }));
         assert_eq!(friend.fence(id, Deadline::NEVER).await, Ok(Fence::CutOff));
-        let refused = endpoint.reconnect(NODE).await.expect_err("it was cut off");
+        let refused = endpoint
+            .remote()
+            .expect("it is connected")
+            .reconnect(NODE)
+            .await
+            .expect_err("it was cut off");
         assert!(matches!(refused, ConnectError::Fenced { .. }), "{refused}");
     });
 }
@@ -716,7 +729,12 @@ fn a_node_that_was_restarted_does_not_know_its_clients() {
         let _again = Node::serve(segment, listener, ServerOptions::default());
         let mut op = OpContext::new(endpoint.clone());
         assert_eq!(op.read_word(at(0)).await, Err(FabricError::NodeGone { node: NODE }));
-        let refused = endpoint.reconnect(NODE).await.expect_err("the node has forgotten");
+        let refused = endpoint
+            .remote()
+            .expect("it is connected")
+            .reconnect(NODE)
+            .await
+            .expect_err("the node has forgotten");
         assert!(matches!(refused, ConnectError::Restarted { .. }), "{refused}");
         connect_to(&address, ConnectOptions::default())
             .await
@@ -762,7 +780,12 @@ fn mapped_and_connected_clients_share_the_memory() {
             Err(FabricError::Fenced { node: NODE })
         );
         assert_eq!(local_op.read_word(at(64)).await, Ok(0));
-        let refused = remote.reconnect(NODE).await.expect_err("it was cut off");
+        let refused = remote
+            .remote()
+            .expect("it is connected")
+            .reconnect(NODE)
+            .await
+            .expect_err("it was cut off");
         assert!(matches!(refused, ConnectError::Fenced { .. }), "{refused}");
         assert_eq!(
             ops[1].write_word(at(64), 2).await,

@@ -17,7 +17,6 @@ use core::task::Poll;
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use farside_fabric::Endpoint;
 use farside_kv::{KEYS_AT_ONCE, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -80,7 +79,7 @@ enum Next {
 impl Connection {
     /// Starts to serve a client, after a handshake if there must be one. `None` if the worker closed
     /// before it was done.
-    pub(crate) async fn open<E: Endpoint>(arrival: Arrival, context: &Context<E>) -> io::Result<Option<Self>> {
+    pub(crate) async fn open(arrival: Arrival, context: &Context) -> io::Result<Option<Self>> {
         let ends = arrival.socket.ends();
         let socket = Socket::open(arrival.socket)?;
         let stream = match arrival.tls {
@@ -117,7 +116,7 @@ impl Connection {
     }
 
     /// Serves the client until it leaves, or the worker closes.
-    pub(crate) async fn serve<E: Endpoint>(mut self, context: &Context<E>) -> io::Result<Ended> {
+    pub(crate) async fn serve(mut self, context: &Context) -> io::Result<Ended> {
         loop {
             let mut session = context.take_session();
             let stopwatch = Stopwatch::start(context, &session);
@@ -148,7 +147,7 @@ impl Connection {
     /// Says goodbye: writes what is left to be said, and waits for a moment until the client hangs up.
     /// If it were not waited for, what it has sent meanwhile would make the system reset the connection,
     /// and the client might never see the last replies.
-    async fn leave<E: Endpoint>(self, context: &Context<E>) -> io::Result<Ended> {
+    async fn leave(self, context: &Context) -> io::Result<Ended> {
         let Self { mut stream, state } = self;
         let State { reply, client, .. } = state;
         if client.card.is_killed() && !reply.is_empty() {
@@ -177,7 +176,7 @@ impl Connection {
     }
 
     /// Executes all whole commands that have arrived.
-    async fn burst<E: Endpoint>(&mut self, context: &Context<E>, session: &mut Session<E>) -> io::Result<Next> {
+    async fn burst(&mut self, context: &Context, session: &mut Session) -> io::Result<Next> {
         let State {
             input,
             guard,
@@ -266,7 +265,7 @@ impl Connection {
 
     /// Waits for more input; returns whether there is any. Also returns when the worker closes, or somebody
     /// calls the connection.
-    async fn read<E: Endpoint>(&mut self, context: &Context<E>) -> io::Result<bool> {
+    async fn read(&mut self, context: &Context) -> io::Result<bool> {
         let input = &mut self.state.input;
         if input.is_empty() && input.capacity() > KEEP_BYTES_MAX {
             *input = BytesMut::new();
@@ -328,11 +327,11 @@ fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize
 }
 
 /// Writes all replies out; returns whether that was possible before the worker closed or the client was ended.
-pub(crate) async fn flush<E: Endpoint>(
+pub(crate) async fn flush(
     stream: &mut Stream,
     reply: &mut Reply,
     client: &Client,
-    context: &Context<E>,
+    context: &Context,
 ) -> io::Result<bool> {
     while !reply.is_empty() {
         let write = unless_killed(client, stream.write(reply.bytes()));
@@ -381,7 +380,7 @@ async fn last_in_line() {
 }
 
 /// The result of `action`, or `None` if it takes longer.
-async fn within<E: Endpoint, T>(context: &Context<E>, limit_ns: u64, action: impl Future<Output = T>) -> Option<T> {
+async fn within<T>(context: &Context, limit_ns: u64, action: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         result = action => Some(result),
@@ -392,7 +391,7 @@ async fn within<E: Endpoint, T>(context: &Context<E>, limit_ns: u64, action: imp
 /// The result of `action`, or `None` if the worker closed before it was done. What can be done at
 /// once is done, even then.
 #[inline]
-async fn unless_closing<E: Endpoint, T>(context: &Context<E>, action: impl Future<Output = T>) -> Option<T> {
+async fn unless_closing<T>(context: &Context, action: impl Future<Output = T>) -> Option<T> {
     let mut action = pin!(action);
     let mut closing = pin!(context.until_closing());
     core::future::poll_fn(|cx| {

@@ -6,7 +6,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use farside_fabric::Endpoint;
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
@@ -87,19 +86,19 @@ pub(crate) enum Closing {
 
 /// Shared by the tasks of a worker.
 #[derive(Debug)]
-pub(crate) struct Context<E: Endpoint> {
-    pub(crate) store: Store<E>,
+pub(crate) struct Context {
+    pub(crate) store: Store,
     pub(crate) shared: Arc<Shared>,
     worker: usize,
-    sessions: RefCell<Vec<Session<E>>>,
+    sessions: RefCell<Vec<Session>>,
     closing: Cell<Option<Closing>>,
     pub(crate) closed: Notify,
     /// How many more uses of keys pass before one is looked at.
     unnoticed: Cell<u64>,
 }
 
-impl<E: Endpoint> Context<E> {
-    pub(crate) fn new(store: Store<E>, shared: Arc<Shared>, worker: usize) -> Self {
+impl Context {
+    pub(crate) fn new(store: Store, shared: Arc<Shared>, worker: usize) -> Self {
         Self {
             store: (store.with_expiry_mark(shared.live.expiry_mark.clone()))
                 .with_quota(Arc::clone(&shared.live.quota))
@@ -121,14 +120,14 @@ impl<E: Endpoint> Context<E> {
 
     /// A session that nobody uses.
     #[inline]
-    pub(crate) fn take_session(&self) -> Session<E> {
+    pub(crate) fn take_session(&self) -> Session {
         let kept = self.sessions.borrow_mut().pop();
         kept.unwrap_or_else(|| self.store.session())
     }
 
     /// Keeps a session for the next one who asks.
     #[inline]
-    pub(crate) fn give_session(&self, session: Session<E>) {
+    pub(crate) fn give_session(&self, session: Session) {
         let mut sessions = self.sessions.borrow_mut();
         if sessions.len() < SESSIONS_KEPT_MAX && session.buffer_bytes() <= SESSION_BYTES_MAX {
             sessions.push(session);

@@ -8,7 +8,6 @@
 //! Buckets: eight to a doubling, so a percentile is at most an eighth too large. Bucket `i` counts
 //! latencies above the bound of bucket `i - 1` and up to its own.
 
-use farside_fabric::Endpoint;
 use farside_kv::Session;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +81,7 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     #[inline]
-    pub(crate) fn start<E: Endpoint>(context: &Context<E>, session: &Session<E>) -> Self {
+    pub(crate) fn start(context: &Context, session: &Session) -> Self {
         Self {
             started_ns: context.store.endpoint().now_ns(),
             retries: session.retries(),
@@ -91,7 +90,7 @@ impl Stopwatch {
 
     /// The burst of commands that `tally` counts is over.
     #[inline]
-    pub(crate) fn stop<E: Endpoint>(self, context: &Context<E>, session: &Session<E>, tally: &mut Tally) {
+    pub(crate) fn stop(self, context: &Context, session: &Session, tally: &mut Tally) {
         let statistics = context.statistics();
         statistics.retries.add(session.retries() - self.retries);
         let latency_ns = context.store.endpoint().now_ns().saturating_sub(self.started_ns);

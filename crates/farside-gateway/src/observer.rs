@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farside_fabric::host::HostClock;
-use farside_fabric::{CounterSnapshot, Deadline, Endpoint};
+use farside_fabric::{CounterSnapshot, Deadline};
 use farside_kv::Usage;
 use tokio::sync::Notify;
 
@@ -70,7 +70,7 @@ impl Observer {
 }
 
 /// What a worker does beside its connections, until they are to stop.
-pub(crate) async fn watch<E: Endpoint>(context: Rc<Context<E>>) {
+pub(crate) async fn watch(context: Rc<Context>) {
     let endpoint = context.store.endpoint();
     let mut published = CounterSnapshot::default();
     let mut decayed_ns = endpoint.now_ns();
@@ -96,7 +96,7 @@ pub(crate) async fn watch<E: Endpoint>(context: Rc<Context<E>>) {
 }
 
 /// Looks at the pool, unless somebody just has.
-pub(crate) async fn look<E: Endpoint>(context: &Context<E>) {
+pub(crate) async fn look(context: &Context) {
     let survey = &context.shared.survey;
     let now_ns = HostClock.now_ns();
     if survey.latest(now_ns, USAGE_FRESH_NS).is_none() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use farside_fabric::Endpoint;
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{EvictionPace, IndexKind, KvError, StackError, Store, StoreConfig, SweepPace};
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -65,7 +65,7 @@ impl Worker {
                 parked: &mut parked,
                 ready: &mut ready,
             };
-            let error = match stack::run(nodes, secret, task) {
+            let error = match stack::run(nodes, secret, async |endpoint| task.run(endpoint).await) {
                 Ok(Ok(outcome)) if outcome.closing == Closing::Stop => return,
                 Ok(Ok(outcome)) => {
                     tracing::warn!(worker = self.number, "cut off from the pool; joining again");
@@ -123,13 +123,12 @@ impl Drop for Guest {
     }
 }
 
-impl EndpointTask for Serve<'_> {
-    type Output = Result<Outcome, KvError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
+impl Serve<'_> {
+    /// Serves until the gateway stops or the store is lost.
+    async fn run(self, endpoint: Endpoint) -> Result<Outcome, KvError> {
         let worker = self.worker;
         let config = StoreConfig {
-            timeout_ns,
+            timeout_ns: stack::timeout_ns(&endpoint),
             ..worker.config
         };
         let store = Store::open(endpoint.clone(), config).await?;
@@ -191,13 +190,13 @@ enum Guise {
     Parked(Connection),
 }
 
-fn start<E: Endpoint>(endpoint: &E, context: &Rc<Context<E>>, guests: &Rc<Guests>, guise: Guise) {
+fn start(endpoint: &Endpoint, context: &Rc<Context>, guests: &Rc<Guests>, guise: Guise) {
     let guest = Guest::new(guests);
     let context = Rc::clone(context);
     // A panic ends this task and nothing else: the runtime catches it.
     endpoint.spawn(async move {
         let open = Open::new(&context);
-        match serve(guise, &context).await {
+        match Box::pin(serve(guise, &context)).await {
             Ok(Ended::Closed) => {}
             Ok(Ended::Parked(parked)) => guest.0.parked.borrow_mut().push(*parked),
             Err(error) => tracing::debug!("a connection broke: {error}"),
@@ -207,7 +206,7 @@ fn start<E: Endpoint>(endpoint: &E, context: &Rc<Context<E>>, guests: &Rc<Guests
     });
 }
 
-async fn serve<E: Endpoint>(guise: Guise, context: &Context<E>) -> std::io::Result<Ended> {
+async fn serve(guise: Guise, context: &Context) -> std::io::Result<Ended> {
     let connection = match guise {
         Guise::Parked(parked) => parked.unpark()?,
         Guise::Arrival(arrival) => match Connection::open(arrival, context).await? {
@@ -215,20 +214,20 @@ async fn serve<E: Endpoint>(guise: Guise, context: &Context<E>) -> std::io::Resu
             None => return Ok(Ended::Closed),
         },
     };
-    connection.serve(context).await
+    Box::pin(connection.serve(context)).await
 }
 
 /// Counts an open connection for INFO, also when it panics.
-struct Open<'c, E: Endpoint>(&'c Context<E>);
+struct Open<'c>(&'c Context);
 
-impl<'c, E: Endpoint> Open<'c, E> {
-    fn new(context: &'c Context<E>) -> Self {
+impl<'c> Open<'c> {
+    fn new(context: &'c Context) -> Self {
         context.statistics().clients.add(1);
         Self(context)
     }
 }
 
-impl<E: Endpoint> Drop for Open<'_, E> {
+impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.statistics().clients.subtract(1);
     }

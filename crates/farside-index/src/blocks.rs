@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Pool};
 use farside_sync::{
     Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
@@ -41,14 +41,14 @@ impl Draft {
 
 /// Where blocks come from, and how they are published.
 #[derive(Debug)]
-pub(crate) struct Blocks<E> {
-    pub(crate) pool: Pool<E>,
-    pub(crate) sync: Rc<Synchroniser<E>>,
+pub(crate) struct Blocks {
+    pub(crate) pool: Pool,
+    pub(crate) sync: Rc<Synchroniser>,
     /// If the clients of the compute node share their operations.
     pub(crate) local: Option<Rc<Local>>,
 }
 
-impl<E> Clone for Blocks<E> {
+impl Clone for Blocks {
     fn clone(&self) -> Self {
         Self {
             pool: self.pool.clone(),
@@ -58,9 +58,9 @@ impl<E> Clone for Blocks<E> {
     }
 }
 
-impl<E: Endpoint> Blocks<E> {
+impl Blocks {
     /// Refuses pools that data pointers cannot reach.
-    pub(crate) fn new(pool: Pool<E>, options: SyncOptions) -> Result<Self, IndexError> {
+    pub(crate) fn new(pool: Pool, options: SyncOptions) -> Result<Self, IndexError> {
         let beyond = |geometry: &&farside_pool::Geometry| geometry.node_bytes > NODE_BYTES_MAX;
         if let Some(geometry) = pool.geometry().iter().find(beyond) {
             return Err(IndexError::NodeTooLarge {
@@ -85,7 +85,7 @@ impl<E: Endpoint> Blocks<E> {
     #[inline]
     pub(crate) async fn read(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         pointer: Pointer,
         at: u32,
@@ -99,7 +99,7 @@ impl<E: Endpoint> Blocks<E> {
     #[inline]
     async fn read_rest(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         pointer: Pointer,
         begun: Slice,
@@ -125,7 +125,7 @@ impl<E: Endpoint> Blocks<E> {
     /// The same where only an item can be.
     pub(crate) async fn read_item(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         pointer: Pointer,
         at: u32,
@@ -141,7 +141,7 @@ impl<E: Endpoint> Blocks<E> {
     /// block of its own. Over mapped memory there are no round trips to save, and nothing is written.
     pub(crate) async fn read_item_and_draft(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         pointer: Pointer,
         (key, likely): (&[u8], Likely<'_>),
@@ -178,7 +178,7 @@ impl<E: Endpoint> Blocks<E> {
     }
 
     /// Takes a block for what will probably be stored under a key, and encodes it at `at` in the buffer.
-    pub(crate) fn draft(&self, cx: &mut OpContext<E>, key: &[u8], likely: Likely<'_>, at: u32) -> Option<Draft> {
+    pub(crate) fn draft(&self, cx: &mut OpContext, key: &[u8], likely: Likely<'_>, at: u32) -> Option<Draft> {
         let item = Item {
             key,
             value: likely.value,
@@ -203,7 +203,7 @@ impl<E: Endpoint> Blocks<E> {
     /// Loads an item to `at` in the buffer, over mapped memory and if it is not longer than the `bytes` bytes
     /// that its hint asks for. Otherwise `None`: a READ may say more.
     #[inline]
-    pub(crate) fn load_item(&self, cx: &mut OpContext<E>, pointer: Pointer, bytes: u32, at: u32) -> Option<Header> {
+    pub(crate) fn load_item(&self, cx: &mut OpContext, pointer: Pointer, bytes: u32, at: u32) -> Option<Header> {
         if !cx.load(pointer.block(), Slice::new(at, bytes)) {
             return None;
         }
@@ -253,7 +253,7 @@ impl<E: Endpoint> Blocks<E> {
     #[inline]
     pub(crate) async fn publish(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         old: Pointer,
         new: Pointer,
@@ -265,20 +265,20 @@ impl<E: Endpoint> Blocks<E> {
     /// Asks the scheme for leave to replace a pointer; see [`Synchroniser::enter`].
     pub(crate) async fn enter(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         target: Target,
         old: Pointer,
         intent: Intent,
         pin: &Pin,
-    ) -> Result<Entered<E>, IndexError> {
+    ) -> Result<Entered, IndexError> {
         Ok(self.sync.enter(cx, target, old, intent, pin).await?)
     }
 
     /// Lets the scheme replace a pointer, or whatever else the slot holds for the same key by then.
     pub(crate) async fn overwrite(
         &self,
-        cx: &mut OpContext<E>,
-        turn: Turn<E>,
+        cx: &mut OpContext,
+        turn: Turn,
         target: Target,
         old: Pointer,
         new: Pointer,
@@ -292,11 +292,11 @@ impl<E: Endpoint> Blocks<E> {
     /// the start of the buffer may hold anything.
     pub(crate) async fn replace(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         target: Target,
         old: Pointer,
         new: Pointer,
-        (bytes, turn): (u64, Option<Turn<E>>),
+        (bytes, turn): (u64, Option<Turn>),
     ) -> Result<bool, IndexError> {
         let published = match turn {
             Some(turn) => self.overwrite(cx, turn, target, old, new).await,
@@ -322,7 +322,7 @@ impl<E: Endpoint> Blocks<E> {
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
-    pub(crate) async fn item_bytes(&self, cx: &mut OpContext<E>, pointer: Pointer) -> Option<u64> {
+    pub(crate) async fn item_bytes(&self, cx: &mut OpContext, pointer: Pointer) -> Option<u64> {
         if let Some(bytes) = class_bytes(pointer) {
             return Some(bytes);
         }
@@ -338,7 +338,7 @@ impl<E: Endpoint> Blocks<E> {
     /// `start` is used. The caller has pinned.
     pub(crate) async fn read_items(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
         mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
@@ -379,7 +379,7 @@ impl<E: Endpoint> Blocks<E> {
     /// Visits the items of some slots until `visit` says that it has seen enough. Otherwise as [`Blocks::read_items`].
     pub(crate) async fn visit_items(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
         (wanted, mut visit): (Wanted, impl FnMut(Item<'_>) -> bool),
@@ -410,7 +410,7 @@ impl<E: Endpoint> Blocks<E> {
     /// [`Blocks::read_items`].
     pub(crate) async fn read_heads(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
         mut visit: impl FnMut(Pointer, Header, u32, &[u8]) -> bool,
@@ -451,7 +451,7 @@ impl<E: Endpoint> Blocks<E> {
     /// Visits up to `count` items of these slots, chosen at random. Otherwise as [`Blocks::read_items`].
     pub(crate) async fn sample(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         start: u32,
         mut entries: Vec<(RemoteAddr, Pointer)>,
         count: usize,
@@ -481,7 +481,7 @@ impl<E: Endpoint> Blocks<E> {
     /// from its start.
     pub(crate) async fn write_item(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         item: Item<'_>,
         version: u8,
     ) -> Result<Option<Pointer>, IndexError> {
@@ -495,11 +495,11 @@ impl<E: Endpoint> Blocks<E> {
     /// round trip. Otherwise as [`Blocks::write_to`].
     pub(crate) async fn write_in_turn(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         item: Item<'_>,
         block: RemoteAddr,
         version: u8,
-        (slot, turn): (RemoteAddr, &mut Turn<E>),
+        (slot, turn): (RemoteAddr, &mut Turn),
     ) -> Result<Pointer, IndexError> {
         if !turn.has_waited() {
             return self.write_to(cx, item, block, version).await;
@@ -522,7 +522,7 @@ impl<E: Endpoint> Blocks<E> {
     /// given up.
     pub(crate) async fn write_to(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         item: Item<'_>,
         block: RemoteAddr,
         version: u8,

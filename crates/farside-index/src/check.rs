@@ -9,7 +9,7 @@ mod ordered;
 mod pointer_array;
 mod race;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{OpContext, RemoteAddr, Slice};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::{Pointer, SizeHint};
 
@@ -44,7 +44,7 @@ pub struct Census {
 ///
 /// # Errors
 /// What the fabric reports; everything else is a fault.
-pub async fn take<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Census, PoolError> {
+pub async fn take(cx: &mut OpContext, geometry: &[Geometry]) -> Result<Census, PoolError> {
     let mut census = Census::default();
     match IndexKind::of_pool(cx).await? {
         // Formatted, and nobody has opened a store yet.
@@ -75,11 +75,7 @@ fn examine_item(buffer: &[u8], census: &mut Census, slot: RemoteAddr, pointer: P
 
 /// Reads a whole block to the start of the buffer; `None` if it holds nothing known, or reaches beyond its
 /// node.
-async fn read_block<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    pointer: Pointer,
-) -> Result<Option<Header>, PoolError> {
+async fn read_block(cx: &mut OpContext, geometry: &[Geometry], pointer: Pointer) -> Result<Option<Header>, PoolError> {
     let block = pointer.block();
     let end = geometry.get(block.node().index()).map_or(0, |node| node.node_bytes);
     if block.offset() + HEADER_BYTES as u64 > end {

@@ -102,7 +102,7 @@ impl IndexKind {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Self>, IndexError> {
+    pub async fn of_pool(cx: &mut OpContext) -> Result<Option<Self>, IndexError> {
         for (kind, number) in [(Self::Race, race::ROOT), (Self::PointerArray, pointer_array::ROOT)] {
             if root(cx, NodeId::new(0), number).await?.is_some() {
                 return Ok(Some(kind));
@@ -125,13 +125,13 @@ pub struct IndexOptions {
 
 /// An index as one client sees it.
 #[derive(Clone, Debug)]
-pub enum Index<E: Endpoint> {
+pub enum Index {
     /// See [`PointerArray`], addressed by hash.
-    PointerArray(PointerArray<E>),
+    PointerArray(PointerArray),
     /// See [`Race`].
-    Race(Race<E>),
+    Race(Race),
     /// See [`Ordered`].
-    Ordered(Ordered<E>),
+    Ordered(Ordered),
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
@@ -155,14 +155,14 @@ impl SearchMany {
     }
 }
 
-impl<E: Endpoint> Index<E> {
+impl Index {
     /// Opens the index of a pool, and makes one if there is none: of the kind that is wanted, or RACE.
     ///
     /// # Errors
     /// [`IndexError::OtherIndex`] if the pool has another kind; if it is too small, or the fabric fails.
     pub async fn open_or_create(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
+        cx: &mut OpContext,
+        pool: Pool,
         wanted: Option<IndexKind>,
         sync: SyncOptions,
         options: IndexOptions,
@@ -213,7 +213,7 @@ impl<E: Endpoint> Index<E> {
     /// The pool from which it allocates.
     #[inline]
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         match self {
             Self::PointerArray(array) => array.pool(),
             Self::Race(race) => race.pool(),
@@ -232,7 +232,7 @@ impl<E: Endpoint> Index<E> {
     }
 
     #[inline]
-    fn blocks(&self) -> &Blocks<E> {
+    fn blocks(&self) -> &Blocks {
         match self {
             Self::PointerArray(array) => array.blocks(),
             Self::Race(race) => race.blocks(),
@@ -268,7 +268,7 @@ impl<E: Endpoint> Index<E> {
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
     #[inline]
-    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         match self.local() {
             None => self.search_alone(cx, key).await,
             Some(local) => Box::pin(local.read(cx, key, async |cx| self.search_alone(cx, key).await)).await,
@@ -276,7 +276,7 @@ impl<E: Endpoint> Index<E> {
     }
 
     #[inline]
-    pub(crate) async fn search_alone(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    pub(crate) async fn search_alone(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         match self {
             Self::PointerArray(array) => array.search(cx, key).await,
             Self::Race(race) => race.search(cx, key).await,
@@ -293,7 +293,7 @@ impl<E: Endpoint> Index<E> {
     #[inline]
     pub async fn search_many(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         many: &mut SearchMany,
     ) -> Result<(), IndexError> {
@@ -316,7 +316,7 @@ impl<E: Endpoint> Index<E> {
     /// # Panics
     /// If there are more keys.
     #[inline]
-    pub async fn approach(&self, cx: &mut OpContext<E>, keys: &[&[u8]], many: &mut SearchMany) {
+    pub async fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) {
         assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
         match self {
             Self::PointerArray(array) => array.approach(cx, keys, &mut many.array).await,
@@ -332,14 +332,14 @@ impl<E: Endpoint> Index<E> {
     /// On an error nothing was changed unless the fabric failed while publishing.
     pub async fn change<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, IndexError> {
         match (self.local(), likely) {
             (Some(local), Some(likely)) if likely.regardless => {
-                let change = async |cx: &mut OpContext<E>| self.change_alone(cx, key, Some(likely), decide).await;
+                let change = async |cx: &mut OpContext| self.change_alone(cx, key, Some(likely), decide).await;
                 Box::pin(local.write(cx, key, change)).await
             }
             _ => self.change_alone(cx, key, likely, decide).await,
@@ -348,7 +348,7 @@ impl<E: Endpoint> Index<E> {
 
     pub(crate) async fn change_alone<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
@@ -362,7 +362,7 @@ impl<E: Endpoint> Index<E> {
 
     /// UPDATE: replaces the value of a key, if it is there; returns whether it was. An array whose slots belong to one
     /// key each does not look at the item that is replaced.
-    pub async fn update(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
+    pub async fn update(&self, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
         let updated = match self.local() {
             Some(local) => Box::pin(local.write(cx, key, async |cx| self.update_alone(cx, key, value).await)).await,
             None => self.update_alone(cx, key, value).await,
@@ -370,7 +370,7 @@ impl<E: Endpoint> Index<E> {
         Ok(updated? == Change::Updated)
     }
 
-    async fn update_alone(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<Change, IndexError> {
+    async fn update_alone(&self, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Result<Change, IndexError> {
         if let Self::PointerArray(array) = self
             && array.addressing() == Addressing::Direct
         {
@@ -397,7 +397,7 @@ impl<E: Endpoint> Index<E> {
     /// go on with, 0 at the end. A key that is there throughout is visited once.
     pub async fn scan(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
@@ -415,7 +415,7 @@ impl<E: Endpoint> Index<E> {
     /// [`IndexError::Unordered`] if the keys of the index are in no order.
     pub async fn range(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         from: &[u8],
         count: usize,
         (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
@@ -451,7 +451,7 @@ impl<E: Endpoint> Index<E> {
 
     /// A random cursor of a scan: a scan from there to its end sees some of the keys.
     #[must_use]
-    pub fn random_cursor(&self, endpoint: &E) -> u64 {
+    pub fn random_cursor(&self, endpoint: &Endpoint) -> u64 {
         match self {
             Self::PointerArray(array) => endpoint.random_below(array.slots()),
             Self::Race(race) => race.random_cursor(endpoint),
@@ -463,7 +463,7 @@ impl<E: Endpoint> Index<E> {
     /// or none. Returns the cursor to go on with, 0 at the end.
     pub async fn sample(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Sampled<'_>),
@@ -477,7 +477,7 @@ impl<E: Endpoint> Index<E> {
 
     /// Removes a key if what is stored under it is still what a sample has found; returns whether it was removed. A key
     /// that another client changes at the same time stays.
-    pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         match self {
             Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
             Self::Race(race) => race.remove_sampled(cx, wanted).await,
@@ -486,7 +486,7 @@ impl<E: Endpoint> Index<E> {
     }
 
     /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
-    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         match self {
             Self::PointerArray(array) => array.count(cx).await,
             Self::Race(race) => race.count(cx).await,
@@ -496,7 +496,7 @@ impl<E: Endpoint> Index<E> {
 
     /// Removes every key that is there when its slot is visited; returns how many. On an error some keys
     /// may be gone.
-    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn clear(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         match self {
             Self::PointerArray(array) => array.clear(cx).await,
             Self::Race(race) => race.clear(cx).await,
@@ -506,7 +506,7 @@ impl<E: Endpoint> Index<E> {
 
     /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the epoch
     /// can move; items that are linked or unlinked meanwhile may be missed.
-    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
         match self {
             Self::PointerArray(array) => array.walk(cx, visit).await,
             Self::Race(race) => race.walk(cx, visit).await,
@@ -530,8 +530,8 @@ impl<E: Endpoint> Index<E> {
 ///
 /// # Errors
 /// See [`IndexError`].
-pub async fn walk<E: Endpoint, P>(
-    cx: &mut OpContext<E>,
+pub async fn walk<P>(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     pin: impl Fn() -> P,
     visit: &mut dyn FnMut(RemoteAddr),

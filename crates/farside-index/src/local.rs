@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use farside_fabric::{Endpoint, FabricError, NodeId, OpContext, Slice};
+use farside_fabric::{FabricError, NodeId, OpContext, Slice};
 use farside_sync::local::{Asked, Combiner, Counts};
 
 use crate::error::IndexError;
@@ -66,11 +66,11 @@ impl Local {
     }
 
     /// Does a write that stores its value whatever is there, unless another one goes for it.
-    pub(crate) async fn write<E: Endpoint>(
+    pub(crate) async fn write(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
-        write: impl AsyncFnOnce(&mut OpContext<E>) -> Result<Change, IndexError>,
+        write: impl AsyncFnOnce(&mut OpContext) -> Result<Change, IndexError>,
     ) -> Result<Change, IndexError> {
         let turn = match self.writes.ask(cx, key).await {
             Asked::Go(turn) => turn,
@@ -86,11 +86,11 @@ impl Local {
     }
 
     /// Does a SEARCH, unless another one goes for it. The value is left in the context's buffer.
-    pub(crate) async fn read<E: Endpoint>(
+    pub(crate) async fn read(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
-        read: impl AsyncFnOnce(&mut OpContext<E>) -> Result<Option<Found>, IndexError>,
+        read: impl AsyncFnOnce(&mut OpContext) -> Result<Option<Found>, IndexError>,
     ) -> Result<Option<Found>, IndexError> {
         match self.reads.ask(cx, key).await {
             Asked::Go(turn) => {

@@ -1,6 +1,6 @@
 //! What tests of several indexes begin and end with.
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, account, open_or_format};
 
@@ -8,8 +8,8 @@ use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, account, open_or_
 pub(crate) struct Alone {
     pub(crate) sim: Sim,
     pub(crate) node: NodeId,
-    pub(crate) cx: OpContext<Endpoint>,
-    pub(crate) pool: Pool<Endpoint>,
+    pub(crate) cx: OpContext,
+    pub(crate) pool: Pool,
     pub(crate) geometry: Vec<Geometry>,
 }
 

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{OpContext, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_index::{Addressing, Change, Decision, PointerArray};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open, open_or_format};
 use farside_sync::Scheme;
@@ -17,7 +18,7 @@ const OPTIONS: PoolOptions = PoolOptions {
 const KEY: [u8; 8] = 3_u64.to_le_bytes();
 const CLIENTS: u64 = 8;
 
-async fn join(endpoint: Endpoint, scheme: Scheme) -> (PointerArray<Endpoint>, OpContext<Endpoint>) {
+async fn join(endpoint: Endpoint, scheme: Scheme) -> (PointerArray, OpContext) {
     let mut cx = OpContext::new(endpoint);
     open_or_format(&mut cx, FormatOptions::default())
         .await

@@ -2,8 +2,9 @@
 
 use core::pin::Pin;
 
-use farside_fabric::sim::{Endpoint, Profile, Sim, SimOptions};
-use farside_fabric::{Clock, CounterSnapshot, OpContext, Pipeline, VerbKind, Verbs, interleave};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Profile, Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, OpContext, Pipeline, VerbKind, interleave};
 use farside_index::tree::{NodeLock, TurnOptions, Without};
 use farside_index::{Budget, IndexError, Shape, Tree, TreeOptions, chime, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
@@ -31,7 +32,7 @@ fn cost_of<T>(endpoint: &Endpoint, operation: impl Future<Output = T>) -> Pin<Bo
 }
 
 /// A tree of so many keys, multiples of 16, and a client whose housekeeping sleeps.
-fn with_tree(leaf: (Shape, usize), keys: u64, test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>)) {
+fn with_tree(leaf: (Shape, usize), keys: u64, test: impl AsyncFnOnce(Endpoint, Tree, OpContext)) {
     with_tree_in(SimOptions::default(), leaf, keys, test);
 }
 
@@ -39,7 +40,7 @@ fn with_tree_in(
     options: SimOptions,
     (shape, hotspot_bytes): (Shape, usize),
     keys: u64,
-    test: impl AsyncFnOnce(Endpoint, Tree<Endpoint>, OpContext<Endpoint>),
+    test: impl AsyncFnOnce(Endpoint, Tree, OpContext),
 ) {
     let sim = Sim::new(options);
     let _ = sim.add_memory_node(64 << 20);
@@ -68,7 +69,7 @@ fn with_tree_in(
 }
 
 /// The round trips of each operation when `h` internal nodes have to be read.
-async fn round_trips(endpoint: &Endpoint, tree: &Tree<Endpoint>, cx: &mut OpContext<Endpoint>, h: u64) {
+async fn round_trips(endpoint: &Endpoint, tree: &Tree, cx: &mut OpContext, h: u64) {
     let (there, absent) = (16 * 100_u64, 16 * 100 + 1_u64);
     let forget = || {
         if h > 0 {

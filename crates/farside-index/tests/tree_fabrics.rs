@@ -45,7 +45,7 @@ fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body)
 }
 
-async fn open<E: Endpoint>(endpoint: &E, shape: Shape) -> Tree<E> {
+async fn open(endpoint: &Endpoint, shape: Shape) -> Tree {
     let mut cx = OpContext::new(endpoint.clone());
     let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
     let pool = Pool::join(&mut cx, geometry, PoolOptions::default())
@@ -59,7 +59,7 @@ async fn open<E: Endpoint>(endpoint: &E, shape: Shape) -> Tree<E> {
     Tree::create(&mut cx, pool, options).await.expect("a tree")
 }
 
-async fn leave<E: Endpoint>(tree: Tree<E>) {
+async fn leave(tree: Tree) {
     while tree.is_restructuring() {
         give_way().await;
     }
@@ -69,7 +69,7 @@ async fn leave<E: Endpoint>(tree: Tree<E>) {
 }
 
 /// What one client does; returns what it was answered.
-async fn work<E: Endpoint>(endpoint: E, shape: Shape, client: u64) -> Vec<(u64, Event)> {
+async fn work(endpoint: Endpoint, shape: Shape, client: u64) -> Vec<(u64, Event)> {
     let tree = open(&endpoint, shape).await;
     let mut cx = OpContext::new(endpoint.clone());
     let mut events = Vec::new();
@@ -122,7 +122,7 @@ async fn work<E: Endpoint>(endpoint: E, shape: Shape, client: u64) -> Vec<(u64, 
 }
 
 /// Lets clients loose on a tree; `connect` makes an endpoint on the thread that uses it.
-fn let_loose<E: Endpoint>(shape: Shape, connect: impl AsyncFn() -> E + Sync) {
+fn let_loose(shape: Shape, connect: impl AsyncFn() -> Endpoint + Sync) {
     on_this_thread(async {
         let endpoint = connect().await;
         let tree = open(&endpoint, shape).await;

@@ -33,7 +33,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_fabric::{Deadline, OpContext};
 use farside_index::{Change, Decision, IndexError, Sampled};
 use farside_pool::PoolError;
 
@@ -108,7 +108,7 @@ struct Candidate {
 
 /// What the sessions of a store share to evict.
 #[derive(Debug)]
-pub(crate) struct Evictor<E> {
+pub(crate) struct Evictor {
     /// The first to go last.
     candidates: RefCell<Vec<Candidate>>,
     /// The policy that has ranked them.
@@ -122,11 +122,11 @@ pub(crate) struct Evictor<E> {
     /// The tick at which the clock was last read, and what it said, in milliseconds.
     clock: Cell<(u64, u64)>,
     /// Contexts that nobody uses.
-    contexts: RefCell<Vec<OpContext<E>>>,
+    contexts: RefCell<Vec<OpContext>>,
     witness: RefCell<Option<Rc<dyn EvictionWitness>>>,
 }
 
-impl<E> Default for Evictor<E> {
+impl Default for Evictor {
     fn default() -> Self {
         Self {
             candidates: RefCell::default(),
@@ -150,7 +150,7 @@ pub enum KeyUse {
     Frequency(u64),
 }
 
-impl<E: Endpoint> Store<E> {
+impl Store {
     /// The same store; its clones and sessions tell `witness` of every eviction.
     #[must_use]
     pub fn with_eviction_witness(self, witness: Rc<dyn EvictionWitness>) -> Self {
@@ -419,7 +419,7 @@ impl<E: Endpoint> Store<E> {
         }
     }
 
-    fn take_context(&self) -> OpContext<E> {
+    fn take_context(&self) -> OpContext {
         let kept = self.evictor.contexts.borrow_mut().pop();
         let mut cx = kept.unwrap_or_else(|| OpContext::new(self.endpoint.clone()));
         cx.shrink();
@@ -428,7 +428,7 @@ impl<E: Endpoint> Store<E> {
         cx
     }
 
-    fn give_context(&self, cx: OpContext<E>) {
+    fn give_context(&self, cx: OpContext) {
         const KEPT_MAX: usize = 8;
         let mut contexts = self.evictor.contexts.borrow_mut();
         if contexts.len() < KEPT_MAX {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_fabric::{Deadline, OpContext};
 use farside_index::item::HEADER_BYTES;
 use farside_index::{Change, Decision, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted};
 
@@ -91,16 +91,16 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// One operation at a time on a store.
 #[derive(Debug)]
-pub struct Session<E: Endpoint> {
-    store: Store<E>,
-    cx: OpContext<E>,
+pub struct Session {
+    store: Store,
+    cx: OpContext,
     many: SearchMany,
     /// For keys among many that take a SEARCH of their own.
-    apart: Option<OpContext<E>>,
+    apart: Option<OpContext>,
 }
 
-impl<E: Endpoint> Session<E> {
-    pub(crate) fn new(store: Store<E>, cx: OpContext<E>) -> Self {
+impl Session {
+    pub(crate) fn new(store: Store, cx: OpContext) -> Self {
         Self {
             store,
             cx,
@@ -111,7 +111,7 @@ impl<E: Endpoint> Session<E> {
 
     /// The context, with its counts of retries.
     #[must_use]
-    pub fn context(&self) -> &OpContext<E> {
+    pub fn context(&self) -> &OpContext {
         &self.cx
     }
 
@@ -131,7 +131,7 @@ impl<E: Endpoint> Session<E> {
 
     /// The store.
     #[must_use]
-    pub fn store(&self) -> &Store<E> {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
@@ -167,7 +167,7 @@ impl<E: Endpoint> Session<E> {
 
     /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read together, which
     /// takes as many round trips as one. They are not one snapshot: each is read by itself.
-    pub fn get_many<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k, E> {
+    pub fn get_many<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k> {
         Values {
             session: self,
             rest: keys,
@@ -647,11 +647,7 @@ impl<E: Endpoint> Session<E> {
     }
 
     /// Some of the keys that are there from `cursor` on, and the next cursor.
-    async fn visit_keys(
-        &mut self,
-        index: fn(&Store<E>) -> &Index<E>,
-        cursor: u64,
-    ) -> Result<(Vec<Vec<u8>>, u64), KvError> {
+    async fn visit_keys(&mut self, index: fn(&Store) -> &Index, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
         let mut found = Vec::new();
         let visit = |item: Item<'_>| found.push(item.key.to_vec());
         let next = self.visit(index, cursor, (Wanted::Keys, visit)).await?;
@@ -662,7 +658,7 @@ impl<E: Endpoint> Session<E> {
     /// one whose cursors are the store's own.
     async fn visit(
         &mut self,
-        index: fn(&Store<E>) -> &Index<E>,
+        index: fn(&Store) -> &Index,
         cursor: u64,
         (wanted, mut visit): (Wanted, impl FnMut(Item<'_>)),
     ) -> Result<u64, KvError> {
@@ -686,8 +682,8 @@ impl<E: Endpoint> Session<E> {
 
 /// The values of many keys, one after the other; see [`Session::get_many`].
 #[derive(Debug)]
-pub struct Values<'s, 'k, E: Endpoint> {
-    session: &'s mut Session<E>,
+pub struct Values<'s, 'k> {
+    session: &'s mut Session,
     /// Keys that have not been looked for.
     rest: &'k [&'k [u8]],
     /// Keys that are looked for together.
@@ -698,7 +694,7 @@ pub struct Values<'s, 'k, E: Endpoint> {
     is_read: bool,
 }
 
-impl<E: Endpoint> Values<'_, '_, E> {
+impl Values<'_, '_> {
     /// The value of the next key, `None` if it is not there. It stands in a buffer of the session
     /// until the next call.
     ///

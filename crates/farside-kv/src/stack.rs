@@ -1,7 +1,6 @@
 //! Where a store is put together: which fabric, which nodes.
 //!
-//! This is the one file that names the backends. Everything else is generic over the fabric; whoever
-//! wants to run on the nodes that a user named writes an [`EndpointTask`] and hands it to [`run`].
+//! This is the one file that chooses a backend: the nodes that a user names say which.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -128,44 +127,26 @@ impl PoolSpec {
     }
 }
 
-/// Something to do with an endpoint, whatever backend it is of.
-pub trait EndpointTask {
-    /// What it results in.
-    type Output;
-
-    /// Does it. `timeout_ns` is how long an operation on this backend should be given.
-    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output;
+/// How long an operation on this endpoint should be given, unless somebody says otherwise: mapped memory needs no limit.
+#[must_use]
+pub fn timeout_ns(endpoint: &Endpoint) -> Option<u64> {
+    (!endpoint.is_mapped()).then_some(TCP_TIMEOUT_NS)
 }
 
-/// Connects to the nodes and runs a task on this thread until it is done: over mapped memory alone
-/// if all nodes are mapped, over TCP otherwise.
+/// Connects to the nodes and runs a task on this thread until it is done.
 ///
 /// # Errors
 /// If a node cannot be reached.
-pub fn run<T: EndpointTask>(
+pub fn run<T>(
     nodes: Vec<NodeLocation>,
     secret: Option<Secret>,
-    task: T,
-) -> Result<T::Output, StackError> {
+    task: impl AsyncFnOnce(Endpoint) -> T,
+) -> Result<T, StackError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(StackError::Runtime)?;
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        match connect(nodes, secret).await? {
-            Connected::Mapped(endpoint) => Ok(task.run(endpoint, None).await),
-            Connected::Remote(endpoint) => Ok(task.run(endpoint, Some(TCP_TIMEOUT_NS)).await),
-        }
-    })
-}
-
-/// An endpoint of the backend that the nodes ask for.
-#[derive(Debug)]
-pub enum Connected {
-    /// All nodes are mapped.
-    Mapped(shm::Endpoint),
-    /// Some are at the end of a connection.
-    Remote(tcp::Endpoint),
+    tokio::task::LocalSet::new().block_on(&runtime, async { Ok(task(connect(nodes, secret).await?).await) })
 }
 
 /// Connects to the nodes: over mapped memory alone if all of them are mapped, over TCP otherwise,
@@ -173,19 +154,19 @@ pub enum Connected {
 ///
 /// # Errors
 /// If a node cannot be reached.
-pub async fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Result<Connected, StackError> {
+pub async fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Result<Endpoint, StackError> {
     let mapped = nodes.iter().map(|node| match node {
         NodeLocation::Mapped(segment) => Some(segment.clone()),
         NodeLocation::Remote(_) | NodeLocation::Rdma(..) => None,
     });
     if let Some(segments) = mapped.collect() {
-        return Ok(Connected::Mapped(shm::Fabric::new(segments).endpoint()?));
+        return Ok(shm::Fabric::new(segments).endpoint()?);
     }
     let mut options = ConnectOptions::default();
     if let Some(secret) = secret {
         options = options.with_secret(secret);
     }
-    Ok(Connected::Remote(tcp::connect(nodes, options).await?))
+    Ok(tcp::connect(nodes, options).await?)
 }
 
 #[cfg(test)]

@@ -25,27 +25,27 @@ const RESTRUCTURING_POLL_NS: u64 = 100_000;
 
 /// An open store.
 #[derive(Clone, Debug)]
-pub struct Store<E: Endpoint> {
-    pub(crate) index: Index<E>,
+pub struct Store {
+    pub(crate) index: Index,
     /// The same index with cursors of its own: a sweep or an eviction uses up thousands of them.
-    pub(crate) upkeep: Index<E>,
-    pub(crate) endpoint: E,
+    pub(crate) upkeep: Index,
+    pub(crate) endpoint: Endpoint,
     pub(crate) timeout_ns: Option<u64>,
     pub(crate) expiry_mark: ExpiryMark,
     pub(crate) quota: Arc<Quota>,
-    pub(crate) evictor: Rc<Evictor<E>>,
+    pub(crate) evictor: Rc<Evictor>,
     pub(crate) background: Rc<Background>,
     /// Bytes of memory that is cut into blocks.
     pub(crate) chunk_bytes: u64,
 }
 
-impl<E: Endpoint> Store<E> {
+impl Store {
     /// Opens the store on the nodes that `endpoint` reaches; makes it if they are blank. Starts the
     /// tasks that renew the lease and take over what dead clients held.
     ///
     /// # Errors
     /// If a node is too small, foreign or damaged, or the fabric fails.
-    pub async fn open(endpoint: E, config: StoreConfig) -> Result<Self, KvError> {
+    pub async fn open(endpoint: Endpoint, config: StoreConfig) -> Result<Self, KvError> {
         let mut cx = OpContext::new(endpoint.clone());
         let geometry = open_or_format(&mut cx, config.format).await?;
         let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
@@ -106,13 +106,13 @@ impl<E: Endpoint> Store<E> {
 
     /// A session; it has one operation in flight at a time.
     #[must_use]
-    pub fn session(&self) -> Session<E> {
+    pub fn session(&self) -> Session {
         Session::new(self.clone(), OpContext::new(self.endpoint.clone()))
     }
 
     /// A session whose reads let the other sessions of `pipeline` run while memory is fetched.
     #[must_use]
-    pub fn pipelined_session(&self, pipeline: &Pipeline) -> Session<E> {
+    pub fn pipelined_session(&self, pipeline: &Pipeline) -> Session {
         Session::new(
             self.clone(),
             OpContext::pipelined(self.endpoint.clone(), pipeline.clone()),
@@ -121,13 +121,13 @@ impl<E: Endpoint> Store<E> {
 
     /// The pool that the store allocates from.
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         self.index.pool()
     }
 
     /// The index of the store.
     #[must_use]
-    pub fn index(&self) -> &Index<E> {
+    pub fn index(&self) -> &Index {
         &self.index
     }
 
@@ -143,7 +143,7 @@ impl<E: Endpoint> Store<E> {
 
     /// The endpoint underneath, with its clock and counters.
     #[must_use]
-    pub fn endpoint(&self) -> &E {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
@@ -191,7 +191,7 @@ impl<E: Endpoint> Store<E> {
         while !self.pool().has_ended() {
             self.endpoint.sleep(tick_ns).await;
             if self.pool().needs_recovery() {
-                let walk = async |cx: &mut OpContext<E>, visit: &mut dyn FnMut(_)| {
+                let walk = async |cx: &mut OpContext, visit: &mut dyn FnMut(_)| {
                     self.index.walk(cx, visit).await.map_err(IndexError::into_pool)
                 };
                 if let Err(error) = self.pool().recover(&mut cx, walk).await {

@@ -18,8 +18,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farside_fabric::Endpoint;
-
 use crate::error::KvError;
 use crate::session::Session;
 use crate::store::Store;
@@ -84,7 +82,7 @@ struct Step {
     removed: u64,
 }
 
-impl<E: Endpoint> Store<E> {
+impl Store {
     /// Sweeps until the store is closed or abandoned. `removed` is told how many keys were removed, after
     /// every step that removed any.
     pub async fn sweep(self, pace: SweepPace, mut removed: impl FnMut(u64)) {
@@ -124,7 +122,7 @@ impl<E: Endpoint> Store<E> {
         }
     }
 
-    async fn sweep_step(&self, session: &mut Session<E>, cursor: u64, pace: SweepPace) -> Result<Step, KvError> {
+    async fn sweep_step(&self, session: &mut Session, cursor: u64, pace: SweepPace) -> Result<Step, KvError> {
         let mut step = Step {
             cursor,
             expiring: 0,

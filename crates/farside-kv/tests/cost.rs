@@ -2,8 +2,9 @@
 
 use core::pin::Pin;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{CounterSnapshot, VerbKind, Verbs};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, VerbKind};
 use farside_kv::{EvictionPolicy, IndexKind, KEYS_AT_ONCE, Session, SetOptions, Store, StoreConfig};
 
 /// READs, WRITEs, atomics, and round trips: nothing else is posted meanwhile.
@@ -20,7 +21,7 @@ fn cost(counted: &CounterSnapshot) -> Cost {
 }
 
 /// A store whose keys have a slot each, and whose housekeeping sleeps.
-fn with_session<T>(index: IndexKind, test: impl AsyncFnOnce(Endpoint, Session<Endpoint>) -> T) -> T
+fn with_session<T>(index: IndexKind, test: impl AsyncFnOnce(Endpoint, Session) -> T) -> T
 where
     T: 'static,
 {
@@ -76,7 +77,7 @@ fn many_keys_take_as_many_round_trips_as_one() {
             session.put(number, number).await.expect("put");
         }
         let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 4]>::as_slice).collect();
-        let read = async |session: &mut Session<Endpoint>, keys: &[&[u8]]| {
+        let read = async |session: &mut Session, keys: &[&[u8]]| {
             let mut values = session.get_many(keys);
             for key in keys {
                 assert_eq!(values.next().await, Ok(Some(*key)));
@@ -90,7 +91,7 @@ fn many_keys_take_as_many_round_trips_as_one() {
         );
         let absent: Vec<[u8; 1]> = (0..16).map(|number| [number]).collect();
         let absent: Vec<&[u8]> = absent.iter().map(<[u8; 1]>::as_slice).collect();
-        let look = async |session: &mut Session<Endpoint>| {
+        let look = async |session: &mut Session| {
             let mut values = session.get_many(&absent);
             for _ in &absent {
                 assert_eq!(values.next().await, Ok(None));
@@ -151,7 +152,7 @@ fn many_keys_of_a_tree_take_as_many_round_trips_as_one() {
                 assert_eq!(one[3], 2);
                 (0..4).for_each(|which| one_by_one[which] += one[which]);
             }
-            let read = async |session: &mut Session<Endpoint>| {
+            let read = async |session: &mut Session| {
                 let mut values = session.get_many(keys);
                 for key in keys {
                     assert_eq!(values.next().await, Ok(Some(*key)));
@@ -162,7 +163,7 @@ fn many_keys_of_a_tree_take_as_many_round_trips_as_one() {
             assert_eq!(together[3], 2);
             let absent: Vec<String> = (0..KEYS_AT_ONCE).map(|number| format!("no {number}")).collect();
             let absent: Vec<&[u8]> = absent.iter().map(String::as_bytes).collect();
-            let look = async |session: &mut Session<Endpoint>| {
+            let look = async |session: &mut Session| {
                 let mut values = session.get_many(&absent);
                 for _ in &absent {
                     assert_eq!(values.next().await, Ok(None));
@@ -277,7 +278,7 @@ mod race {
                 session.put(number, number).await.expect("put");
             }
             let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 4]>::as_slice).collect();
-            let read = async |session: &mut Session<Endpoint>, keys: &[&[u8]]| {
+            let read = async |session: &mut Session, keys: &[&[u8]]| {
                 let mut values = session.get_many(keys);
                 for key in keys {
                     assert_eq!(values.next().await, Ok(Some(*key)));

@@ -17,8 +17,7 @@ mod audit;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, Spawn};
+use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_kv::{IndexKind, LeafOptions, RaceOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions, Purpose};
 
@@ -82,8 +81,8 @@ type Keys = Rc<RefCell<Vec<u64>>>;
 fn die(
     death: Death,
     (config, memory): (StoreConfig, u64),
-    work: impl AsyncFn(Store<Endpoint>, Keys) + 'static,
-    then: impl AsyncFn(Store<Endpoint>, Vec<u64>) + 'static,
+    work: impl AsyncFn(Store, Keys) + 'static,
+    then: impl AsyncFn(Store, Vec<u64>) + 'static,
 ) -> bool {
     let sim = Sim::new(SimOptions {
         seed: death.verbs,
@@ -141,7 +140,7 @@ fn die(
 }
 
 /// Stores so many keys.
-async fn fill(store: Store<Endpoint>, keys: Keys, count: u64) {
+async fn fill(store: Store, keys: Keys, count: u64) {
     let mut session = store.session();
     for key in 0..count {
         session.put(&key.to_le_bytes(), b"value").await.expect("room");
@@ -150,7 +149,7 @@ async fn fill(store: Store<Endpoint>, keys: Keys, count: u64) {
 }
 
 /// Deletes most keys, which leaves leaves that merge.
-async fn thin_out(store: Store<Endpoint>, keys: Keys) {
+async fn thin_out(store: Store, keys: Keys) {
     Box::pin(fill(store.clone(), Rc::clone(&keys), 32)).await;
     let mut session = store.session();
     for key in (0..32).filter(|key| key % 5 > 0) {
@@ -160,7 +159,7 @@ async fn thin_out(store: Store<Endpoint>, keys: Keys) {
 }
 
 /// Looks for every key.
-async fn find(store: Store<Endpoint>, keys: Vec<u64>) {
+async fn find(store: Store, keys: Vec<u64>) {
     let mut session = store.session();
     for key in keys {
         let found = session.get(&key.to_le_bytes()).await.expect("an answer");
@@ -171,7 +170,7 @@ async fn find(store: Store<Endpoint>, keys: Vec<u64>) {
 }
 
 /// Uses all memory, and deletes every key.
-async fn delete_without_memory(store: Store<Endpoint>, keys: Vec<u64>) {
+async fn delete_without_memory(store: Store, keys: Vec<u64>) {
     store.settle().await.expect("what the dead held is taken over");
     let pool = store.pool().clone();
     let mut hoard = Vec::new();
@@ -196,7 +195,7 @@ async fn delete_without_memory(store: Store<Endpoint>, keys: Vec<u64>) {
 }
 
 /// Stores others until the table has three times as many, and looks for every key.
-async fn fill_further(store: Store<Endpoint>, mut keys: Vec<u64>) {
+async fn fill_further(store: Store, mut keys: Vec<u64>) {
     let others = 1000..1000 + 2 * MANY_KEYS;
     let mut session = store.session();
     for key in others.clone() {
@@ -208,7 +207,7 @@ async fn fill_further(store: Store<Endpoint>, mut keys: Vec<u64>) {
 }
 
 /// Stores another key, which may split what came of a split, and waits until that is free again.
-async fn add(store: Store<Endpoint>, key: u64) {
+async fn add(store: Store, key: u64) {
     let mut session = store.session();
     session.put(&key.to_le_bytes(), b"value").await.expect("room");
     drop(session);

@@ -18,8 +18,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, OpContext, Random, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{
     EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, LeafOptions, Quota, RaceOptions, SetOptions, Store,
     StoreConfig,
@@ -81,7 +82,7 @@ fn with_clients(
     index: IndexKind,
     seed: u64,
     quotas: &[Arc<Quota>],
-    task: impl AsyncFn(Endpoint, &Store<Endpoint>, usize) + 'static,
+    task: impl AsyncFn(Endpoint, &Store, usize) + 'static,
 ) -> u64 {
     let sim = Sim::new(SimOptions {
         seed,

@@ -72,7 +72,7 @@ fn run<T>(body: impl Future<Output = T>) -> T {
 }
 
 /// A client with an endpoint of its own, on this thread.
-fn with_client<T>(segment: &Segment, race: RaceOptions, body: impl AsyncFnOnce(&Store<shm::Endpoint>) -> T) -> T {
+fn with_client<T>(segment: &Segment, race: RaceOptions, body: impl AsyncFnOnce(&Store) -> T) -> T {
     run(async {
         let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
         let store = Store::open(endpoint, config(race)).await.expect("a store");
@@ -83,7 +83,7 @@ fn with_client<T>(segment: &Segment, race: RaceOptions, body: impl AsyncFnOnce(&
 }
 
 /// PUTs the keys of a writer in order, and tells everybody how far it has come.
-async fn write(session: &mut Session<shm::Endpoint>, writer: u64, items: u64, mut tell: impl FnMut(u64)) {
+async fn write(session: &mut Session, writer: u64, items: u64, mut tell: impl FnMut(u64)) {
     for (done, number) in (1..).zip((writer..items).step_by(WRITERS as usize)) {
         session
             .put(&number.to_le_bytes(), &mixed(number).to_le_bytes())
@@ -97,7 +97,7 @@ async fn write(session: &mut Session<shm::Endpoint>, writer: u64, items: u64, mu
 }
 
 /// GETs random keys that are acknowledged, one by one and many together.
-async fn read(session: &mut Session<shm::Endpoint>, progress: &Progress, seed: u64) -> u64 {
+async fn read(session: &mut Session, progress: &Progress, seed: u64) -> u64 {
     let mut reads = 0;
     for turn in seed << 32.. {
         let has_ended = progress.has_ended.load(Ordering::Acquire);
@@ -137,7 +137,7 @@ async fn read(session: &mut Session<shm::Endpoint>, progress: &Progress, seed: u
 }
 
 /// Scans again and again: every key that is acknowledged when a scan begins, and none twice.
-async fn scan(session: &mut Session<shm::Endpoint>, progress: &Progress, items: u64) -> u64 {
+async fn scan(session: &mut Session, progress: &Progress, items: u64) -> u64 {
     let mut scans = 0;
     loop {
         let has_ended = progress.has_ended.load(Ordering::Acquire);
@@ -338,7 +338,7 @@ fn read_for_the_parent(path: &Path) {
 }
 
 /// PUTs numbered keys from `first` on until memory is full; returns how many fitted.
-async fn fill(session: &mut Session<shm::Endpoint>, first: u64) -> u64 {
+async fn fill(session: &mut Session, first: u64) -> u64 {
     for number in first.. {
         match session.put(&number.to_le_bytes(), &mixed(number).to_le_bytes()).await {
             Ok(()) => {}

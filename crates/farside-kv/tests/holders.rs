@@ -10,8 +10,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Random, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{Alteration, Condition, Expiry, IndexKind, Session, SetOptions, Store, StoreConfig};
 
 const CLIENTS: u64 = 4;
@@ -41,7 +41,7 @@ fn free(expiry: Expiry) -> SetOptions {
     }
 }
 
-async fn increment(session: &mut Session<Endpoint>) {
+async fn increment(session: &mut Session) {
     let mut next = [0; 8];
     // The value that is stored must live as long as the attempt: read, then store if nobody was quicker.
     loop {

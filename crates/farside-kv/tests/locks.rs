@@ -17,8 +17,9 @@ use core::task::Poll;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Deadline, EndpointId, Messages, Random, Spawn, VerbKind, Verbs};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{Deadline, EndpointId, VerbKind};
 use farside_kv::locks::Mode;
 use farside_kv::{Locks, LocksError, LocksOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions};
@@ -59,7 +60,7 @@ fn world(seed: u64) -> Sim {
     sim
 }
 
-async fn open(endpoint: Endpoint) -> Locks<Endpoint> {
+async fn open(endpoint: Endpoint) -> Locks {
     let options = LocksOptions {
         owner: format!("client {}", endpoint.id().0),
         lease_ns: LEASE_NS,
@@ -68,7 +69,7 @@ async fn open(endpoint: Endpoint) -> Locks<Endpoint> {
 }
 
 /// A client on a compute node of its own.
-fn client(sim: &Sim) -> (Endpoint, Locks<Endpoint>) {
+fn client(sim: &Sim) -> (Endpoint, Locks) {
     let endpoint = sim.endpoint(sim.add_compute_node());
     let locks = sim.block_on(open(endpoint.clone()));
     (endpoint, locks)

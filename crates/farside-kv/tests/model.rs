@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use farside_fabric::shm::{self, Segment};
-use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_fabric::{OpContext, VerbKind};
 use farside_kv::{
     Condition, Expiry, IndexKind, KEYS_AT_ONCE, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig,
 };
@@ -76,7 +76,7 @@ const INDEXES: [IndexKind; 4] = [
     IndexKind::Sherman,
 ];
 
-async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store<shm::Endpoint> {
+async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store {
     let segment = Segment::anonymous(memory_bytes).expect("memory");
     let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
     let config = StoreConfig {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use farside_fabric::Clock;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{Cursors, Expiry, IndexKind, LeafOptions, SetOptions, Store, StoreConfig, prefix_end};
@@ -20,7 +19,7 @@ fn run<T>(body: impl Future<Output = T>) -> T {
 }
 
 /// A store whose leaves split and merge with few keys.
-async fn open(segment: &Segment, index: IndexKind) -> Store<shm::Endpoint> {
+async fn open(segment: &Segment, index: IndexKind) -> Store {
     let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
     let config = StoreConfig {
         index: Some(index),

@@ -17,8 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, OpContext, Random, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{IndexKind, LeafOptions, RaceOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions, account, open};
 

@@ -16,8 +16,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Random, Spawn, Verbs};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{Expiry, IndexKind, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig, SweepPace};
 use farside_pool::{FormatOptions, PoolOptions};
 
@@ -65,7 +65,7 @@ fn expiring_at(at_ms: u64) -> SetOptions {
 
 /// Writes keys of its own, of which some expire soon, some late and some never, and checks that the
 /// living ones are there. Returns those that live at the end.
-async fn work(endpoint: Endpoint, store: &Store<Endpoint>, writer: u8, rounds: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+async fn work(endpoint: Endpoint, store: &Store, writer: u8, rounds: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut session = store.session();
     let mut living = BTreeMap::new();
     for round in 0..rounds {
@@ -171,11 +171,11 @@ fn same_seed_gives_the_same_trace() {
 }
 
 /// One client and one sweeper, whose housekeeping sleeps, on each index; `test` gets the number of removed keys.
-fn with_sweeper(test: impl AsyncFn(Endpoint, Store<Endpoint>, Rc<Cell<u64>>) + Copy + 'static) {
+fn with_sweeper(test: impl AsyncFn(Endpoint, Store, Rc<Cell<u64>>) + Copy + 'static) {
     INDEXES.into_iter().for_each(|index| with_sweeper_on(index, test));
 }
 
-fn with_sweeper_on(index: IndexKind, test: impl AsyncFnOnce(Endpoint, Store<Endpoint>, Rc<Cell<u64>>) + 'static) {
+fn with_sweeper_on(index: IndexKind, test: impl AsyncFnOnce(Endpoint, Store, Rc<Cell<u64>>) + 'static) {
     let sim = Sim::new(SimOptions::default());
     let _ = sim.add_memory_node(8 << 20);
     let endpoint = sim.endpoint(sim.add_compute_node());

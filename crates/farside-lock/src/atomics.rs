@@ -12,7 +12,7 @@ use core::task::{Context, Poll, Waker};
 use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
 
 /// Executes a verb on words.
-pub(crate) async fn execute<E: Endpoint>(endpoint: &E, verb: Verb) -> Result<u128, FabricError> {
+pub(crate) async fn execute(endpoint: &Endpoint, verb: Verb) -> Result<u128, FabricError> {
     endpoint.execute(verb, &mut Buffer::default(), Deadline::NEVER).await
 }
 
@@ -43,8 +43,8 @@ pub(crate) async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<
 }
 
 /// Compare-and-swap; returns the word before.
-pub(crate) async fn compare_swap<E: Endpoint>(
-    endpoint: &E,
+pub(crate) async fn compare_swap(
+    endpoint: &Endpoint,
     target: RemoteAddr,
     compare: u64,
     swap: u64,
@@ -55,7 +55,7 @@ pub(crate) async fn compare_swap<E: Endpoint>(
 /// After a swap for `mine` that met its deadline and may take the lock all the same: gives the lock back if it
 /// does. Posted at once, so that it stays between that swap and the next one of this client, and waited
 /// for by a task of its own.
-pub(crate) fn withdraw<E: Endpoint>(endpoint: &E, entry: RemoteAddr, mine: u64) {
+pub(crate) fn withdraw(endpoint: &Endpoint, entry: RemoteAddr, mine: u64) {
     let client = endpoint.clone();
     let mut swap_back = Box::pin(async move {
         // If that fails the connection is gone, and the swap with it, or the node.
@@ -72,8 +72,8 @@ pub(crate) fn withdraw<E: Endpoint>(endpoint: &E, entry: RemoteAddr, mine: u64) 
 /// A masked compare-and-swap that compares nothing always swaps (ShiftLock, section 3.3): one atomic. A
 /// fabric without masked atomics takes compare-and-swaps until one succeeds, each a retry: one when
 /// nobody is in the way, and up to one more for each client that stores at the same time.
-pub(crate) async fn swap<E: Endpoint>(
-    endpoint: &E,
+pub(crate) async fn swap(
+    endpoint: &Endpoint,
     target: RemoteAddr,
     value: u64,
     retries: &Cell<u64>,

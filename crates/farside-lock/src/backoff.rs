@@ -13,7 +13,7 @@
 
 use core::cell::Cell;
 
-use farside_fabric::{Clock, Random};
+use farside_fabric::Endpoint;
 
 /// How many attempts decide whether `t_max` changes.
 pub const WINDOW_ATTEMPTS: u32 = 32;
@@ -115,12 +115,12 @@ impl Backoff {
     }
 
     /// How long to wait before retry `retry`, counted from 0 within one acquire.
-    pub fn wait_ns<E: Random>(&self, endpoint: &E, retry: u32) -> u64 {
+    pub fn wait_ns(&self, endpoint: &Endpoint, retry: u32) -> u64 {
         self.pace.wait_ns(retry, self.doublings.get()) + endpoint.random_below(self.pace.jitter_ns)
     }
 
     /// Waits before retry `retry`.
-    pub async fn wait<E: Clock + Random>(&self, endpoint: &E, retry: u32) {
+    pub async fn wait(&self, endpoint: &Endpoint, retry: u32) {
         endpoint.sleep(self.wait_ns(endpoint, retry)).await;
     }
 }

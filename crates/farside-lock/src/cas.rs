@@ -16,7 +16,7 @@
 //! Cost without contention: one atomic and one WRITE.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
 
 use crate::atomics::withdraw;
 use crate::backoff::{Backoff, give_way};
@@ -71,12 +71,7 @@ impl Lock for CasLock {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         self.stopwatch.begin(mode);
         let mut start_ns = self.stopwatch.start(cx.endpoint());
         // Ends when the lock is free at our turn, at the latest at the deadline.
@@ -114,7 +109,7 @@ impl Lock for CasLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         if is_planted("cas: a release that arrives late") {
             let endpoint = cx.endpoint().clone();

@@ -97,12 +97,7 @@ impl Lock for CasRwLock {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let endpoint = cx.endpoint().clone();
         // The count does not tell whose swap took effect late: so swaps have no deadline of their own, and what
         // is granted late is given back.
@@ -122,14 +117,14 @@ impl Lock for CasRwLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         patience::release(cx, entry, release(cx.endpoint().clone(), entry, grant.mode())).await
     }
 }
 
-async fn acquire<E: Endpoint>(
-    endpoint: E,
+async fn acquire(
+    endpoint: Endpoint,
     entry: RemoteAddr,
     mode: Mode,
     mine: SharedWord,
@@ -148,7 +143,7 @@ async fn acquire<E: Endpoint>(
     }
 }
 
-async fn release<E: Endpoint>(endpoint: E, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
+async fn release(endpoint: Endpoint, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
     let verb = match mode {
         Mode::Exclusive => Verb::WriteWord {
             target: entry,

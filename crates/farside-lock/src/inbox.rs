@@ -240,7 +240,7 @@ impl Inbox {
     }
 
     /// Takes out whatever has arrived.
-    fn collect<E: Endpoint>(&self, endpoint: &E) -> Result<(), FabricError> {
+    fn collect(&self, endpoint: &Endpoint) -> Result<(), FabricError> {
         while let Some(received) = endpoint.try_receive()? {
             self.sort(&received);
         }
@@ -252,12 +252,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`FabricError::PeerUnknown`] if the receiver is gone, or the fabric's own.
-    pub(crate) async fn send<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        to: EndpointId,
-        letter: Letter,
-    ) -> Result<(), FabricError> {
+    pub(crate) async fn send(&self, endpoint: &Endpoint, to: EndpointId, letter: Letter) -> Result<(), FabricError> {
         debug_assert_eq!(endpoint.id(), self.room.id);
         if to == self.room.id {
             self.put(Arrived { from: to, letter });
@@ -338,7 +333,7 @@ impl Seat {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub fn take<E: Endpoint>(&self, endpoint: &E) -> Result<Option<Arrived>, FabricError> {
+    pub fn take(&self, endpoint: &Endpoint) -> Result<Option<Arrived>, FabricError> {
         self.inbox.collect(endpoint)?;
         Ok(self.pop())
     }
@@ -347,7 +342,7 @@ impl Seat {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn receive<E: Endpoint>(&self, endpoint: &E, deadline: Deadline) -> Result<Option<Arrived>, FabricError> {
+    pub async fn receive(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Option<Arrived>, FabricError> {
         let mut next = pin!(endpoint.receive(deadline));
         poll_fn(|context| {
             // First whatever has arrived: a letter for somebody else must not stay in the endpoint when we leave, and

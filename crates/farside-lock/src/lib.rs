@@ -81,7 +81,7 @@ pub mod shiftlock;
 pub mod site;
 pub mod word;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 
 pub use error::LockError;
 pub use grant::Grant;
@@ -107,16 +107,11 @@ pub trait Lock {
     ///
     /// # Errors
     /// [`LockError::Timeout`] after the deadline of `cx`, or what the fabric reports.
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError>;
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError>;
 
     /// Gives the lock back.
     ///
     /// # Errors
     /// What the fabric reports; the lock may then still be held.
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError>;
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError>;
 }

@@ -67,12 +67,7 @@ pub(crate) struct Next {
 
 impl Next {
     /// Hands the lock over, and a word with it (Line 11).
-    pub(crate) async fn hand_over<E: Endpoint>(
-        self,
-        endpoint: &E,
-        entry: RemoteAddr,
-        word: u64,
-    ) -> Result<(), FabricError> {
+    pub(crate) async fn hand_over(self, endpoint: &Endpoint, entry: RemoteAddr, word: u64) -> Result<(), FabricError> {
         let Successor { place, stamp } = self.successor;
         let letter = Letter {
             kind: LetterKind::Handover,
@@ -99,12 +94,7 @@ impl Lock for McsLock {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let seat = self.inbox.take_seat(entry)?;
         let endpoint = cx.endpoint().clone();
         let work = reach_head(cx.endpoint().clone(), entry, seat, cx.retry_meter());
@@ -122,7 +112,7 @@ impl Lock for McsLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let Held::Mcs(head) = grant.into_held() else {
             unreachable!("a grant goes back to the lock that gave it");
@@ -133,8 +123,8 @@ impl Lock for McsLock {
 }
 
 /// Queues up and waits until everybody in front has left.
-pub(crate) async fn reach_head<E: Endpoint>(
-    endpoint: E,
+pub(crate) async fn reach_head(
+    endpoint: Endpoint,
     entry: RemoteAddr,
     seat: Seat,
     retries: Rc<Cell<u64>>,
@@ -152,8 +142,8 @@ pub(crate) async fn reach_head<E: Endpoint>(
     })
 }
 
-async fn queue_up<E: Endpoint>(
-    endpoint: &E,
+async fn queue_up(
+    endpoint: &Endpoint,
     entry: RemoteAddr,
     seat: &Seat,
     retries: &Cell<u64>,
@@ -190,7 +180,7 @@ async fn queue_up<E: Endpoint>(
 }
 
 /// Frees the lock, or hands it over.
-async fn pass_on<E: Endpoint>(endpoint: E, entry: RemoteAddr, head: Head) -> Result<(), LockError> {
+async fn pass_on(endpoint: Endpoint, entry: RemoteAddr, head: Head) -> Result<(), LockError> {
     match next(&endpoint, entry, head).await? {
         Some(next) => Ok(next.hand_over(&endpoint, entry, 0).await?),
         None => Ok(()),
@@ -198,7 +188,7 @@ async fn pass_on<E: Endpoint>(endpoint: E, entry: RemoteAddr, head: Head) -> Res
 }
 
 /// Frees the queue, or says who is next.
-pub(crate) async fn next<E: Endpoint>(endpoint: &E, entry: RemoteAddr, head: Head) -> Result<Option<Next>, LockError> {
+pub(crate) async fn next(endpoint: &Endpoint, entry: RemoteAddr, head: Head) -> Result<Option<Next>, LockError> {
     let Head {
         seat, mut successor, ..
     } = head;

@@ -14,14 +14,13 @@ use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 use crate::LockError;
 
 /// What is carried on without its caller: see [`carry`].
-struct Carried<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static>
-{
-    endpoint: E,
+struct Carried<W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> {
+    endpoint: Endpoint,
     left: Option<(Pin<Box<W>>, F)>,
 }
 
-impl<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> Drop
-    for Carried<E, W, F, L>
+impl<W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> Drop
+    for Carried<W, F, L>
 {
     fn drop(&mut self) {
         if let Some((work, later)) = self.left.take() {
@@ -32,8 +31,8 @@ impl<E: Endpoint, W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: F
 
 /// The result of `work`, or `None` if the deadline passes first. Whether it passes or the caller is dropped, `work` goes on
 /// as a task of its own, and `later` gets its result.
-pub async fn carry<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 'static>(
-    endpoint: &E,
+pub async fn carry<W: Future + 'static, L: Future<Output = ()> + 'static>(
+    endpoint: &Endpoint,
     deadline: Deadline,
     work: W,
     later: impl FnOnce(W::Output) -> L + 'static,
@@ -67,8 +66,8 @@ pub async fn carry<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 's
 
 /// As [`carry`], for callers that have not begun anything which would have to be ended if they were dropped without a deadline:
 /// then nothing is allocated.
-pub(crate) async fn until<E: Endpoint, W: Future + 'static, L: Future<Output = ()> + 'static>(
-    endpoint: &E,
+pub(crate) async fn until<W: Future + 'static, L: Future<Output = ()> + 'static>(
+    endpoint: &Endpoint,
     deadline: Deadline,
     work: W,
     later: impl FnOnce(W::Output) -> L + 'static,
@@ -80,8 +79,8 @@ pub(crate) async fn until<E: Endpoint, W: Future + 'static, L: Future<Output = (
 }
 
 /// The result of a release. If the deadline passes first it goes on by itself, to the end.
-pub(crate) async fn release<E: Endpoint>(
-    cx: &OpContext<E>,
+pub(crate) async fn release(
+    cx: &OpContext,
     entry: RemoteAddr,
     work: impl Future<Output = Result<(), LockError>> + 'static,
 ) -> Result<(), LockError> {

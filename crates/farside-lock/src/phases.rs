@@ -4,9 +4,9 @@
 //! read. `cas`, `cas-backoff`, `dslr`, `dslr-plus` and `shiftlock` note their phases, other locks none.
 
 use core::cell::Cell;
-use std::rc::Rc;
 
-use farside_fabric::Clock;
+use farside_fabric::Endpoint;
+use std::rc::Rc;
 
 use crate::Mode;
 
@@ -74,13 +74,13 @@ impl Stopwatch {
 
     /// What time it is; 0 if nobody wants to know.
     #[inline]
-    pub(crate) fn start<E: Clock>(&self, endpoint: &E) -> u64 {
+    pub(crate) fn start(&self, endpoint: &Endpoint) -> u64 {
         if self.0.is_some() { endpoint.now_ns() } else { 0 }
     }
 
     /// A phase that began at `start_ns` is over. Returns what time it is, for the next.
     #[inline]
-    pub(crate) fn stop<E: Clock>(&self, endpoint: &E, mode: Mode, phase: Phase, start_ns: u64) -> u64 {
+    pub(crate) fn stop(&self, endpoint: &Endpoint, mode: Mode, phase: Phase, start_ns: u64) -> u64 {
         let Some(phases) = &self.0 else { return 0 };
         let now_ns = endpoint.now_ns();
         let spent = &phases.spent_ns[mode as usize][phase as usize];

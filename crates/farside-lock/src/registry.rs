@@ -309,7 +309,7 @@ impl Locker {
     /// # Errors
     /// [`LockError::Unsupported`], [`LockError::NoService`], [`LockError::NoRoster`], [`LockError::Capacity`],
     /// [`LockError::NoSeat`].
-    pub fn new<E: Endpoint>(kind: LockKind, endpoint: &E, site: &Site) -> Result<Self, LockError> {
+    pub fn new(kind: LockKind, endpoint: &Endpoint, site: &Site) -> Result<Self, LockError> {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
         Ok(match kind {
@@ -335,12 +335,7 @@ impl Locker {
     /// # Errors
     /// Likewise.
     #[inline]
-    pub async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    pub async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         match self {
             Self::CasRw(lock) => lock.acquire(cx, entry, mode).await,
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
@@ -359,7 +354,7 @@ impl Locker {
     /// # Errors
     /// Likewise.
     #[inline]
-    pub async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    pub async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         match self {
             Self::CasRw(lock) => lock.release(cx, grant).await,
             Self::Cas(lock) => lock.release(cx, grant).await,

@@ -98,12 +98,7 @@ impl Table {
     }
 
     /// Answers a request of a client.
-    pub(crate) async fn answer<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        seat: &Seat,
-        arrived: &Arrived,
-    ) -> Result<(), FabricError> {
+    pub(crate) async fn answer(&self, endpoint: &Endpoint, seat: &Seat, arrived: &Arrived) -> Result<(), FabricError> {
         endpoint.compute(REQUEST_NS).await;
         let Letter { entry, kind, words, .. } = arrived.letter;
         let asker = Asker {
@@ -148,8 +143,8 @@ pub struct RpcLock {
 }
 
 /// A request under way; it may outlive its caller.
-struct Request<E> {
-    endpoint: E,
+struct Request {
+    endpoint: Endpoint,
     entry: RemoteAddr,
     block: RemoteAddr,
     lease_ns: u64,
@@ -172,7 +167,7 @@ impl RpcLock {
         })
     }
 
-    fn request<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) -> Request<E> {
+    fn request(&self, cx: &OpContext, entry: RemoteAddr) -> Request {
         Request {
             endpoint: cx.endpoint().clone(),
             entry,
@@ -189,12 +184,7 @@ impl Lock for RpcLock {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let seat = self.inbox.take_seat(entry)?;
         let give_back = self.request(cx, entry);
         let work = self
@@ -212,7 +202,7 @@ impl Lock for RpcLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let Held::Rpc(seat) = grant.into_held() else {
             unreachable!("a grant goes back to the lock that gave it");
@@ -222,7 +212,7 @@ impl Lock for RpcLock {
     }
 }
 
-impl<E: Endpoint> Request<E> {
+impl Request {
     async fn acquire(
         self,
         seat: Seat,

@@ -61,20 +61,13 @@ pub(crate) struct Standstill {
 }
 
 /// The era of a lock.
-pub(crate) async fn read_era<E: Endpoint>(
-    endpoint: &E,
-    block: RemoteAddr,
-    entry: RemoteAddr,
-) -> Result<u64, FabricError> {
+pub(crate) async fn read_era(endpoint: &Endpoint, block: RemoteAddr, entry: RemoteAddr) -> Result<u64, FabricError> {
     let source = era_of(block, entry);
     Ok(execute(endpoint, Verb::ReadWord { source }).await? as u64)
 }
 
 /// Who the agent is, if there is one.
-pub(crate) async fn read_agent<E: Endpoint>(
-    endpoint: &E,
-    block: RemoteAddr,
-) -> Result<Option<EndpointId>, FabricError> {
+pub(crate) async fn read_agent(endpoint: &Endpoint, block: RemoteAddr) -> Result<Option<EndpointId>, FabricError> {
     let source = block.plus(AGENT_AT);
     let id = execute(endpoint, Verb::ReadWord { source }).await? as u64;
     Ok((id != 0).then_some(EndpointId(id)))
@@ -82,8 +75,8 @@ pub(crate) async fn read_agent<E: Endpoint>(
 
 /// Asks the agent to recover a lock. There is no answer: the release count leaps, or the client has to ask
 /// again a lease later.
-pub(crate) async fn ask_recovery<E: Endpoint>(
-    endpoint: &E,
+pub(crate) async fn ask_recovery(
+    endpoint: &Endpoint,
     block: RemoteAddr,
     inbox: &Inbox,
     still: Standstill,
@@ -108,14 +101,14 @@ pub(crate) async fn ask_recovery<E: Endpoint>(
 
 /// The agent of a lock service.
 #[derive(Debug)]
-pub struct Agent<E> {
-    endpoint: E,
+pub struct Agent {
+    endpoint: Endpoint,
     block: RemoteAddr,
     seat: Seat,
     table: Table,
 }
 
-impl<E: Endpoint> Agent<E> {
+impl Agent {
     /// Takes over: from now on clients ask this one.
     ///
     /// # Errors
@@ -123,7 +116,7 @@ impl<E: Endpoint> Agent<E> {
     ///
     /// # Panics
     /// If the endpoint is an agent already.
-    pub async fn start(endpoint: E, site: &Site) -> Result<Self, LockError> {
+    pub async fn start(endpoint: Endpoint, site: &Site) -> Result<Self, LockError> {
         let block = site.options().service.ok_or(LockError::NoService)?;
         let seat = site.inbox(endpoint.id()).take_agent_seat();
         let agent = Self {

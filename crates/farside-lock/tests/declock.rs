@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{Clock, NodeId, OpContext, RemoteAddr, Spawn};
+use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 
 const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{LocalFuture, OpContext, RemoteAddr};
 
 use crate::client::Liveness;
 use crate::error::PoolError;
@@ -63,75 +63,79 @@ impl Account {
 ///
 /// # Errors
 /// What the fabric reports, or a table that cannot be read.
-pub async fn account<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    reachable: &[RemoteAddr],
-) -> Result<Account, PoolError> {
-    let mut account = Account::default();
-    let clients: BTreeMap<u16, Liveness> = read_clients(cx, geometry[0].clients_max)
-        .await?
-        .into_iter()
-        .map(|(index, entry)| (index, entry.liveness))
-        .collect();
-    account.clients_live = clients.values().filter(|&&state| state == Liveness::Live).count() as u64;
-    account.clients_dead = clients.values().filter(|state| state.is_cut_off()).count() as u64;
+pub fn account<'f>(
+    cx: &'f mut OpContext,
+    geometry: &'f [Geometry],
+    reachable: &'f [RemoteAddr],
+) -> LocalFuture<'f, Result<Account, PoolError>> {
+    Box::pin(async move {
+        let mut account = Account::default();
+        let clients: BTreeMap<u16, Liveness> = read_clients(cx, geometry[0].clients_max)
+            .await?
+            .into_iter()
+            .map(|(index, entry)| (index, entry.liveness))
+            .collect();
+        account.clients_live = clients.values().filter(|&&state| state == Liveness::Live).count() as u64;
+        account.clients_dead = clients.values().filter(|state| state.is_cut_off()).count() as u64;
 
-    let mut by_chunk = BTreeMap::<(usize, u64), Vec<u64>>::new();
-    for &block in reachable {
-        let node = block.node().index();
-        match geometry.get(node).and_then(|geometry| geometry.locate(block)) {
-            Some((index, unit)) if block.offset().is_multiple_of(UNIT_BYTES) => {
-                by_chunk.entry((node, index)).or_default().push(unit);
+        let mut by_chunk = BTreeMap::<(usize, u64), Vec<u64>>::new();
+        for &block in reachable {
+            let node = block.node().index();
+            match geometry.get(node).and_then(|geometry| geometry.locate(block)) {
+                Some((index, unit)) if block.offset().is_multiple_of(UNIT_BYTES) => {
+                    by_chunk.entry((node, index)).or_default().push(unit);
+                }
+                _ => account.fault(format!("the index links {block}, where no block can be")),
             }
-            _ => account.fault(format!("the index links {block}, where no block can be")),
         }
-    }
-    for (node, geometry) in geometry.iter().enumerate() {
-        let table = read_chunk_table(cx, geometry).await?;
-        for (index, &state) in (0..).zip(&table) {
-            let units = by_chunk.remove(&(node, u64::from(index))).unwrap_or_default();
-            let place = format!("{} chunk {index}", geometry.node);
-            let (class, run) = match state {
-                ChunkState::Blocks { class, .. } if usize::from(class.0) < SizeClass::count(geometry.chunk_bytes) => {
-                    (class, 1)
-                }
-                ChunkState::Run { count, .. } => {
-                    check_run(&mut account, &table, index, count, &place);
-                    (SizeClass::RUN, count)
-                }
-                other => {
-                    match other {
-                        ChunkState::Free => account.chunks_free += 1,
-                        ChunkState::Root { .. } => account.chunks_root += 1,
-                        _ => account.chunks_used += 1,
+        for (node, geometry) in geometry.iter().enumerate() {
+            let table = read_chunk_table(cx, geometry).await?;
+            for (index, &state) in (0..).zip(&table) {
+                let units = by_chunk.remove(&(node, u64::from(index))).unwrap_or_default();
+                let place = format!("{} chunk {index}", geometry.node);
+                let (class, run) = match state {
+                    ChunkState::Blocks { class, .. }
+                        if usize::from(class.0) < SizeClass::count(geometry.chunk_bytes) =>
+                    {
+                        (class, 1)
                     }
-                    if let ChunkState::Blocks { class, .. } = other {
-                        account.fault(format!("{place} has class {}, which does not exist", class.0));
+                    ChunkState::Run { count, .. } => {
+                        check_run(&mut account, &table, index, count, &place);
+                        (SizeClass::RUN, count)
                     }
-                    if !units.is_empty() {
-                        let count = units.len();
-                        account.fault(format!("the index links {count} blocks of {place}, which holds none"));
+                    other => {
+                        match other {
+                            ChunkState::Free => account.chunks_free += 1,
+                            ChunkState::Root { .. } => account.chunks_root += 1,
+                            _ => account.chunks_used += 1,
+                        }
+                        if let ChunkState::Blocks { class, .. } = other {
+                            account.fault(format!("{place} has class {}, which does not exist", class.0));
+                        }
+                        if !units.is_empty() {
+                            let count = units.len();
+                            account.fault(format!("the index links {count} blocks of {place}, which holds none"));
+                        }
+                        continue;
                     }
-                    continue;
-                }
-            };
-            account.chunks_used += 1;
-            let free = read_free_map(cx, geometry, index).await?;
-            let free = free
-                .iter()
-                .flat_map(|&(at, word)| bits(word).map(move |bit| at * 64 + bit));
-            let owner = state.owner().map(|owner| clients.get(&owner.client).copied());
-            let chunk = Chunk {
-                geometry,
-                class,
-                run,
-                place: &place,
-            };
-            chunk.account(&mut account, &units, free.collect(), owner);
+                };
+                account.chunks_used += 1;
+                let free = read_free_map(cx, geometry, index).await?;
+                let free = free
+                    .iter()
+                    .flat_map(|&(at, word)| bits(word).map(move |bit| at * 64 + bit));
+                let owner = state.owner().map(|owner| clients.get(&owner.client).copied());
+                let chunk = Chunk {
+                    geometry,
+                    class,
+                    run,
+                    place: &place,
+                };
+                chunk.account(&mut account, &units, free.collect(), owner);
+            }
         }
-    }
-    Ok(account)
+        Ok(account)
+    })
 }
 
 fn check_run(account: &mut Account, table: &[ChunkState], first: u32, count: u16, place: &str) {

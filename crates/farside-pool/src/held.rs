@@ -19,7 +19,7 @@
 //! doubt may shift the sum by its block. Blocks that were laid out without a client ([`BulkLoader`](crate::BulkLoader))
 //! do not count.
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{LocalFuture, NodeId, OpContext, RemoteAddr, Slice};
 
 use crate::client::{self, ClientEntry};
 use crate::error::PoolError;
@@ -30,15 +30,17 @@ use crate::size_class::SizeClass;
 /// How many entries of the client table are read together.
 const ENTRIES_AT_ONCE: u64 = 128;
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Bytes that are in use, of all clients: what the others have last published and what this client knows of
     /// itself. Reads the client table, as far as it was ever used.
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn held(&self, cx: &mut OpContext<E>) -> Result<u64, PoolError> {
-        let others = sum(cx, self.geometry()[0].clients_max, Some(self.shared.owner.client)).await?;
-        Ok(others.wrapping_add(self.held_here()).max(0).cast_unsigned())
+    pub fn held<'f>(&'f self, cx: &'f mut OpContext) -> LocalFuture<'f, Result<u64, PoolError>> {
+        Box::pin(async move {
+            let others = sum(cx, self.geometry()[0].clients_max, Some(self.shared.owner.client)).await?;
+            Ok(others.wrapping_add(self.held_here()).max(0).cast_unsigned())
+        })
     }
 
     /// The number of this client: it grows by what the client allocates and falls by what it retires, and may be
@@ -76,12 +78,12 @@ impl<E: Endpoint> Pool<E> {
 ///
 /// # Errors
 /// What the fabric reports.
-pub async fn held<E: Endpoint>(cx: &mut OpContext<E>, clients_max: u64) -> Result<u64, PoolError> {
-    Ok(sum(cx, clients_max, None).await?.max(0).cast_unsigned())
+pub fn held<'f>(cx: &'f mut OpContext, clients_max: u64) -> LocalFuture<'f, Result<u64, PoolError>> {
+    Box::pin(async move { Ok(sum(cx, clients_max, None).await?.max(0).cast_unsigned()) })
 }
 
 /// The sum over all entries but one, used or not.
-async fn sum<E: Endpoint>(cx: &mut OpContext<E>, clients_max: u64, without: Option<u16>) -> Result<i64, PoolError> {
+async fn sum(cx: &mut OpContext, clients_max: u64, without: Option<u16>) -> Result<i64, PoolError> {
     let high = RemoteAddr::new(NodeId::new(0), CLIENTS_HIGH_AT);
     let high = cx.read_word(high).await?.min(clients_max);
     let mut sum = 0_i64;

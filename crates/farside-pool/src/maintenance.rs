@@ -17,7 +17,9 @@
 use std::collections::BTreeMap;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{
+    Batch, Deadline, EndpointId, FabricError, Fence, LocalFuture, NodeId, OpContext, RemoteAddr, Slice,
+};
 
 use crate::client::{self, ClientEntry, Liveness, PROGRESS_AT, PROGRESS_BYTES};
 use crate::error::PoolError;
@@ -52,7 +54,7 @@ pub(crate) struct Watch {
     leases: BTreeMap<EndpointId, (u64, u64)>,
 }
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Runs until the client leaves or is declared dead.
     pub(crate) async fn keep_alive(self) {
         loop {
@@ -80,18 +82,20 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// [`PoolError::LeaseLost`] if this client was declared dead; what the fabric reports.
-    pub async fn tick(&self) -> Result<(), PoolError> {
-        let mut watch = self.shared.ticking.lock().await;
-        self.check_alive()?;
-        let looked = self.keep_house(&mut watch).await;
-        match &looked {
-            // It can still tell who is dead.
-            Ok(true) => *self.shared.ailment.borrow_mut() = None,
-            // Not before it has looked at all of them may those who wait for somebody take it for well.
-            Ok(false) => {}
-            Err(error) => *self.shared.ailment.borrow_mut() = Some(error.clone()),
-        }
-        looked.map(drop)
+    pub fn tick<'f>(&'f self) -> LocalFuture<'f, Result<(), PoolError>> {
+        Box::pin(async move {
+            let mut watch = self.shared.ticking.lock().await;
+            self.check_alive()?;
+            let looked = self.keep_house(&mut watch).await;
+            match &looked {
+                // It can still tell who is dead.
+                Ok(true) => *self.shared.ailment.borrow_mut() = None,
+                // Not before it has looked at all of them may those who wait for somebody take it for well.
+                Ok(false) => {}
+                Err(error) => *self.shared.ailment.borrow_mut() = Some(error.clone()),
+            }
+            looked.map(drop)
+        })
     }
 
     /// A round; returns whether this client has looked at all others.
@@ -167,7 +171,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Writes this client's progress into its entry.
-    async fn publish(&self, cx: &mut OpContext<E>, watch: &mut Watch, drained: u64) -> Result<(), PoolError> {
+    async fn publish(&self, cx: &mut OpContext, watch: &mut Watch, drained: u64) -> Result<(), PoolError> {
         watch.lease += 1;
         watch.renewed = self.shared.endpoint.now_ns();
         let progress = ClientEntry {
@@ -189,7 +193,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Renews the lease of a client that has much to give back before it leaves, where nothing else does, once in a while.
-    pub(crate) async fn renew(&self, cx: &mut OpContext<E>, watch: &mut Watch) -> Result<(), PoolError> {
+    pub(crate) async fn renew(&self, cx: &mut OpContext, watch: &mut Watch) -> Result<(), PoolError> {
         let now = self.shared.endpoint.now_ns();
         if now - watch.renewed > self.shared.options.lease_ns / 4 {
             self.publish(cx, watch, watch.drained).await?;
@@ -198,7 +202,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Looks at every client: advances the epoch if all have come far enough, buries the dead.
-    async fn look_around(&self, cx: &mut OpContext<E>, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
+    async fn look_around(&self, cx: &mut OpContext, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
         // What is read was so at some instant after this one, however long this client is stopped in between: who has
         // not renewed its lease by then had not renewed it by now.
         let now = self.shared.endpoint.now_ns();
@@ -240,7 +244,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Cuts a client off whose lease has run out, and declares it dead.
-    async fn bury(&self, cx: &mut OpContext<E>, index: u16, entry: ClientEntry) -> Result<(), PoolError> {
+    async fn bury(&self, cx: &mut OpContext, index: u16, entry: ClientEntry) -> Result<(), PoolError> {
         let Some(endpoint) = entry.endpoint else { return Ok(()) };
         let deadline = Deadline(self.shared.endpoint.now_ns() + FENCE_NS);
         let fence = if is_planted("pool: a client declared dead that was not cut off") {

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, FabricError, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Endpoint, FabricError, LocalFuture, NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, ClientEntry, Liveness};
 use crate::epoch::{Epochs, Pin};
@@ -56,11 +56,11 @@ pub enum Purpose {
 
 /// A client's membership of a pool. Clones are the same membership.
 #[derive(Debug)]
-pub struct Pool<E> {
-    pub(crate) shared: Rc<Shared<E>>,
+pub struct Pool {
+    pub(crate) shared: Rc<Shared>,
 }
 
-impl<E> Clone for Pool<E> {
+impl Clone for Pool {
     fn clone(&self) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -69,8 +69,8 @@ impl<E> Clone for Pool<E> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared<E> {
-    pub(crate) endpoint: E,
+pub(crate) struct Shared {
+    pub(crate) endpoint: Endpoint,
     pub(crate) geometry: Vec<Geometry>,
     pub(crate) options: PoolOptions,
     pub(crate) owner: Owner,
@@ -111,86 +111,92 @@ pub(crate) struct Shared<E> {
     pub(crate) rested: Cell<Option<u64>>,
 }
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Joins the pool on the nodes that `cx` reaches, which must be formatted.
     ///
     /// # Errors
     /// [`PoolError::TooManyClients`], or what opening the superblocks or the fabric reports.
-    pub async fn join(cx: &mut OpContext<E>, geometry: Vec<Geometry>, options: PoolOptions) -> Result<Self, PoolError> {
-        let node = NodeId::new(0);
-        let clients_max = geometry[0].clients_max;
-        let id = cx.endpoint().id();
-        for index in 0..clients_max as u16 {
-            let entry = client::entry_addr(index);
-            if cx.read_word(entry.plus(8)).await? != 0 || cx.compare_swap(entry.plus(8), 0, id.0).await? != 0 {
-                continue;
-            }
-            // The entry is ours. Raise the mark up to which the others look, then fill it in.
-            let high = RemoteAddr::new(node, CLIENTS_HIGH_AT);
-            let mut seen = cx.read_word(high).await?;
-            while seen <= u64::from(index) {
-                let before = cx.compare_swap(high, seen, u64::from(index) + 1).await?;
-                // Lost to another client that joins: it raised the mark, so this ends.
-                seen = if before == seen { u64::from(index) + 1 } else { before };
-            }
-            let life = ((cx.read_word(entry).await? >> 8) as u16).wrapping_add(1);
-            let deaths = cx.read_word(RemoteAddr::new(node, DEATHS_AT)).await?;
-            let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
-            // Dead clients whose search nobody has finished are searched for by this one, too.
-            let clients = read_clients(cx, clients_max).await?;
-            let has_dead = clients.iter().any(|(_, entry)| entry.liveness.is_cut_off());
-            let audited = deaths - u64::from(has_dead && deaths > 0);
-            let mut batch = Batch::new();
-            for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
-                batch.write_word(entry.plus(word * 8), value);
-            }
-            batch.write_word(entry, client::state_word(Liveness::Live, life));
-            // Once the entry is live nobody who looks advances past it; whoever looked before that
-            // may still do so once. The value read now is therefore at most one behind.
-            let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
-            // Whoever had the entry before has been cut off or has left: nobody else writes it.
-            let held = batch.read_word(entry.plus(7 * 8));
-            cx.post(&mut batch).await?;
+    pub fn join<'f>(
+        cx: &'f mut OpContext,
+        geometry: Vec<Geometry>,
+        options: PoolOptions,
+    ) -> LocalFuture<'f, Result<Self, PoolError>> {
+        Box::pin(async move {
+            let node = NodeId::new(0);
+            let clients_max = geometry[0].clients_max;
+            let id = cx.endpoint().id();
+            for index in 0..clients_max as u16 {
+                let entry = client::entry_addr(index);
+                if cx.read_word(entry.plus(8)).await? != 0 || cx.compare_swap(entry.plus(8), 0, id.0).await? != 0 {
+                    continue;
+                }
+                // The entry is ours. Raise the mark up to which the others look, then fill it in.
+                let high = RemoteAddr::new(node, CLIENTS_HIGH_AT);
+                let mut seen = cx.read_word(high).await?;
+                while seen <= u64::from(index) {
+                    let before = cx.compare_swap(high, seen, u64::from(index) + 1).await?;
+                    // Lost to another client that joins: it raised the mark, so this ends.
+                    seen = if before == seen { u64::from(index) + 1 } else { before };
+                }
+                let life = ((cx.read_word(entry).await? >> 8) as u16).wrapping_add(1);
+                let deaths = cx.read_word(RemoteAddr::new(node, DEATHS_AT)).await?;
+                let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
+                // Dead clients whose search nobody has finished are searched for by this one, too.
+                let clients = read_clients(cx, clients_max).await?;
+                let has_dead = clients.iter().any(|(_, entry)| entry.liveness.is_cut_off());
+                let audited = deaths - u64::from(has_dead && deaths > 0);
+                let mut batch = Batch::new();
+                for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
+                    batch.write_word(entry.plus(word * 8), value);
+                }
+                batch.write_word(entry, client::state_word(Liveness::Live, life));
+                // Once the entry is live nobody who looks advances past it; whoever looked before that
+                // may still do so once. The value read now is therefore at most one behind.
+                let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
+                // Whoever had the entry before has been cut off or has left: nobody else writes it.
+                let held = batch.read_word(entry.plus(7 * 8));
+                cx.post(&mut batch).await?;
 
-            let epochs = Rc::new(Epochs::default());
-            epochs.start(batch.result(epoch));
-            let mut heap = Heap::new(geometry.clone());
-            // Others may be searching for lost blocks: reuse nothing until they are known to be done.
-            heap.set_homing(true);
-            let pool = Self {
-                shared: Rc::new(Shared {
-                    endpoint: cx.endpoint().clone(),
-                    geometry,
-                    options,
-                    owner: Owner { client: index, life },
-                    epochs,
-                    heap: RefCell::new(heap),
-                    held: Cell::new(batch.result(held).cast_signed()),
-                    ticks: Cell::new(0),
-                    is_impatient: Cell::new(false),
-                    dig_until: Cell::new(0),
-                    refill: tokio::sync::Mutex::default(),
-                    collecting: tokio::sync::Mutex::default(),
-                    ticking: tokio::sync::Mutex::default(),
-                    deaths: Cell::new(deaths),
-                    parked: Cell::new(deaths),
-                    audited: Cell::new(audited),
-                    recovering: Cell::new(false),
-                    leaving: Cell::new(false),
-                    ended: RefCell::new(None),
-                    is_in_doubt: Cell::new(false),
-                    is_unsettled: Cell::new(false),
-                    ailment: RefCell::new(None),
-                    watch: Cell::new(None),
-                    rested: Cell::new(None),
-                }),
-            };
-            pool.tick().await?;
-            let task = pool.clone();
-            cx.endpoint().spawn(async move { task.keep_alive().await });
-            return Ok(pool);
-        }
-        Err(PoolError::TooManyClients { clients_max })
+                let epochs = Rc::new(Epochs::default());
+                epochs.start(batch.result(epoch));
+                let mut heap = Heap::new(geometry.clone());
+                // Others may be searching for lost blocks: reuse nothing until they are known to be done.
+                heap.set_homing(true);
+                let pool = Self {
+                    shared: Rc::new(Shared {
+                        endpoint: cx.endpoint().clone(),
+                        geometry,
+                        options,
+                        owner: Owner { client: index, life },
+                        epochs,
+                        heap: RefCell::new(heap),
+                        held: Cell::new(batch.result(held).cast_signed()),
+                        ticks: Cell::new(0),
+                        is_impatient: Cell::new(false),
+                        dig_until: Cell::new(0),
+                        refill: tokio::sync::Mutex::default(),
+                        collecting: tokio::sync::Mutex::default(),
+                        ticking: tokio::sync::Mutex::default(),
+                        deaths: Cell::new(deaths),
+                        parked: Cell::new(deaths),
+                        audited: Cell::new(audited),
+                        recovering: Cell::new(false),
+                        leaving: Cell::new(false),
+                        ended: RefCell::new(None),
+                        is_in_doubt: Cell::new(false),
+                        is_unsettled: Cell::new(false),
+                        ailment: RefCell::new(None),
+                        watch: Cell::new(None),
+                        rested: Cell::new(None),
+                    }),
+                };
+                pool.tick().await?;
+                let task = pool.clone();
+                cx.endpoint().spawn(async move { task.keep_alive().await });
+                return Ok(pool);
+            }
+            Err(PoolError::TooManyClients { clients_max })
+        })
     }
 
     /// Announces an operation that may hold addresses read from far memory.
@@ -261,7 +267,7 @@ impl<E: Endpoint> Pool<E> {
     /// The endpoint that the client reaches the pool by.
     #[inline]
     #[must_use]
-    pub fn endpoint(&self) -> &E {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.shared.endpoint
     }
 
@@ -342,9 +348,11 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn is_gone(&self, cx: &mut OpContext<E>, owner: Owner) -> Result<bool, PoolError> {
-        let (entry, live) = client::owner_state(owner, Liveness::Live);
-        Ok(cx.read_word(entry).await? != live)
+    pub fn is_gone<'f>(&'f self, cx: &'f mut OpContext, owner: Owner) -> LocalFuture<'f, Result<bool, PoolError>> {
+        Box::pin(async move {
+            let (entry, live) = client::owner_state(owner, Liveness::Live);
+            Ok(cx.read_word(entry).await? != live)
+        })
     }
 
     /// Notes that a word may have been changed or not: the fabric failed meanwhile. If it was a data
@@ -363,13 +371,15 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// What the fabric reports; the others clean up then.
-    pub async fn leave(self) -> Result<(), PoolError> {
-        // Who says that it leaves and goes on renewing its lease would be in the way for ever.
-        let left = self.try_leave().await;
-        if left.is_err() && !is_planted("pool: a client that cannot leave stays for ever") {
-            self.abandon();
-        }
-        left
+    pub fn leave(self) -> LocalFuture<'static, Result<(), PoolError>> {
+        Box::pin(async move {
+            // Who says that it leaves and goes on renewing its lease would be in the way for ever.
+            let left = self.try_leave().await;
+            if left.is_err() && !is_planted("pool: a client that cannot leave stays for ever") {
+                self.abandon();
+            }
+            left
+        })
     }
 
     async fn try_leave(&self) -> Result<(), PoolError> {
@@ -451,7 +461,7 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(crate) async fn clients(&self, cx: &mut OpContext<E>) -> Result<Vec<(u16, ClientEntry)>, PoolError> {
+    pub(crate) async fn clients(&self, cx: &mut OpContext) -> Result<Vec<(u16, ClientEntry)>, PoolError> {
         read_clients(cx, self.shared.geometry[0].clients_max).await
     }
 }
@@ -460,31 +470,33 @@ impl<E: Endpoint> Pool<E> {
 ///
 /// # Errors
 /// What the fabric reports.
-pub async fn read_clients<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub fn read_clients<'f>(
+    cx: &'f mut OpContext,
     clients_max: u64,
-) -> Result<Vec<(u16, ClientEntry)>, PoolError> {
-    use crate::layout::CLIENT_BYTES;
-    use farside_fabric::Slice;
-    const ENTRIES_AT_ONCE: u64 = 128;
-    let high = cx
-        .read_word(RemoteAddr::new(NodeId::new(0), CLIENTS_HIGH_AT))
-        .await?
-        .min(clients_max);
-    let mut entries = Vec::new();
-    for first in (0..high).step_by(ENTRIES_AT_ONCE as usize) {
-        let count = ENTRIES_AT_ONCE.min(high - first);
-        let target = Slice::first((count * CLIENT_BYTES) as u32);
-        let bytes = cx.read(client::entry_addr(first as u16), target).await?;
-        for (index, bytes) in bytes.chunks_exact(CLIENT_BYTES as usize).enumerate() {
-            let entry = ClientEntry::from_bytes(bytes);
-            if entry.endpoint.is_some() || entry.liveness != Liveness::Free {
-                entries.push((first as u16 + index as u16, entry));
+) -> LocalFuture<'f, Result<Vec<(u16, ClientEntry)>, PoolError>> {
+    Box::pin(async move {
+        use crate::layout::CLIENT_BYTES;
+        use farside_fabric::Slice;
+        const ENTRIES_AT_ONCE: u64 = 128;
+        let high = cx
+            .read_word(RemoteAddr::new(NodeId::new(0), CLIENTS_HIGH_AT))
+            .await?
+            .min(clients_max);
+        let mut entries = Vec::new();
+        for first in (0..high).step_by(ENTRIES_AT_ONCE as usize) {
+            let count = ENTRIES_AT_ONCE.min(high - first);
+            let target = Slice::first((count * CLIENT_BYTES) as u32);
+            let bytes = cx.read(client::entry_addr(first as u16), target).await?;
+            for (index, bytes) in bytes.chunks_exact(CLIENT_BYTES as usize).enumerate() {
+                let entry = ClientEntry::from_bytes(bytes);
+                if entry.endpoint.is_some() || entry.liveness != Liveness::Free {
+                    entries.push((first as u16 + index as u16, entry));
+                }
             }
         }
-    }
-    // A client renews its words with one WRITE, and each of them only grows: an entry of old and new
-    // words says less than is true, never more.
-    cx.rely_on_words();
-    Ok(entries)
+        // A client renews its words with one WRITE, and each of them only grows: an entry of old and new
+        // words says less than is true, never more.
+        cx.rely_on_words();
+        Ok(entries)
+    })
 }

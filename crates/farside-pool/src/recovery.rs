@@ -28,7 +28,7 @@
 //! dead, so it cannot link anything any more.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, Liveness};
 use crate::epoch::GRACE_EPOCHS;
@@ -52,7 +52,7 @@ pub struct Recovered {
 /// others up, so that everybody can use them.
 const STOCKED_KEEP: usize = 2;
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Whether a client has died whose blocks this client has not yet searched for.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
@@ -67,8 +67,8 @@ impl<E: Endpoint> Pool<E> {
     /// What `walk` or the fabric reports; the recovery can be tried again.
     pub async fn recover(
         &self,
-        cx: &mut OpContext<E>,
-        walk: impl AsyncFn(&mut OpContext<E>, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
+        cx: &mut OpContext,
+        walk: impl AsyncFn(&mut OpContext, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
     ) -> Result<Recovered, PoolError> {
         if self.shared.leaving.get() || self.has_ended() {
             return Ok(Recovered::default());
@@ -81,8 +81,8 @@ impl<E: Endpoint> Pool<E> {
 
     async fn search_lost_blocks(
         &self,
-        cx: &mut OpContext<E>,
-        walk: impl AsyncFn(&mut OpContext<E>, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
+        cx: &mut OpContext,
+        walk: impl AsyncFn(&mut OpContext, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
     ) -> Result<Recovered, PoolError> {
         let deaths = self.shared.deaths.get();
         self.shared.heap.borrow_mut().set_homing(true);
@@ -129,7 +129,7 @@ impl<E: Endpoint> Pool<E> {
         Ok(())
     }
 
-    async fn global_epoch(&self, cx: &mut OpContext<E>) -> Result<u64, PoolError> {
+    async fn global_epoch(&self, cx: &mut OpContext) -> Result<u64, PoolError> {
         Ok(cx.read_word(RemoteAddr::new(NodeId::new(0), EPOCH_AT)).await?)
     }
 
@@ -143,7 +143,7 @@ impl<E: Endpoint> Pool<E> {
     /// Waits until the progress of every living client is as wanted; those that die do not count.
     async fn await_clients(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         is_there: impl Fn(&client::ClientEntry) -> bool,
     ) -> Result<(), PoolError> {
         loop {
@@ -166,7 +166,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Takes over the chunks of every dead client, and those of nobody; returns how many.
-    async fn adopt_from_dead(&self, cx: &mut OpContext<E>) -> Result<u64, PoolError> {
+    async fn adopt_from_dead(&self, cx: &mut OpContext) -> Result<u64, PoolError> {
         let dead = self.dead(cx).await?;
         if dead.contains(&self.shared.owner) {
             return Err(PoolError::LeaseLost);
@@ -216,7 +216,7 @@ impl<E: Endpoint> Pool<E> {
 
     /// How many chunks of a dead client's run are really its own: it may have died while it took them, or
     /// while it gave them back.
-    async fn whole_run(&self, cx: &mut OpContext<E>, id: ChunkId, run: u16) -> Result<u16, PoolError> {
+    async fn whole_run(&self, cx: &mut OpContext, id: ChunkId, run: u16) -> Result<u16, PoolError> {
         let geometry = self.shared.geometry[usize::from(id.node)];
         for back in 1..run {
             let index = u64::from(id.index) + u64::from(back);
@@ -233,7 +233,7 @@ impl<E: Endpoint> Pool<E> {
     /// run back, or while it took it: then the chunk is free.
     async fn adopt_tail(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         geometry: &crate::layout::Geometry,
         index: u32,
         back: u16,
@@ -255,7 +255,7 @@ impl<E: Endpoint> Pool<E> {
         Ok(())
     }
 
-    async fn dead(&self, cx: &mut OpContext<E>) -> Result<Vec<Owner>, PoolError> {
+    async fn dead(&self, cx: &mut OpContext) -> Result<Vec<Owner>, PoolError> {
         let clients = self.clients(cx).await?;
         let dead = clients.into_iter().filter(|(_, entry)| entry.liveness.is_cut_off());
         Ok(dead
@@ -268,7 +268,7 @@ impl<E: Endpoint> Pool<E> {
 
     /// Frees the entries of dead clients that own nothing any more. Whoever is still dying keeps its entry:
     /// its death is counted later, and then everybody searches once more.
-    async fn forget_dead(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+    async fn forget_dead(&self, cx: &mut OpContext) -> Result<(), PoolError> {
         let mut dead = self.clients(cx).await?;
         dead.retain(|(_, entry)| entry.liveness.is_cut_off());
         for geometry in self.shared.geometry.clone() {
@@ -289,7 +289,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Gives up chunks beyond what this client needs, and frees the unused.
-    async fn release_surplus(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+    async fn release_surplus(&self, cx: &mut OpContext) -> Result<(), PoolError> {
         self.free_unused(cx, 0, usize::MAX).await?;
         let surplus: Vec<ChunkId> = {
             let heap = self.shared.heap.borrow();

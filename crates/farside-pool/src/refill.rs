@@ -12,7 +12,7 @@
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, LocalFuture, OpContext, RemoteAddr, Slice};
 
 use crate::error::PoolError;
 use crate::heap::{BlockMap, ChunkId, block_to_unit};
@@ -52,58 +52,60 @@ const PATIENCE_LEASES: u64 = 3;
 /// For how many ticks an overwrite waits where nothing is about to become free.
 const HOPELESS_WAITS_MAX: u32 = 50;
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Fetches blocks from far memory, so that [`Pool::allocate`] finds `count` of `bytes` bytes, unless
     /// another operation of this client takes them first. The caller must not be pinned: memory that is
     /// about to be reclaimed waits for running operations.
     ///
     /// # Errors
     /// [`PoolError::OutOfMemory`], [`PoolError::LeaseLost`], or what the fabric reports.
-    pub async fn restock(&self, bytes: u64, count: usize, purpose: Purpose) -> Result<(), PoolError> {
-        let mut hints = self.shared.refill.lock().await;
-        let mut cx = OpContext::new(self.shared.endpoint.clone());
-        let request = Request {
-            class: self.class_for(bytes),
-            bytes,
-            count,
-            purpose,
-        };
-        let patience = self
-            .shared
-            .endpoint
-            .deadline_in(PATIENCE_LEASES * self.shared.options.lease_ns);
-        let mut hopeless_waits = match purpose {
-            Purpose::Insert => 0,
-            Purpose::Overwrite => HOPELESS_WAITS_MAX,
-        };
-        loop {
-            self.check_alive()?;
-            if self.find_blocks(&mut cx, &mut hints, request).await? {
-                return Ok(());
-            }
-            let is_impatient = self.shared.is_impatient.get();
-            let is_hopeful = {
-                let heap = self.shared.heap.borrow();
-                let waits = if is_impatient {
-                    heap.limbo_has(request.class)
-                } else {
-                    heap.limbo_count() > 0
-                };
-                waits || heap.is_homing()
+    pub fn restock<'f>(&'f self, bytes: u64, count: usize, purpose: Purpose) -> LocalFuture<'f, Result<(), PoolError>> {
+        Box::pin(async move {
+            let mut hints = self.shared.refill.lock().await;
+            let mut cx = OpContext::new(self.shared.endpoint.clone());
+            let request = Request {
+                class: self.class_for(bytes),
+                bytes,
+                count,
+                purpose,
             };
-            if is_impatient {
-                hopeless_waits = 0;
+            let patience = self
+                .shared
+                .endpoint
+                .deadline_in(PATIENCE_LEASES * self.shared.options.lease_ns);
+            let mut hopeless_waits = match purpose {
+                Purpose::Insert => 0,
+                Purpose::Overwrite => HOPELESS_WAITS_MAX,
+            };
+            loop {
+                self.check_alive()?;
+                if self.find_blocks(&mut cx, &mut hints, request).await? {
+                    return Ok(());
+                }
+                let is_impatient = self.shared.is_impatient.get();
+                let is_hopeful = {
+                    let heap = self.shared.heap.borrow();
+                    let waits = if is_impatient {
+                        heap.limbo_has(request.class)
+                    } else {
+                        heap.limbo_count() > 0
+                    };
+                    waits || heap.is_homing()
+                };
+                if is_impatient {
+                    hopeless_waits = 0;
+                }
+                if self.shared.endpoint.now_ns() >= patience.0 || (!is_hopeful && hopeless_waits == 0) {
+                    return Err(PoolError::OutOfMemory { bytes });
+                }
+                hopeless_waits -= u32::from(!is_hopeful);
+                self.tick().await?;
+                self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
             }
-            if self.shared.endpoint.now_ns() >= patience.0 || (!is_hopeful && hopeless_waits == 0) {
-                return Err(PoolError::OutOfMemory { bytes });
-            }
-            hopeless_waits -= u32::from(!is_hopeful);
-            self.tick().await?;
-            self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
-        }
+        })
     }
 
-    async fn find_blocks(&self, cx: &mut OpContext<E>, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
+    async fn find_blocks(&self, cx: &mut OpContext, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
         // Another operation may have fetched blocks while this one waited for its turn.
         if self.has(request) {
             return Ok(true);
@@ -151,7 +153,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Takes a free chunk, or a run of them, of the first node that has it.
-    async fn take_chunk(&self, cx: &mut OpContext<E>, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
+    async fn take_chunk(&self, cx: &mut OpContext, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
         let nodes = self.shared.geometry.len();
         hints.node += 1;
         for turn in 0..nodes {
@@ -195,7 +197,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Makes free chunks this client's own; false if another client was quicker.
-    async fn claim(&self, cx: &mut OpContext<E>, id: ChunkId, class: SizeClass, run: u16) -> Result<bool, PoolError> {
+    async fn claim(&self, cx: &mut OpContext, id: ChunkId, class: SizeClass, run: u16) -> Result<bool, PoolError> {
         let geometry = self.shared.geometry[usize::from(id.node)];
         let owner = Some(self.shared.owner);
         for back in 0..run {
@@ -231,7 +233,7 @@ impl<E: Endpoint> Pool<E> {
     /// Collects what others gave back to up to `limit` owned chunks of a class.
     pub(crate) async fn collect(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         hints: &mut Hints,
         class: SizeClass,
         limit: usize,
@@ -254,7 +256,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Takes the blocks out of an owned chunk's free map.
-    pub(crate) async fn collect_chunk(&self, cx: &mut OpContext<E>, id: ChunkId) -> Result<(), PoolError> {
+    pub(crate) async fn collect_chunk(&self, cx: &mut OpContext, id: ChunkId) -> Result<(), PoolError> {
         // One at a time: two tasks that saw the same bits would take them away twice.
         let _collecting = self.shared.collecting.lock().await;
         if !self.shared.heap.borrow().chunks().contains_key(&id) {
@@ -275,7 +277,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Takes over a chunk of the class that nobody owns and that has free blocks.
-    async fn adopt_unowned_of(&self, cx: &mut OpContext<E>, class: SizeClass) -> Result<(), PoolError> {
+    async fn adopt_unowned_of(&self, cx: &mut OpContext, class: SizeClass) -> Result<(), PoolError> {
         for geometry in self.shared.geometry.clone() {
             let table = read_chunk_table(cx, &geometry).await?;
             for (index, state) in (0..).zip(table) {
@@ -293,7 +295,7 @@ impl<E: Endpoint> Pool<E> {
     /// Takes over a chunk that nobody owns; false if another client was quicker.
     async fn adopt_unowned(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         geometry: &Geometry,
         index: u32,
         state: ChunkState,
@@ -322,7 +324,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Frees the chunks that nobody owns and nobody uses.
-    async fn free_unowned(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+    async fn free_unowned(&self, cx: &mut OpContext) -> Result<(), PoolError> {
         for geometry in self.shared.geometry.clone() {
             let table = read_chunk_table(cx, &geometry).await?;
             for (index, state) in (0..).zip(table) {
@@ -342,7 +344,7 @@ impl<E: Endpoint> Pool<E> {
     }
 
     /// Gives up to `limit` unused chunks back to their nodes, but keeps `keep` of each class.
-    pub(crate) async fn free_unused(&self, cx: &mut OpContext<E>, keep: usize, limit: usize) -> Result<(), PoolError> {
+    pub(crate) async fn free_unused(&self, cx: &mut OpContext, keep: usize, limit: usize) -> Result<(), PoolError> {
         let unused: Vec<ChunkId> = {
             let heap = self.shared.heap.borrow();
             let mut kept = std::collections::BTreeMap::<SizeClass, usize>::new();
@@ -377,7 +379,7 @@ impl<E: Endpoint> Pool<E> {
 
     /// Gives an owned chunk up: its free blocks become bits of its free map, and whoever needs the
     /// class may take it over.
-    pub(crate) async fn disown(&self, cx: &mut OpContext<E>, id: ChunkId) -> Result<(), PoolError> {
+    pub(crate) async fn disown(&self, cx: &mut OpContext, id: ChunkId) -> Result<(), PoolError> {
         let is_unused = self
             .shared
             .heap
@@ -426,7 +428,7 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(crate) async fn flush_outbox(&self, cx: &mut OpContext<E>) -> Result<(), PoolError> {
+    pub(crate) async fn flush_outbox(&self, cx: &mut OpContext) -> Result<(), PoolError> {
         let blocks = self.shared.heap.borrow_mut().take_outbox();
         let word_of = |&block: &RemoteAddr| {
             let located = self.shared.heap.borrow().locate(block);
@@ -471,7 +473,7 @@ impl<E: Endpoint> Pool<E> {
         self.flush_outbox(&mut cx).await.is_ok()
     }
 
-    async fn add_bits(&self, cx: &mut OpContext<E>, map: RemoteAddr, units: &[u64]) -> Result<(), PoolError> {
+    async fn add_bits(&self, cx: &mut OpContext, map: RemoteAddr, units: &[u64]) -> Result<(), PoolError> {
         let words: Vec<&[u64]> = units.chunk_by(|a, b| a / 64 == b / 64).collect();
         for words in words.chunks(BATCH_VERBS_MAX) {
             let mut batch = Batch::new();
@@ -494,8 +496,8 @@ pub(crate) fn bits(word: u64) -> impl Iterator<Item = u64> {
 ///
 /// # Errors
 /// What the fabric reports.
-pub(crate) async fn read_free_map<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub(crate) async fn read_free_map(
+    cx: &mut OpContext,
     geometry: &Geometry,
     index: u32,
 ) -> Result<Vec<(u64, u64)>, PoolError> {
@@ -507,10 +509,7 @@ pub(crate) async fn read_free_map<E: Endpoint>(
 ///
 /// # Errors
 /// [`PoolError::Damaged`] if a word is none of the states, or what the fabric reports.
-pub(crate) async fn read_chunk_table<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &Geometry,
-) -> Result<Vec<ChunkState>, PoolError> {
+pub(crate) async fn read_chunk_table(cx: &mut OpContext, geometry: &Geometry) -> Result<Vec<ChunkState>, PoolError> {
     let words = read_words(cx, geometry.chunk_word(0), geometry.chunk_count).await?;
     let states = words.into_iter().enumerate().map(|(index, word)| {
         ChunkState::from_word(word).ok_or_else(|| PoolError::Damaged {
@@ -521,7 +520,7 @@ pub(crate) async fn read_chunk_table<E: Endpoint>(
     states.collect()
 }
 
-async fn read_words<E: Endpoint>(cx: &mut OpContext<E>, first: RemoteAddr, count: u64) -> Result<Vec<u64>, PoolError> {
+async fn read_words(cx: &mut OpContext, first: RemoteAddr, count: u64) -> Result<Vec<u64>, PoolError> {
     const WORDS_AT_ONCE: u64 = 1024;
     let mut words = Vec::with_capacity(count as usize);
     for at in (0..count).step_by(WORDS_AT_ONCE as usize) {

@@ -19,7 +19,7 @@
 //! Invariant: a client pins nothing between coming to rest and the end of `resume`, which reads the
 //! global epoch and the watched word like any tick, in this order. So the grace period holds.
 
-use farside_fabric::{Batch, Deadline, Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Deadline, LocalFuture, NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, Liveness, PROGRESS_AT};
 use crate::error::PoolError;
@@ -37,7 +37,7 @@ pub enum Rest {
     IsOver,
 }
 
-impl<E: Endpoint> Pool<E> {
+impl Pool {
     /// Whether no operation and no tick of this client is under way.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
@@ -48,39 +48,41 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn stand_in_for(&self, owner: Owner) -> Result<Rest, PoolError> {
-        let mut cx = OpContext::new(self.shared.endpoint.clone());
-        cx.set_deadline(self.rest_deadline());
-        let (entry, live) = client::owner_state(owner, Liveness::Live);
-        let lease_at = entry.plus(PROGRESS_AT);
-        let mut batch = Batch::new();
-        let state = batch.read_word(entry);
-        let lease = batch.read_word(lease_at);
-        let audited = batch.read_word(entry.plus(6 * 8));
-        let epoch = batch.read_word(RemoteAddr::new(NodeId::new(0), EPOCH_AT));
-        let deaths = batch.read_word(RemoteAddr::new(NodeId::new(0), DEATHS_AT));
-        cx.post(&mut batch).await?;
-        if batch.result(state) != live {
-            return Ok(Rest::IsOver);
-        }
-        if batch.result(deaths) > batch.result(audited) {
-            return Ok(Rest::IsWanted);
-        }
-        // The resting client may have been declared dead since that was read. But its entry is not used again before
-        // every living client, this one included, has noticed the death and parked, some ticks from now.
-        let mut progress = Batch::new();
-        progress.write_word(lease_at, batch.result(lease) + 1);
-        progress.write_word(lease_at.plus(8), batch.result(epoch));
-        cx.post(&mut progress).await?;
-        Ok(Rest::Renewed)
+    pub fn stand_in_for<'f>(&'f self, owner: Owner) -> LocalFuture<'f, Result<Rest, PoolError>> {
+        Box::pin(async move {
+            let mut cx = OpContext::new(self.shared.endpoint.clone());
+            cx.set_deadline(self.rest_deadline());
+            let (entry, live) = client::owner_state(owner, Liveness::Live);
+            let lease_at = entry.plus(PROGRESS_AT);
+            let mut batch = Batch::new();
+            let state = batch.read_word(entry);
+            let lease = batch.read_word(lease_at);
+            let audited = batch.read_word(entry.plus(6 * 8));
+            let epoch = batch.read_word(RemoteAddr::new(NodeId::new(0), EPOCH_AT));
+            let deaths = batch.read_word(RemoteAddr::new(NodeId::new(0), DEATHS_AT));
+            cx.post(&mut batch).await?;
+            if batch.result(state) != live {
+                return Ok(Rest::IsOver);
+            }
+            if batch.result(deaths) > batch.result(audited) {
+                return Ok(Rest::IsWanted);
+            }
+            // The resting client may have been declared dead since that was read. But its entry is not used again before
+            // every living client, this one included, has noticed the death and parked, some ticks from now.
+            let mut progress = Batch::new();
+            progress.write_word(lease_at, batch.result(lease) + 1);
+            progress.write_word(lease_at.plus(8), batch.result(epoch));
+            cx.post(&mut progress).await?;
+            Ok(Rest::Renewed)
+        })
     }
 
     /// Declares a client dead that rests and will never execute anything again.
     ///
     /// # Errors
     /// What the fabric reports; the others find out when its lease has run out.
-    pub async fn give_up(&self, owner: Owner) -> Result<(), PoolError> {
-        self.declare_dead(owner).await
+    pub fn give_up<'f>(&'f self, owner: Owner) -> LocalFuture<'f, Result<(), PoolError>> {
+        Box::pin(async move { self.declare_dead(owner).await })
     }
 
     /// Takes up again what others did while this client was at rest. To be called before anything
@@ -88,13 +90,15 @@ impl<E: Endpoint> Pool<E> {
     ///
     /// # Errors
     /// [`PoolError::LeaseLost`] if it was declared dead meanwhile; what the fabric reports.
-    pub async fn resume(&self) -> Result<(), PoolError> {
-        let mut cx = OpContext::new(self.shared.endpoint.clone());
-        cx.set_deadline(self.rest_deadline());
-        let entry = client::entry_addr(self.shared.owner.client);
-        let lease = cx.read_word(entry.plus(PROGRESS_AT)).await?;
-        self.shared.rested.set(Some(lease));
-        self.tick().await
+    pub fn resume<'f>(&'f self) -> LocalFuture<'f, Result<(), PoolError>> {
+        Box::pin(async move {
+            let mut cx = OpContext::new(self.shared.endpoint.clone());
+            cx.set_deadline(self.rest_deadline());
+            let entry = client::entry_addr(self.shared.owner.client);
+            let lease = cx.read_word(entry.plus(PROGRESS_AT)).await?;
+            self.shared.rested.set(Some(lease));
+            self.tick().await
+        })
     }
 
     fn rest_deadline(&self) -> Deadline {

@@ -6,7 +6,7 @@
 //! on with the pool's number that the first one chose, so what is formatted already is formatted again.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, EndpointId, Fence, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, EndpointId, Fence, LocalFuture, NodeId, OpContext, RemoteAddr};
 
 use crate::error::PoolError;
 use crate::layout::{
@@ -54,29 +54,31 @@ pub struct Root {
 ///
 /// # Errors
 /// If a node is too small, foreign, or formatted for another pool, or the fabric fails.
-pub async fn open_or_format<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub fn open_or_format<'f>(
+    cx: &'f mut OpContext,
     options: FormatOptions,
-) -> Result<Vec<Geometry>, PoolError> {
-    // Before anything is read there.
-    for index in 0..node_count(cx) {
-        let node = NodeId::new(index);
-        let bytes = cx.endpoint().node_bytes(node)?;
-        if bytes < SUPERBLOCK_BYTES {
-            let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES_RANGE.0);
-            Geometry::divide(1, node, 1, bytes, chunk_bytes, options.clients_max.into())
-                .map_err(|bytes_min| PoolError::TooSmall { node, bytes, bytes_min })?;
+) -> LocalFuture<'f, Result<Vec<Geometry>, PoolError>> {
+    Box::pin(async move {
+        // Before anything is read there.
+        for index in 0..node_count(cx) {
+            let node = NodeId::new(index);
+            let bytes = cx.endpoint().node_bytes(node)?;
+            if bytes < SUPERBLOCK_BYTES {
+                let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES_RANGE.0);
+                Geometry::divide(1, node, 1, bytes, chunk_bytes, options.clients_max.into())
+                    .map_err(|bytes_min| PoolError::TooSmall { node, bytes, bytes_min })?;
+            }
         }
-    }
-    let magic = RemoteAddr::new(NodeId::new(0), 0);
-    let mut waiting = Waiting::default();
-    // Ends: whoever claims formats, and each claimant is given a limited time.
-    while cx.read_word(magic).await? == 0 {
-        if claim(cx, &mut waiting, options.patience_ns).await? {
-            format(cx, options).await?;
+        let magic = RemoteAddr::new(NodeId::new(0), 0);
+        let mut waiting = Waiting::default();
+        // Ends: whoever claims formats, and each claimant is given a limited time.
+        while cx.read_word(magic).await? == 0 {
+            if claim(cx, &mut waiting, options.patience_ns).await? {
+                format(cx, options).await?;
+            }
         }
-    }
-    open(cx).await
+        open(cx).await
+    })
 }
 
 /// Whom a client waits for, and since when.
@@ -87,7 +89,7 @@ struct Waiting {
 }
 
 /// Tries to become the one that formats; waits a little if somebody else is.
-async fn claim<E: Endpoint>(cx: &mut OpContext<E>, waiting: &mut Waiting, patience_ns: u64) -> Result<bool, PoolError> {
+async fn claim(cx: &mut OpContext, waiting: &mut Waiting, patience_ns: u64) -> Result<bool, PoolError> {
     let endpoint = cx.endpoint().clone();
     let word = RemoteAddr::new(NodeId::new(0), CREATOR_AT);
     let mine = endpoint.id().0;
@@ -109,7 +111,7 @@ async fn claim<E: Endpoint>(cx: &mut OpContext<E>, waiting: &mut Waiting, patien
 }
 
 /// Formats all nodes, node 0 last: whoever sees its magic sees a complete pool.
-async fn format<E: Endpoint>(cx: &mut OpContext<E>, options: FormatOptions) -> Result<(), PoolError> {
+async fn format(cx: &mut OpContext, options: FormatOptions) -> Result<(), PoolError> {
     let node_count = node_count(cx);
     let number = RemoteAddr::new(NodeId::new(0), POOL_ID_AT);
     // A claimant before us may have got as far as this, and further.
@@ -124,12 +126,12 @@ async fn format<E: Endpoint>(cx: &mut OpContext<E>, options: FormatOptions) -> R
     Ok(())
 }
 
-fn node_count<E: Endpoint>(cx: &OpContext<E>) -> u16 {
+fn node_count(cx: &OpContext) -> u16 {
     u16::try_from(cx.endpoint().node_count()).expect("nodes are numbered with 12 bits")
 }
 
-async fn format_node<E: Endpoint>(
-    cx: &mut OpContext<E>,
+async fn format_node(
+    cx: &mut OpContext,
     pool_id: u64,
     node: NodeId,
     node_count: u16,
@@ -177,33 +179,35 @@ async fn format_node<E: Endpoint>(
 ///
 /// # Errors
 /// Names the node that holds no pool, another pool, or a damaged superblock.
-pub async fn open<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Vec<Geometry>, PoolError> {
-    let mut all: Vec<Geometry> = Vec::new();
-    let node_count = node_count(cx);
-    for index in 0..node_count {
-        let node = NodeId::new(index);
-        let foreign = |reason| PoolError::Foreign { node, reason };
-        let bytes = cx.endpoint().node_bytes(node)?;
-        let mut words = [0; GEOMETRY_WORDS];
-        for (at, word) in words.iter_mut().enumerate() {
-            *word = cx.read_word(RemoteAddr::new(node, at as u64 * 8)).await?;
+pub fn open<'f>(cx: &'f mut OpContext) -> LocalFuture<'f, Result<Vec<Geometry>, PoolError>> {
+    Box::pin(async move {
+        let mut all: Vec<Geometry> = Vec::new();
+        let node_count = node_count(cx);
+        for index in 0..node_count {
+            let node = NodeId::new(index);
+            let foreign = |reason| PoolError::Foreign { node, reason };
+            let bytes = cx.endpoint().node_bytes(node)?;
+            let mut words = [0; GEOMETRY_WORDS];
+            for (at, word) in words.iter_mut().enumerate() {
+                *word = cx.read_word(RemoteAddr::new(node, at as u64 * 8)).await?;
+            }
+            if words[0] == 0 {
+                return Err(foreign("it is blank".to_owned()));
+            }
+            let geometry = Geometry::from_words(&words, node, bytes).map_err(foreign)?;
+            if geometry.node_count != node_count {
+                let reason = format!("its pool has {} nodes, {node_count} are named", geometry.node_count);
+                return Err(foreign(reason));
+            }
+            if let Some(first) = all.first()
+                && (first.pool_id, first.chunk_bytes) != (geometry.pool_id, geometry.chunk_bytes)
+            {
+                return Err(foreign("it belongs to another pool than node 0".to_owned()));
+            }
+            all.push(geometry);
         }
-        if words[0] == 0 {
-            return Err(foreign("it is blank".to_owned()));
-        }
-        let geometry = Geometry::from_words(&words, node, bytes).map_err(foreign)?;
-        if geometry.node_count != node_count {
-            let reason = format!("its pool has {} nodes, {node_count} are named", geometry.node_count);
-            return Err(foreign(reason));
-        }
-        if let Some(first) = all.first()
-            && (first.pool_id, first.chunk_bytes) != (geometry.pool_id, geometry.chunk_bytes)
-        {
-            return Err(foreign("it belongs to another pool than node 0".to_owned()));
-        }
-        all.push(geometry);
-    }
-    Ok(all)
+        Ok(all)
+    })
 }
 
 fn root_addr(node: NodeId, root: u8) -> RemoteAddr {
@@ -215,20 +219,22 @@ fn root_addr(node: NodeId, root: u8) -> RemoteAddr {
 ///
 /// # Errors
 /// If the fabric fails.
-pub async fn root<E: Endpoint>(cx: &mut OpContext<E>, node: NodeId, root: u8) -> Result<Option<Root>, PoolError> {
-    let at = root_addr(node, root);
-    // Whoever makes it writes the length first.
-    let word = cx.read_word(at).await?;
-    let bytes = cx.read_word(at.plus(8)).await?;
-    let damaged = |reason: &str| PoolError::Damaged {
-        node,
-        reason: format!("root {root} {reason}"),
-    };
-    if word == 0 {
-        return Ok(None);
-    }
-    let addr = RemoteAddr::from_bits(word).ok_or_else(|| damaged("holds no address"))?;
-    Ok(Some(Root { addr, bytes }))
+pub fn root<'f>(cx: &'f mut OpContext, node: NodeId, root: u8) -> LocalFuture<'f, Result<Option<Root>, PoolError>> {
+    Box::pin(async move {
+        let at = root_addr(node, root);
+        // Whoever makes it writes the length first.
+        let word = cx.read_word(at).await?;
+        let bytes = cx.read_word(at.plus(8)).await?;
+        let damaged = |reason: &str| PoolError::Damaged {
+            node,
+            reason: format!("root {root} {reason}"),
+        };
+        if word == 0 {
+            return Ok(None);
+        }
+        let addr = RemoteAddr::from_bits(word).ok_or_else(|| damaged("holds no address"))?;
+        Ok(Some(Root { addr, bytes }))
+    })
 }
 
 /// Makes a root of at least `bytes` zeroed bytes out of whole chunks of the node, or returns the one
@@ -236,39 +242,41 @@ pub async fn root<E: Endpoint>(cx: &mut OpContext<E>, node: NodeId, root: u8) ->
 ///
 /// # Errors
 /// [`PoolError::OutOfMemory`] if the node has not that many contiguous chunks.
-pub async fn make_root<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &Geometry,
+pub fn make_root<'f>(
+    cx: &'f mut OpContext,
+    geometry: &'f Geometry,
     number: u8,
     bytes: u64,
-) -> Result<Root, PoolError> {
-    let node = geometry.node;
-    if let Some(root) = root(cx, node, number).await? {
-        return Ok(root);
-    }
-    // Roots are made while the pool is new: the first chunks are still free. Chunks of a creator
-    // that died or lost the race before it set the root are found by their state and reused.
-    let count = bytes.div_ceil(geometry.chunk_bytes);
-    let word = ChunkState::Root { number }.to_word();
-    let first = first_free_run(cx, geometry, count, word)
-        .await?
-        .ok_or(PoolError::OutOfMemory { bytes })?;
-    for index in first..first + count {
-        let before = cx.compare_swap(geometry.chunk_word(index), 0, word).await?;
-        if before != 0 && before != word {
-            return Err(PoolError::OutOfMemory { bytes });
+) -> LocalFuture<'f, Result<Root, PoolError>> {
+    Box::pin(async move {
+        let node = geometry.node;
+        if let Some(root) = root(cx, node, number).await? {
+            return Ok(root);
         }
-    }
-    let at = root_addr(node, number);
-    let addr = geometry.chunk(first);
-    cx.compare_swap(at.plus(8), 0, count * geometry.chunk_bytes).await?;
-    cx.compare_swap(at, 0, addr.to_bits()).await?;
-    Ok(root(cx, node, number).await?.expect("it has just been set"))
+        // Roots are made while the pool is new: the first chunks are still free. Chunks of a creator
+        // that died or lost the race before it set the root are found by their state and reused.
+        let count = bytes.div_ceil(geometry.chunk_bytes);
+        let word = ChunkState::Root { number }.to_word();
+        let first = first_free_run(cx, geometry, count, word)
+            .await?
+            .ok_or(PoolError::OutOfMemory { bytes })?;
+        for index in first..first + count {
+            let before = cx.compare_swap(geometry.chunk_word(index), 0, word).await?;
+            if before != 0 && before != word {
+                return Err(PoolError::OutOfMemory { bytes });
+            }
+        }
+        let at = root_addr(node, number);
+        let addr = geometry.chunk(first);
+        cx.compare_swap(at.plus(8), 0, count * geometry.chunk_bytes).await?;
+        cx.compare_swap(at, 0, addr.to_bits()).await?;
+        Ok(root(cx, node, number).await?.expect("it has just been set"))
+    })
 }
 
 /// The first `count` chunks in a row that are free or carry the word `meant`.
-async fn first_free_run<E: Endpoint>(
-    cx: &mut OpContext<E>,
+async fn first_free_run(
+    cx: &mut OpContext,
     geometry: &Geometry,
     count: u64,
     meant: u64,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use farside_fabric::addr::NODE_COUNT_MAX;
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{LocalFuture, NodeId, OpContext, RemoteAddr};
 
 use crate::client::Liveness;
 use crate::error::PoolError;
@@ -58,15 +58,17 @@ pub struct Members {
 ///
 /// # Errors
 /// [`PoolError::Damaged`] if a table cannot be read, or what the fabric reports.
-pub async fn usage<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) -> Result<Usage, PoolError> {
-    let mut usage = Usage::default();
-    for geometry in geometry {
-        usage.add_node(geometry, &read_chunk_table(cx, geometry).await?);
-    }
-    if let Some(first) = geometry.first() {
-        usage.members = Some(members(cx, first.clients_max).await?);
-    }
-    Ok(usage)
+pub fn usage<'f>(cx: &'f mut OpContext, geometry: &'f [Geometry]) -> LocalFuture<'f, Result<Usage, PoolError>> {
+    Box::pin(async move {
+        let mut usage = Usage::default();
+        for geometry in geometry {
+            usage.add_node(geometry, &read_chunk_table(cx, geometry).await?);
+        }
+        if let Some(first) = geometry.first() {
+            usage.members = Some(members(cx, first.clients_max).await?);
+        }
+        Ok(usage)
+    })
 }
 
 /// Looks at one node, whichever of its pool it is, through an endpoint that reaches nothing else;
@@ -74,28 +76,30 @@ pub async fn usage<E: Endpoint>(cx: &mut OpContext<E>, geometry: &[Geometry]) ->
 ///
 /// # Errors
 /// [`PoolError::Foreign`] if it holds something else; otherwise as [`usage`].
-pub async fn node_usage<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Usage>, PoolError> {
-    let here = NodeId::new(0);
-    let mut words = [0; GEOMETRY_WORDS];
-    for (at, word) in words.iter_mut().enumerate() {
-        *word = cx.read_word(RemoteAddr::new(here, at as u64 * 8)).await?;
-    }
-    if words[0] == 0 {
-        return Ok(None);
-    }
-    let foreign = |reason| PoolError::Foreign { node: here, reason };
-    let number = u16::try_from(words[3]).ok().filter(|&number| number < NODE_COUNT_MAX);
-    let number = number.ok_or_else(|| foreign(format!("it would be node {} of its pool", words[3])))?;
-    let bytes = cx.endpoint().node_bytes(here)?;
-    let geometry = Geometry::from_words(&words, NodeId::new(number), bytes).map_err(foreign)?;
-    // The endpoint knows it as its only node.
-    let geometry = Geometry { node: here, ..geometry };
-    let mut usage = Usage::default();
-    usage.add_node(&geometry, &read_chunk_table(cx, &geometry).await?);
-    if number == 0 {
-        usage.members = Some(members(cx, geometry.clients_max).await?);
-    }
-    Ok(Some(usage))
+pub fn node_usage<'f>(cx: &'f mut OpContext) -> LocalFuture<'f, Result<Option<Usage>, PoolError>> {
+    Box::pin(async move {
+        let here = NodeId::new(0);
+        let mut words = [0; GEOMETRY_WORDS];
+        for (at, word) in words.iter_mut().enumerate() {
+            *word = cx.read_word(RemoteAddr::new(here, at as u64 * 8)).await?;
+        }
+        if words[0] == 0 {
+            return Ok(None);
+        }
+        let foreign = |reason| PoolError::Foreign { node: here, reason };
+        let number = u16::try_from(words[3]).ok().filter(|&number| number < NODE_COUNT_MAX);
+        let number = number.ok_or_else(|| foreign(format!("it would be node {} of its pool", words[3])))?;
+        let bytes = cx.endpoint().node_bytes(here)?;
+        let geometry = Geometry::from_words(&words, NodeId::new(number), bytes).map_err(foreign)?;
+        // The endpoint knows it as its only node.
+        let geometry = Geometry { node: here, ..geometry };
+        let mut usage = Usage::default();
+        usage.add_node(&geometry, &read_chunk_table(cx, &geometry).await?);
+        if number == 0 {
+            usage.members = Some(members(cx, geometry.clients_max).await?);
+        }
+        Ok(Some(usage))
+    })
 }
 
 impl Usage {
@@ -120,7 +124,7 @@ impl Usage {
     }
 }
 
-async fn members<E: Endpoint>(cx: &mut OpContext<E>, clients_max: u64) -> Result<Members, PoolError> {
+async fn members(cx: &mut OpContext, clients_max: u64) -> Result<Members, PoolError> {
     let node = NodeId::new(0);
     let clients = read_clients(cx, clients_max).await?;
     let count = |is_counted: fn(Liveness) -> bool| {

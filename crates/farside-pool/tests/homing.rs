@@ -4,8 +4,9 @@
 //! its turn came to advance the epoch, which does not come while a client before it in the table is alive: all but the
 //! first client paid an atomic for every update, for ever.
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{OpContext, VerbKind, Verbs};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{OpContext, VerbKind};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open, open_or_format};
 
 const OPTIONS: PoolOptions = PoolOptions {
@@ -15,7 +16,7 @@ const OPTIONS: PoolOptions = PoolOptions {
 /// Time for every client to look, and for blocks to leave limbo.
 const WHILE_NS: u64 = 40 * OPTIONS.tick_ns;
 
-async fn join(endpoint: Endpoint) -> Pool<Endpoint> {
+async fn join(endpoint: Endpoint) -> Pool {
     let mut cx = OpContext::new(endpoint);
     open_or_format(&mut cx, FormatOptions::default())
         .await

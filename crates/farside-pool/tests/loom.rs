@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use farside_fabric::region::Region;
 use farside_fabric::{
-    Batch, Buffer, Capabilities, Clock, Counters, Deadline, EndpointId, FabricError, Fence, Fencing, Message, Messages,
-    NodeId, OpContext, Random, Received, RemoteAddr, Spawn, Verb, Verbs,
+    Backend, Batch, Buffer, Capabilities, Counters, Deadline, Endpoint, EndpointId, FabricError, Fence, Message,
+    NodeId, OpContext, Posted, Received, RemoteAddr, Soon, Task, Verb,
 };
 use farside_pool::client::Liveness;
 use farside_pool::layout::{
@@ -58,10 +58,7 @@ fn modelled(offset: u64) -> u64 {
 }
 
 /// A client of the model.
-#[derive(Clone)]
-struct Endpoint(Rc<Inner>);
-
-struct Inner {
+struct Model {
     region: Region,
     id: EndpointId,
     now_ns: Cell<u64>,
@@ -70,15 +67,16 @@ struct Inner {
     gone: Option<EndpointId>,
 }
 
-impl Endpoint {
-    fn new(region: &Region, id: u64, gone: Option<EndpointId>) -> Self {
-        Self(Rc::new(Inner {
+impl Model {
+    fn client(region: &Region, id: u64, gone: Option<EndpointId>) -> Endpoint {
+        let model: Rc<dyn Backend> = Rc::new(Self {
             region: region.clone(),
             id: EndpointId(id),
             now_ns: Cell::new(0),
             counters: Counters::default(),
             gone,
-        }))
+        });
+        Endpoint::from(model)
     }
 
     fn run(&self, verb: &Verb, buffer: &mut [u8]) -> u128 {
@@ -108,11 +106,11 @@ impl Endpoint {
             },
             other => panic!("the pool has no use for {other:?}"),
         };
-        self.0.region.execute(&verb, buffer)
+        self.region.execute(&verb, buffer)
     }
 }
 
-impl Verbs for Endpoint {
+impl Backend for Model {
     fn node_count(&self) -> usize {
         1
     }
@@ -125,75 +123,62 @@ impl Verbs for Endpoint {
         Region::capabilities()
     }
 
-    fn buffer(&self, bytes: usize) -> Buffer {
-        Buffer::unregistered(bytes)
+    fn execute<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, _: Deadline) -> Posted<'c> {
+        Posted::done(Ok(self.run(verb, buffer)))
     }
 
-    async fn execute(&self, verb: Verb, buffer: &mut Buffer, _: Deadline) -> Result<u128, FabricError> {
-        Ok(self.run(&verb, buffer))
-    }
-
-    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, _: Deadline) -> Result<(), FabricError> {
+    fn post<'c>(&'c self, batch: &'c mut Batch, buffer: &'c mut Buffer, _: Deadline) -> Posted<'c> {
         for index in 0..batch.verbs().len() {
             let result = self.run(&batch.verbs()[index], buffer);
             batch.set_result(index, result);
         }
-        Ok(())
+        Posted::done(Ok(0))
     }
 
     fn counters(&self) -> &Counters {
-        &self.0.counters
+        &self.counters
     }
-}
 
-impl Messages for Endpoint {
     fn id(&self) -> EndpointId {
-        self.0.id
+        self.id
     }
 
-    async fn send(&self, peer: EndpointId, _: &Message, _: Deadline) -> Result<(), FabricError> {
-        Err(FabricError::PeerUnknown { peer })
+    fn send<'c>(&'c self, peer: EndpointId, _: &'c Message, _: Deadline) -> Soon<'c, Result<(), FabricError>> {
+        Soon::done(Err(FabricError::PeerUnknown { peer }))
     }
 
-    async fn receive(&self, _: Deadline) -> Result<Received, FabricError> {
-        Err(FabricError::NoMessage)
+    fn receive(&self, _: Deadline) -> Soon<'_, Result<Received, FabricError>> {
+        Soon::done(Err(FabricError::NoMessage))
     }
 
     fn try_receive(&self) -> Result<Option<Received>, FabricError> {
         Ok(None)
     }
-}
 
-impl Fencing for Endpoint {
-    async fn fence(&self, peer: EndpointId, _: Deadline) -> Result<Fence, FabricError> {
-        let is_gone = Some(peer) == self.0.gone;
-        Ok(if is_gone { Fence::CutOff } else { Fence::StillRunning })
+    fn fence(&self, peer: EndpointId, _: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
+        let is_gone = Some(peer) == self.gone;
+        Soon::done(Ok(if is_gone { Fence::CutOff } else { Fence::StillRunning }))
     }
-}
 
-impl Clock for Endpoint {
     fn now_ns(&self) -> u64 {
-        self.0.now_ns.get()
+        self.now_ns.get()
     }
 
     fn unix_ms(&self) -> u64 {
         self.now_ns() / 1_000_000
     }
 
-    async fn sleep(&self, duration_ns: u64) {
-        self.0.now_ns.set(self.now_ns() + duration_ns);
+    fn sleep(&self, duration_ns: u64) -> Soon<'_, ()> {
+        self.now_ns.set(self.now_ns() + duration_ns);
+        Soon::done(())
     }
-}
 
-impl Random for Endpoint {
     fn random(&self) -> u64 {
-        self.0.id.0
+        self.id.0
     }
-}
 
-impl Spawn for Endpoint {
     /// The models tick where they want.
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+    fn spawn(&self, task: Task) {
         drop(task);
     }
 }
@@ -214,15 +199,15 @@ fn formatted() -> Region {
         chunk_bytes: Some(CHUNK_BYTES),
         patience_ns: 0,
     };
-    let mut cx = OpContext::new(Endpoint::new(&region, 99, None));
+    let mut cx = OpContext::new(Model::client(&region, 99, None));
     let geometry = now(open_or_format(&mut cx, options)).expect("a pool");
     assert_eq!(geometry[0].chunk_count, CHUNK_COUNT);
     region
 }
 
 /// A client of that pool, and its endpoint.
-fn join(region: &Region, id: u64, gone: Option<EndpointId>) -> (Pool<Endpoint>, Endpoint) {
-    let endpoint = Endpoint::new(region, id, gone);
+fn join(region: &Region, id: u64, gone: Option<EndpointId>) -> (Pool, Endpoint) {
+    let endpoint = Model::client(region, id, gone);
     let mut cx = OpContext::new(endpoint.clone());
     let geometry: Vec<Geometry> = now(open(&mut cx)).expect("a pool");
     let pool = now(Pool::join(&mut cx, geometry, OPTIONS)).expect("a free entry");
@@ -230,7 +215,7 @@ fn join(region: &Region, id: u64, gone: Option<EndpointId>) -> (Pool<Endpoint>, 
 }
 
 fn word(region: &Region, offset: u64) -> u64 {
-    let cx = &mut OpContext::new(Endpoint::new(region, 98, None));
+    let cx = &mut OpContext::new(Model::client(region, 98, None));
     now(cx.read_word(RemoteAddr::new(NODE, offset))).expect("a word")
 }
 
@@ -245,7 +230,7 @@ fn each_client_gets_an_entry_of_its_own() {
         let [one, other] = joiners.map(|joiner| joiner.join().expect("no panic"));
         assert_ne!(one.client, other.client);
         assert_eq!(word(&region, CLIENTS_HIGH_AT), 2, "everybody who looks sees both");
-        let mut cx = OpContext::new(Endpoint::new(&region, 98, None));
+        let mut cx = OpContext::new(Model::client(&region, 98, None));
         let clients = now(read_clients(&mut cx, CLIENTS_MAX.into())).expect("the table");
         let found: Vec<Owner> = clients
             .iter()
@@ -334,12 +319,12 @@ fn a_block_is_not_reused_while_it_may_be_read() {
     });
 }
 
-fn tick(pool: &Pool<Endpoint>) {
+fn tick(pool: &Pool) {
     now(pool.tick()).expect("alive");
 }
 
 /// A READ of the slot, a tick of the same client's task, a READ of the block.
-fn read(pool: Pool<Endpoint>, shared: &Shared) {
+fn read(pool: Pool, shared: &Shared) {
     let pin = pool.pin();
     let slot = shared.slot.load(Acquire);
     tick(&pool);
@@ -373,7 +358,7 @@ fn a_dead_client_is_declared_dead_and_announced() {
         }
         // A death that nobody searches for is announced anew.
         assert!(word(&region, DEATHS_AT) >= 1);
-        let mut cx = OpContext::new(Endpoint::new(&region, 98, None));
+        let mut cx = OpContext::new(Model::client(&region, 98, None));
         let clients = now(read_clients(&mut cx, CLIENTS_MAX.into())).expect("the table");
         let dead: Vec<_> = clients
             .iter()

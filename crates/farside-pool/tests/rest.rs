@@ -3,8 +3,9 @@
 //! The embedding sees to it that nobody stands in while the client does something; here the test does,
 //! which pauses the client as soon as it is at rest.
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, NodeId, OpContext, Random, RemoteAddr, Slice};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{FormatOptions, Pool, PoolError, PoolOptions, Purpose, Rest, open, open_or_format};
 
 const TICK_NS: u64 = 20_000;
@@ -20,8 +21,8 @@ const OPTIONS: PoolOptions = PoolOptions {
 
 /// A client of the pool with the address of the word that they share.
 struct Member {
-    pool: Pool<Endpoint>,
-    cx: OpContext<Endpoint>,
+    pool: Pool,
+    cx: OpContext,
     root: RemoteAddr,
 }
 

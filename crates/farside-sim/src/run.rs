@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
-use farside_fabric::sim::{ComputeNodeId, CrashPoint, Endpoint, Profile, Sim, SimOptions};
-use farside_fabric::{Messages, NodeId, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::NodeId;
+use farside_fabric::sim::{ComputeNodeId, CrashPoint, Profile, Sim, SimOptions};
 use farside_index::tree::NodeLock;
 use farside_lock::LockKind;
 

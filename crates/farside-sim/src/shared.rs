@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use farside_fabric::sim::Endpoint;
-use farside_fabric::{Clock, EndpointId, Messages, NodeId, OpContext, RemoteAddr};
+use farside_fabric::Endpoint;
+use farside_fabric::{EndpointId, NodeId, OpContext, RemoteAddr};
 use farside_lock::{LockOptions, Site};
 
 use crate::coverage::Coverage;
@@ -273,7 +273,7 @@ impl Shared {
 
     /// Whatever an operation read from far memory, it has said why that was whole.
     #[expect(clippy::unused_self, reason = "it is what the tasks share that asks")]
-    pub(crate) fn assert_settled(&self, cx: &OpContext<Endpoint>) {
+    pub(crate) fn assert_settled(&self, cx: &OpContext) {
         cx.assert_settled();
     }
 }

@@ -14,8 +14,9 @@ use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Sim, SimOptions, explore};
-use farside_fabric::{EndpointId, Messages, NodeId, OpContext, RemoteAddr, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Sim, SimOptions, explore};
+use farside_fabric::{EndpointId, NodeId, OpContext, RemoteAddr};
 use farside_kv::{IndexKind, LeafOptions, RaceOptions, Session, Store, StoreConfig};
 use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
@@ -119,7 +120,7 @@ impl Log {
         self.operations.borrow()
     }
 
-    async fn perform(&self, session: &mut Session<Endpoint>, client: u32, call: Call) {
+    async fn perform(&self, session: &mut Session, client: u32, call: Call) {
         let place = self.ask(client, KEY, call);
         let answer = store::execute(session, KEY, call, false)
             .await
@@ -171,7 +172,7 @@ fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[V
     let reader = sim.endpoint(sim.add_compute_node());
     let mut last = sim.block_on(open(&reader));
     sim.block_on(log.perform(&mut last, u32::MAX, Call::Put(INITIAL)));
-    let mut sessions: Vec<(Endpoint, Session<Endpoint>)> = Vec::new();
+    let mut sessions: Vec<(Endpoint, Session)> = Vec::new();
     for _ in calls {
         let endpoint = sim.endpoint(sim.add_compute_node());
         let session = sim.block_on(open(&endpoint));

@@ -20,9 +20,10 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use farside_fabric::Endpoint;
 use farside_fabric::mutant::{plant, reached};
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, MaskedAdd, MaskedCas, Messages, NodeId, OpContext, Random, RemoteAddr, Spawn};
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr};
 use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::epoch::Epochs;
 use farside_sim::draw::Flavour;

@@ -37,7 +37,7 @@
 use core::cell::RefCell;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, FabricError, MaskedCas, OpContext};
+use farside_fabric::{FabricError, MaskedCas, OpContext};
 
 use crate::contention::Contention;
 use crate::optimistic::overwrite_by_turns;
@@ -48,8 +48,8 @@ use crate::{Pointer, Publish, Target};
 /// # Errors
 /// What the fabric reports.
 #[inline]
-pub(crate) async fn overwrite<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub(crate) async fn overwrite(
+    cx: &mut OpContext,
     contention: &RefCell<Contention>,
     target: Target,
     old: Pointer,

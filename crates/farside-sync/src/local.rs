@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, OpContext};
+use farside_fabric::{Deadline, OpContext};
 
 /// What an operation is told that has waited.
 #[derive(Clone, Debug)]
@@ -158,7 +158,7 @@ impl<T: Clone> Combiner<T> {
     }
 
     /// Asks for the turn of an operation on a key.
-    pub async fn ask<E: Endpoint>(&self, cx: &OpContext<E>, key: &[u8]) -> Asked<'_, T> {
+    pub async fn ask(&self, cx: &OpContext, key: &[u8]) -> Asked<'_, T> {
         self.counts.update(|counts| Counts {
             asked: counts.asked + 1,
             ..counts

@@ -8,7 +8,7 @@
 //! operation that may know them has ended, so equal pointers mean an untouched slot (no ABA).
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{FabricError, OpContext, RemoteAddr};
 
 use crate::{Pointer, Publish};
 
@@ -17,12 +17,7 @@ use crate::{Pointer, Publish};
 /// # Errors
 /// What the fabric reports.
 #[inline]
-pub async fn publish<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    slot: RemoteAddr,
-    old: Pointer,
-    new: Pointer,
-) -> Result<Publish, FabricError> {
+pub async fn publish(cx: &mut OpContext, slot: RemoteAddr, old: Pointer, new: Pointer) -> Result<Publish, FabricError> {
     if is_planted("optimistic: published without a comparison") {
         cx.write_word(slot, new.to_word()).await?;
         return Ok(Publish::Replaced { old });
@@ -42,8 +37,8 @@ pub async fn publish<E: Endpoint>(
 ///
 /// # Errors
 /// What the fabric reports.
-pub async fn overwrite_by_turns<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub async fn overwrite_by_turns(
+    cx: &mut OpContext,
     slot: RemoteAddr,
     old: Pointer,
     new: Pointer,

@@ -33,16 +33,16 @@ use crate::synchroniser::Entered;
 use crate::turn::{Held, Turn};
 
 /// A client's side of a lock, and a context for work that may outlive its caller.
-type Tools<E> = (OpContext<E>, Locker);
+type Tools = (OpContext, Locker);
 
 /// What the clients of a compute node take locks with; as many for an endpoint as were in use at a time.
-#[derive(Debug)]
-pub struct Lockers<E> {
-    idle: Rc<RefCell<BTreeMap<EndpointId, Vec<Tools<E>>>>>,
+#[derive(Debug, Default)]
+pub struct Lockers {
+    idle: Rc<RefCell<BTreeMap<EndpointId, Vec<Tools>>>>,
     in_use: Rc<Cell<usize>>,
 }
 
-impl<E> Clone for Lockers<E> {
+impl Clone for Lockers {
     fn clone(&self) -> Self {
         Self {
             idle: Rc::clone(&self.idle),
@@ -51,18 +51,9 @@ impl<E> Clone for Lockers<E> {
     }
 }
 
-impl<E> Default for Lockers<E> {
-    fn default() -> Self {
-        Self {
-            idle: Rc::default(),
-            in_use: Rc::default(),
-        }
-    }
-}
-
-impl<E: Endpoint> Lockers<E> {
+impl Lockers {
     /// Takes tools for an endpoint, or makes new ones.
-    pub(crate) fn take(&self, endpoint: &E, kind: LockKind, site: &Site) -> Result<Tools<E>, LockError> {
+    pub(crate) fn take(&self, endpoint: &Endpoint, kind: LockKind, site: &Site) -> Result<Tools, LockError> {
         let idle = self.idle.borrow_mut().get_mut(&endpoint.id()).and_then(Vec::pop);
         let tools = match idle {
             Some(tools) => tools,
@@ -82,14 +73,14 @@ impl<E: Endpoint> Lockers<E> {
     ///
     /// # Errors
     /// [`LockError::Unsupported`] if not, and what else the lock wants of its site.
-    pub fn check(&self, endpoint: &E, kind: LockKind, site: &Site) -> Result<(), LockError> {
+    pub fn check(&self, endpoint: &Endpoint, kind: LockKind, site: &Site) -> Result<(), LockError> {
         let (cx, locker) = self.take(endpoint, kind, site)?;
         self.put_back(cx, locker);
         Ok(())
     }
 
     /// Puts them back.
-    pub(crate) fn put_back(&self, cx: OpContext<E>, locker: Locker) {
+    pub(crate) fn put_back(&self, cx: OpContext, locker: Locker) {
         let id = cx.endpoint().id();
         self.in_use.update(|count| count - 1);
         self.idle.borrow_mut().entry(id).or_default().push((cx, locker));
@@ -101,13 +92,13 @@ impl<E: Endpoint> Lockers<E> {
 ///
 /// # Errors
 /// What the fabric reports; what was begun ends by itself.
-pub async fn enter<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    lockers: &Lockers<E>,
+pub async fn enter(
+    cx: &mut OpContext,
+    lockers: &Lockers,
     (kind, site): (LockKind, &Site),
     lock: RemoteAddr,
     pin: &Pin,
-) -> Result<Entered<E>, FabricError> {
+) -> Result<Entered, FabricError> {
     let Ok(tools) = lockers.take(cx.endpoint(), kind, site) else {
         // Too many wait at this endpoint already.
         return Ok(Entered::Turn(Turn::free()));
@@ -117,7 +108,7 @@ pub async fn enter<E: Endpoint>(
     // A ShiftLock is reset by who waits.
     let patience_ns = (!kind.survives_crashes()).then_some(site.options().lease_ns);
     let work = acquire(tools, lock, patience_ns);
-    let give_back = async move |(mut cx, locker, acquired): (OpContext<E>, Locker, Result<Grant, LockError>)| {
+    let give_back = async move |(mut cx, locker, acquired): (OpContext, Locker, Result<Grant, LockError>)| {
         if let Ok(grant) = acquired {
             // As in `Held::give_back`.
             let _ = locker.release(&mut cx, grant).await;
@@ -145,11 +136,11 @@ pub async fn enter<E: Endpoint>(
     }
 }
 
-async fn acquire<E: Endpoint>(
-    (mut cx, locker): Tools<E>,
+async fn acquire(
+    (mut cx, locker): Tools,
     lock: RemoteAddr,
     patience_ns: Option<u64>,
-) -> (OpContext<E>, Locker, Result<Grant, LockError>) {
+) -> (OpContext, Locker, Result<Grant, LockError>) {
     // Ends when the lock is free at our turn: it is taken from who has it for too long.
     loop {
         let deadline = patience_ns.map_or(Deadline::NEVER, |patience_ns| cx.endpoint().deadline_in(patience_ns));
@@ -168,7 +159,7 @@ async fn acquire<E: Endpoint>(
 }
 
 /// Takes a CAS lock from who has it.
-async fn take_away<E: Endpoint>(cx: &mut OpContext<E>, lock: RemoteAddr) -> Result<(), FabricError> {
+async fn take_away(cx: &mut OpContext, lock: RemoteAddr) -> Result<(), FabricError> {
     let holder = cx.read_word(lock).await?;
     if holder != 0 {
         cx.compare_swap(lock, holder, 0).await?;

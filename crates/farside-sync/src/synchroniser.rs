@@ -38,9 +38,9 @@ pub enum Intent {
 
 /// What came of entering.
 #[derive(Debug)]
-pub enum Entered<E: Endpoint> {
+pub enum Entered {
     /// It is this client's turn.
-    Turn(Turn<E>),
+    Turn(Turn),
     /// Another client has replaced the pointer, after this one had asked: as if this one had been just before.
     Combined,
     /// The slot belongs to somebody else by now.
@@ -94,21 +94,21 @@ impl Combined {
 
 /// A scheme as the clients of one compute node use it.
 #[derive(Debug)]
-pub struct Synchroniser<E> {
+pub struct Synchroniser {
     scheme: Scheme,
     site: Site,
-    lockers: Lockers<E>,
+    lockers: Lockers,
     contention: RefCell<Contention>,
     credits: CreditOptions,
     counts: Cell<Combined>,
 }
 
-impl<E: Endpoint> Synchroniser<E> {
+impl Synchroniser {
     /// A compute node that has learned nothing yet. `endpoint` is one of the fabric that its clients are of.
     ///
     /// # Errors
     /// [`LockError::Unsupported`] if the fabric lacks what the scheme cannot do without.
-    pub fn new(endpoint: &E, options: SyncOptions) -> Result<Self, LockError> {
+    pub fn new(endpoint: &Endpoint, options: SyncOptions) -> Result<Self, LockError> {
         let site = Site::new(LockOptions {
             lease_ns: options.lease_ns,
             recovers_alone: true,
@@ -160,7 +160,7 @@ impl<E: Endpoint> Synchroniser<E> {
 
     /// The turn of an update that has written its item already.
     #[must_use]
-    pub fn early(&self) -> Turn<E> {
+    pub fn early(&self) -> Turn {
         match self.scheme {
             Scheme::Cider(_) => Turn::noted(),
             _ => Turn::free(),
@@ -175,12 +175,12 @@ impl<E: Endpoint> Synchroniser<E> {
     #[inline]
     pub async fn enter(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         target: Target,
         old: Pointer,
         intent: Intent,
         pin: &Pin,
-    ) -> Result<Entered<E>, FabricError> {
+    ) -> Result<Entered, FabricError> {
         match self.scheme {
             Scheme::Optimistic | Scheme::Farside => Ok(Entered::Turn(Turn::free())),
             Scheme::Lock(kind) => {
@@ -206,8 +206,8 @@ impl<E: Endpoint> Synchroniser<E> {
     #[inline]
     pub async fn overwrite(
         &self,
-        cx: &mut OpContext<E>,
-        turn: Turn<E>,
+        cx: &mut OpContext,
+        turn: Turn,
         target: Target,
         old: Pointer,
         new: Pointer,
@@ -221,8 +221,8 @@ impl<E: Endpoint> Synchroniser<E> {
 
     async fn overwrite_in_turn(
         &self,
-        cx: &mut OpContext<E>,
-        turn: Turn<E>,
+        cx: &mut OpContext,
+        turn: Turn,
         target: Target,
         old: Pointer,
         new: Pointer,
@@ -269,7 +269,7 @@ impl<E: Endpoint> Synchroniser<E> {
     #[inline]
     pub async fn publish(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         old: Pointer,
         new: Pointer,

@@ -15,18 +15,18 @@ use crate::pessimistic::Lockers;
 
 /// What a turn holds. The pin keeps the lock entry where it is.
 #[derive(Debug)]
-pub(crate) enum Held<E: Endpoint> {
+pub(crate) enum Held {
     /// A lock.
     Lock {
-        cx: OpContext<E>,
+        cx: OpContext,
         locker: Locker,
         grant: Grant,
         has_waited: bool,
-        lockers: Lockers<E>,
+        lockers: Lockers,
         pin: Pin,
     },
     /// A place in a queue of CIDER.
-    Place { client: Client<E>, place: Place, pin: Pin },
+    Place { client: Client, place: Place, pin: Pin },
 }
 
 /// How a turn has ended.
@@ -38,7 +38,7 @@ pub(crate) struct Ended {
     pub(crate) has_company: bool,
 }
 
-impl<E: Endpoint> Held<E> {
+impl Held {
     async fn give_back(self, outcome: Outcome) -> Ended {
         match self {
             Self::Lock {
@@ -68,7 +68,7 @@ impl<E: Endpoint> Held<E> {
         }
     }
 
-    fn endpoint(&self) -> E {
+    fn endpoint(&self) -> Endpoint {
         match self {
             Self::Lock { cx, .. } => cx.endpoint().clone(),
             Self::Place { client, .. } => client.endpoint().clone(),
@@ -78,15 +78,15 @@ impl<E: Endpoint> Held<E> {
 
 /// Leave to replace a data pointer.
 #[derive(Debug)]
-pub struct Turn<E: Endpoint> {
-    held: Option<Box<Held<E>>>,
+pub struct Turn {
+    held: Option<Box<Held>>,
     /// Whether the retries of this update say something about contention.
     pub(crate) is_noted: bool,
     /// What the slot held since the turn has come, if anybody has looked.
     pub(crate) seen: Option<Pointer>,
 }
 
-impl<E: Endpoint> Turn<E> {
+impl Turn {
     /// Of an update that holds nothing.
     pub(crate) fn free() -> Self {
         Self {
@@ -105,7 +105,7 @@ impl<E: Endpoint> Turn<E> {
         }
     }
 
-    pub(crate) fn holding(held: Held<E>) -> Self {
+    pub(crate) fn holding(held: Held) -> Self {
         Self {
             held: Some(Box::new(held)),
             is_noted: false,
@@ -129,14 +129,14 @@ impl<E: Endpoint> Turn<E> {
     }
 
     /// Gives back what is held, and waits for that until the deadline; `None` if nothing is held.
-    pub(crate) async fn end(mut self, cx: &OpContext<E>, outcome: Outcome) -> Option<Ended> {
+    pub(crate) async fn end(mut self, cx: &OpContext, outcome: Outcome) -> Option<Ended> {
         let held = self.held.take()?;
         let ended = carry(cx.endpoint(), cx.deadline(), held.give_back(outcome), async |_| ()).await;
         Some(ended.unwrap_or_default())
     }
 }
 
-impl<E: Endpoint> Drop for Turn<E> {
+impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             held.endpoint().spawn(async move {

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Profile, Sim, SimOptions};
-use farside_fabric::{CounterSnapshot, NodeId, OpContext, RemoteAddr, Spawn, VerbKind, Verbs};
+use farside_fabric::sim::{Profile, Sim, SimOptions};
+use farside_fabric::{CounterSnapshot, NodeId, OpContext, RemoteAddr, VerbKind};
 use farside_lock::LockKind;
 use farside_pool::epoch::Epochs;
 use farside_sync::{Entered, Intent, Pointer, Publish, Scheme, SizeHint, Synchroniser, Target};
@@ -53,8 +53,8 @@ fn now(sim: &Sim) -> Pointer {
 
 /// A client on a compute node of its own.
 struct Client {
-    sync: Synchroniser<Endpoint>,
-    cx: OpContext<Endpoint>,
+    sync: Synchroniser,
+    cx: OpContext,
     epochs: Rc<Epochs>,
 }
 

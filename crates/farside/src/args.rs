@@ -1,12 +1,12 @@
 //! The command line, and one line for whatever is wrong with it.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::builder::styling::Styles;
-use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-use crate::logging::LogFormat;
+use farside_cli::{Failure, LogFormat};
+
 use crate::{fsck, gateway, kv, node, rdma, serve, top};
 
 /// A key-value store for far memory: memory that processes or machines share.
@@ -35,57 +35,49 @@ pub(crate) enum Command {
     Kv(kv::KvArgs),
     /// Walk every structure of a pool and say what is wrong
     Fsck(fsck::FsckArgs),
-    /// Measure a lock, a store, a fabric or the latency of a GET
-    Bench(farside_bench::cli::BenchArgs),
-    /// Run the sweep of a published figure and judge its claims
-    Figure(farside_bench::cli::FigureArgs),
-    /// Run every figure that has no result yet, and put all of them on one HTML page
-    Report(farside_bench::cli::ReportArgs),
     /// Show this machine's RDMA devices, try them, and say which verbs are native and which emulated
     RdmaCheck(rdma::CheckArgs),
-    /// Show fabrics, indexes, schemes and commands
+    /// Show fabrics, indexes, schemes, locks and commands
     List,
+    #[command(flatten)]
+    Moved(Moved),
 }
 
-/// Prints help or version; reduces an error to one line with a hint.
-pub(crate) fn explain(error: &clap::Error) -> ExitCode {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A closed pipe is the reader's choice.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("farside: {}", one_line(error));
-    ExitCode::from(2)
+/// What the laboratory does, a program of its own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Moved {
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(Rest),
+    #[command(hide = true, disable_help_flag = true)]
+    Figure(Rest),
+    #[command(hide = true, disable_help_flag = true)]
+    Report(Rest),
 }
 
-fn one_line(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "name a command, such as `farside serve`; `farside --help` lists them".to_owned();
-    }
-    let text = error.to_string();
-    let mut what = Vec::new();
-    let mut tips = Vec::new();
-    let mut is_head = true;
-    for line in text.lines().map(str::trim) {
-        if let Some(tip) = line.strip_prefix("tip: ") {
-            tips.push(tip.to_owned());
-        } else if line.is_empty() || line.starts_with("Usage:") {
-            is_head = false;
-        } else if is_head {
-            what.push(line.strip_prefix("error: ").unwrap_or(line).to_owned());
-        } else if line.starts_with("[possible values") {
-            what.push(line.to_owned());
+/// Arguments for another program.
+#[derive(Debug, Args)]
+pub(crate) struct Rest {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Moved {
+    /// Says which command it is now.
+    pub(crate) fn refuse(&self) -> Failure {
+        let (name, rest) = match self {
+            Self::Bench(rest) => ("bench", rest),
+            Self::Figure(rest) => ("figure", rest),
+            Self::Report(rest) => ("report", rest),
+        };
+        let mut command = format!("./lab {name}");
+        for argument in &rest.arguments {
+            command.push(' ');
+            command.push_str(&argument.to_string_lossy());
         }
+        Failure::usage(format!(
+            "measurements and figures are the laboratory's, the program farside-lab: {command}"
+        ))
     }
-    // The usage names the command whose help explains more.
-    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
-    let words = usage.unwrap_or("farside").split(' ');
-    let command: Vec<&str> = words.take_while(|word| !word.starts_with(['-', '[', '<'])).collect();
-    let mut line = what.join(" ");
-    for tip in tips {
-        line = format!("{line}; {tip}");
-    }
-    format!("{line}; see `{} --help`", command.join(" "))
 }
 
 #[cfg(test)]
@@ -95,7 +87,11 @@ mod tests {
 
     fn line(arguments: &[&str]) -> String {
         let arguments = ["farside"].iter().chain(arguments);
-        one_line(&Cli::try_parse_from(arguments).expect_err("it is wrong"))
+        farside_cli::one_line(
+            &Cli::try_parse_from(arguments).expect_err("it is wrong"),
+            "farside",
+            "serve",
+        )
     }
 
     #[test]
@@ -131,6 +127,24 @@ mod tests {
         ] {
             let line = line(arguments);
             assert!(line.contains(hint) && !line.contains('\n'), "{arguments:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn what_the_laboratory_does_is_named_with_its_arguments() {
+        for (arguments, command) in [
+            (
+                &["farside", "bench", "lock", "--fabric", "sim", "--help"][..],
+                "./lab bench lock --fabric sim --help",
+            ),
+            (&["farside", "figure", "cider-1"], "./lab figure cider-1"),
+            (&["farside", "report"], "./lab report"),
+        ] {
+            let Ok(Command::Moved(moved)) = Cli::try_parse_from(arguments).map(|cli| cli.command) else {
+                panic!("{arguments:?} is known");
+            };
+            let line = format!("{:?}", moved.refuse());
+            assert!(line.contains(&format!("{command}\"")), "{line}");
         }
     }
 }

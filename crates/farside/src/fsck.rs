@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use farside_fabric::{Endpoint, OpContext};
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_pool::{Account, Geometry, PoolError, account, open};
 use serde::Serialize;
 
-use crate::failure::{Failure, chain};
 use crate::gateway::PoolArgs;
 use crate::scalar::show_size;
+use farside_cli::{Failure, chain};
 use farside_index::check::{self, Census};
 
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct FsckArgs {
 
 pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     let (nodes, secret) = args.pool.locate()?;
-    let checked = stack::run(nodes, secret, Check).map_err(|error| Failure::usage(chain(&error)))?;
+    let checked = stack::run(nodes, secret, check_pool).map_err(|error| Failure::usage(chain(&error)))?;
     let report = checked.map_err(Failure::usage)?;
     let text = match args.json {
         true => serde_json::to_string(&report).map_err(Failure::runtime)? + "\n",
@@ -42,18 +42,12 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-struct Check;
-
-impl EndpointTask for Check {
-    type Output = Result<Report, PoolError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
-        let mut cx = OpContext::new(endpoint);
-        let geometry = open(&mut cx).await?;
-        let census = check::take(&mut cx, &geometry).await?;
-        let account = account(&mut cx, &geometry, &census.blocks).await?;
-        Ok(Report::new(&geometry, census, account))
-    }
+async fn check_pool(endpoint: Endpoint) -> Result<Report, PoolError> {
+    let mut cx = OpContext::new(endpoint);
+    let geometry = open(&mut cx).await?;
+    let census = check::take(&mut cx, &geometry).await?;
+    let account = account(&mut cx, &geometry, &census.blocks).await?;
+    Ok(Report::new(&geometry, census, account))
 }
 
 /// What is printed; the names are those of the JSON.

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use farside_bench::cli::DeviceArgs;
+use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
 use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 
-use crate::failure::{Failure, chain};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
 use crate::store::StoreArgs;
 use crate::{scalar, signal};
+use farside_cli::{Failure, chain};
 
 /// Connections at once.
 const CLIENTS_MAX: u64 = 10_000;

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use farside_fabric::Endpoint;
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{KvError, Store, StoreConfig};
 
-use crate::failure::{Failure, chain};
 use crate::gateway::PoolArgs;
+use farside_cli::{Failure, chain};
 
 #[derive(Debug, Args)]
 pub(crate) struct KvArgs {
@@ -75,7 +75,10 @@ pub(crate) fn run(args: KvArgs) -> Result<ExitCode, Failure> {
         Action::Scan(scan) => return scan::run(&args.pool, scan),
     };
     let (nodes, secret) = args.pool.locate()?;
-    let answer = stack::run(nodes, secret, Once(step)).map_err(|error| Failure::usage(chain(&error)))?;
+    let answer = stack::run(nodes, secret, async |endpoint| {
+        Box::pin(carry_out(endpoint, &step)).await
+    })
+    .map_err(|error| Failure::usage(chain(&error)))?;
     match answer.map_err(failure)? {
         Answer::Done => Ok(ExitCode::SUCCESS),
         Answer::Absent => Ok(ExitCode::FAILURE),
@@ -105,34 +108,28 @@ fn read_value() -> Result<Vec<u8>, Failure> {
     Ok(value)
 }
 
-struct Once(Step);
-
-impl EndpointTask for Once {
-    type Output = Result<Answer, KvError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
-        let config = StoreConfig {
-            timeout_ns,
-            ..StoreConfig::default()
-        };
-        let store = Store::open(endpoint, config).await?;
-        let mut session = store.session();
-        let answer = match &self.0 {
-            Step::Get(key) => match session.get(key).await? {
-                Some(value) => Answer::Value(value.to_vec()),
-                None => Answer::Absent,
-            },
-            Step::Put(key, value) => {
-                session.put(key, value).await?;
-                Answer::Done
-            }
-            Step::Del(key) => match session.delete(key).await? {
-                true => Answer::Done,
-                false => Answer::Absent,
-            },
-        };
-        drop(session);
-        store.close().await?;
-        Ok(answer)
-    }
+async fn carry_out(endpoint: Endpoint, step: &Step) -> Result<Answer, KvError> {
+    let config = StoreConfig {
+        timeout_ns: stack::timeout_ns(&endpoint),
+        ..StoreConfig::default()
+    };
+    let store = Store::open(endpoint, config).await?;
+    let mut session = store.session();
+    let answer = match step {
+        Step::Get(key) => match session.get(key).await? {
+            Some(value) => Answer::Value(value.to_vec()),
+            None => Answer::Absent,
+        },
+        Step::Put(key, value) => {
+            session.put(key, value).await?;
+            Answer::Done
+        }
+        Step::Del(key) => match session.delete(key).await? {
+            true => Answer::Done,
+            false => Answer::Absent,
+        },
+    };
+    drop(session);
+    store.close().await?;
+    Ok(answer)
 }

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use farside_index::IndexKind;
+use farside_lock::LockKind;
 use farside_sync::Scheme;
 
-use crate::failure::Failure;
+use farside_cli::Failure;
 
 const FABRICS: [(&str, &str); 4] = [
     ("shm", "a segment file that the processes of one machine map"),
@@ -59,13 +60,14 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
             .chain(Scheme::VARIANTS)
             .map(|(_, name, about)| (name, about)),
     );
+    section(
+        "locks",
+        &mut LockKind::ALL
+            .into_iter()
+            .chain(LockKind::VARIANTS)
+            .map(|(_, name, about)| (name, about)),
+    );
     section("commands of the gateway", &mut farside_gateway::commands());
-    for (name, lines) in farside_bench::catalogue() {
-        text.push_str(&format!("{name}\n"));
-        for (name, about) in lines {
-            text.push_str(&format!("  {name:<22} {about}\n"));
-        }
-    }
     // A closed pipe is the reader's choice.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)

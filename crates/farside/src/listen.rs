@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use procfs::process::{FDTarget, all_processes};
 
-use crate::failure::Failure;
+use farside_cli::Failure;
 
 /// Listens on an address that was given with this flag.
 pub(crate) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::Args;
 use farside_gateway::{Listener, Password, Tls, TlsFiles, require_password_unless_loopback};
 
-use crate::failure::{Failure, chain};
 use crate::unix_socket::SocketFile;
 use crate::{listen, scalar};
+use farside_cli::{Failure, chain};
 
 /// Where clients connect if nobody says.
 const LISTEN_DEFAULT: &str = "127.0.0.1:6380";

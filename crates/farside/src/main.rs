@@ -6,14 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod failure;
 mod fsck;
 mod gateway;
 mod kv;
 mod list;
 mod listen;
 mod listeners;
-mod logging;
 mod metrics;
 mod node;
 mod rdma;
@@ -29,15 +27,18 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use failure::Failure;
+use farside_cli::{explain, start_logging};
+
+/// What messages begin with.
+const PROGRAM: &str = "farside";
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return args::explain(&error),
+        Err(error) => return explain(&error, PROGRAM, "serve"),
     };
-    if let Err(failure) = logging::start(cli.log_format) {
-        return failure.report();
+    if let Err(failure) = start_logging(cli.log_format) {
+        return failure.report(PROGRAM);
     }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
@@ -45,12 +46,10 @@ fn main() -> ExitCode {
         Command::Gateway(args) => gateway::run(args),
         Command::Kv(args) => kv::run(args),
         Command::Fsck(args) => fsck::run(&args),
-        Command::Bench(args) => Ok(args.run()),
-        Command::Figure(args) => Ok(args.run()),
-        Command::Report(args) => Ok(args.run()),
         Command::Top(args) => top::run(args),
         Command::RdmaCheck(args) => rdma::run(&args),
         Command::List => list::run(),
+        Command::Moved(moved) => Err(moved.refuse()),
     };
-    result.unwrap_or_else(Failure::report)
+    result.unwrap_or_else(|failure| failure.report(PROGRAM))
 }

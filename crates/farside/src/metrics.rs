@@ -11,8 +11,8 @@ use clap::Args;
 use farside_gateway::{Observer, metrics};
 
 pub(crate) use self::node::NodeSource;
-use crate::failure::Failure;
 use crate::{listen, scalar};
+use farside_cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {

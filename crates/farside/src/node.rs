@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use farside_bench::cli::DeviceArgs;
+use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback};
 use farside_node::{Memory, Node, NodeOptions};
 
-use crate::failure::{Failure, chain};
 use crate::metrics::{MetricsArgs, NodeSource};
 use crate::{listen, rdma, scalar, signal};
+use farside_cli::{Failure, chain};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use farside_bench::cli::DeviceArgs;
+use farside_cli::DeviceArgs;
 use farside_fabric::rdma::{Device, Export, NativeAtomics, RdmaError, device_names};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
-use farside_fabric::{Clock, FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
 
-use crate::failure::{Failure, chain};
+use farside_cli::{Failure, chain};
 
 /// What is native, what is made of it, and what is missing.
 fn verbs(native: NativeAtomics) -> [(&'static str, &'static str); 5] {
@@ -124,7 +124,12 @@ fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
         let mut cx = OpContext::new(endpoint.clone());
         cx.set_deadline(endpoint.deadline_in(10_000_000_000));
         match sequence(&mut cx).await {
-            Ok(None) => Ok(endpoint.native_atomics(NodeId::new(0)).unwrap_or_default()),
+            Ok(None) => {
+                let native = endpoint
+                    .remote()
+                    .and_then(|remote| remote.native_atomics(NodeId::new(0)));
+                Ok(native.unwrap_or_default())
+            }
             Ok(Some(verb)) => Err(format!("{verb} brought something else than it should")),
             Err(error) => Err(error.to_string()),
         }
@@ -136,7 +141,7 @@ fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
 }
 
 /// The first verb that brings something wrong.
-async fn sequence<E: farside_fabric::Endpoint>(cx: &mut OpContext<E>) -> Result<Option<&'static str>, FabricError> {
+async fn sequence(cx: &mut OpContext) -> Result<Option<&'static str>, FabricError> {
     let at = |offset| RemoteAddr::new(NodeId::new(0), offset);
     let pattern: Vec<u8> = (0..4096).map(|index| (index % 251) as u8).collect();
     cx.buffer_mut()[..4096].copy_from_slice(&pattern);

@@ -7,11 +7,11 @@ use clap::Args;
 use farside_fabric::tcp::NodeLocation;
 use farside_node::{Memory, Node, NodeOptions};
 
-use crate::failure::{Failure, chain};
 use crate::gateway::{ServiceArgs, start};
 use crate::listeners::ListenArgs;
 use crate::store::StoreArgs;
 use crate::{scalar, signal};
+use farside_cli::{Failure, chain};
 
 /// Memory of a new segment if nobody says how much.
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;

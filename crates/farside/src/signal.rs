@@ -6,7 +6,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::failure::Failure;
+use farside_cli::Failure;
 
 /// Listens to the signals from now on.
 pub(crate) struct Stop {

@@ -24,8 +24,8 @@ use ratatui::layout::Rect;
 
 use self::history::History;
 use self::link::{Encryption, Link, Target};
-use crate::failure::{Failure, chain};
 use crate::scalar;
+use farside_cli::{Failure, chain};
 
 /// How often the view is renewed.
 const INTERVAL: Duration = Duration::from_secs(1);

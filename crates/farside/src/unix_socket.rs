@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::umask;
 
-use crate::failure::Failure;
+use farside_cli::Failure;
 
 /// A socket file that is ours. Dropping it after the listener removes the file, unless a successor listens there.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ struct Suite {
     usual: &'static [&'static str],
 }
 
-const SUITES: [Suite; 4] = [
+const SUITES: [Suite; 5] = [
     Suite {
         package: "farside-fabric",
         target: "farside_fabric",
@@ -52,6 +52,12 @@ const SUITES: [Suite; 4] = [
     },
     Suite {
         package: "farside",
+        target: "rdma",
+        all: "rdma",
+        usual: &["rdma"],
+    },
+    Suite {
+        package: "farside-lab",
         target: "rdma",
         all: "rdma",
         usual: &["rdma"],

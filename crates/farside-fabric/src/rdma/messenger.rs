@@ -340,7 +340,7 @@ impl Messenger {
         let desk = self.desk.get_or_init(|| {
             let desk = without(Desk::new(&self.device))?;
             desk.post_places(&self.inbox);
-            host::spawn_local(self.clone().drive());
+            host::spawn_local(Box::pin(self.clone().drive()));
             Some(desk)
         });
         desk.as_ref()

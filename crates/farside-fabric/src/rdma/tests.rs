@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use super::{Device, DeviceOptions, Export};
 use crate::shm::{Fabric, Segment, SegmentError};
-use crate::tcp::{ConnectError, ConnectOptions, Endpoint, NodeLocation, Server, ServerHandle, ServerOptions, connect};
-use crate::{Batch, Clock, Deadline, FabricError, NodeId, OpContext, RemoteAddr, Slice, Verbs};
+use crate::tcp::{ConnectError, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions, connect};
+use crate::{Batch, Deadline, Endpoint, FabricError, NodeId, OpContext, RemoteAddr, Slice};
 
 mod messages;
 
@@ -67,6 +67,11 @@ fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body)
 }
 
+/// What only a client with connections can do.
+fn remote(endpoint: &Endpoint) -> &crate::tcp::Endpoint {
+    endpoint.remote().expect("it is connected")
+}
+
 fn soon(endpoint: &Endpoint) -> Deadline {
     endpoint.deadline_in(20_000_000_000)
 }
@@ -80,7 +85,7 @@ fn rdma_access_with_a_wrong_key_is_refused_and_a_new_connection_works() {
         let endpoint = node.client().await;
         let mut op = OpContext::new(endpoint.clone());
         op.write_word(at(64), 7).await.expect("the node is there");
-        endpoint.nic(HERE).spoil_key();
+        remote(&endpoint).nic(HERE).spoil_key();
         // One that would wait for ever if nobody noticed.
         let refused = op.read_word(at(64)).await.expect_err("the key is wrong");
         assert!(matches!(refused, FabricError::Protocol { node: HERE, .. }), "{refused}");
@@ -90,7 +95,7 @@ fn rdma_access_with_a_wrong_key_is_refused_and_a_new_connection_works() {
             "until the client connects anew"
         );
         assert_eq!(other.fetch_add(at(64), 1).await, Ok(7), "others notice nothing");
-        endpoint.reconnect(HERE).await.expect("the node lets it in");
+        remote(&endpoint).reconnect(HERE).await.expect("the node lets it in");
         assert_eq!(op.read_word(at(64)).await, Ok(8));
         assert_eq!(op.read(at(64), Slice::first(8)).await, Ok(&8_u64.to_le_bytes()[..]));
     });
@@ -104,7 +109,7 @@ fn rdma_operations_of_a_broken_link_all_fail_and_keep_their_buffers() {
         let endpoint = node.client().await;
         let mut buffer = endpoint.buffer(4096);
         buffer.fill(3);
-        endpoint.nic(HERE).spoil_key();
+        remote(&endpoint).nic(HERE).spoil_key();
         let mut batch = Batch::new();
         for index in 0..8 {
             batch.write(Slice::new(index * 512, 512), at(u64::from(index) * 512));
@@ -125,7 +130,7 @@ fn rdma_operations_of_a_broken_link_all_fail_and_keep_their_buffers() {
             (4096, 3),
             "the memory is the caller's again"
         );
-        endpoint.reconnect(HERE).await.expect("the node lets it in");
+        remote(&endpoint).reconnect(HERE).await.expect("the node lets it in");
         let mut op = OpContext::new(endpoint);
         assert_eq!(op.read_word(at(8192)).await, Ok(0), "nothing had an effect");
     });
@@ -206,7 +211,7 @@ fn rdma_verbs_over_a_link_that_is_down_end_at_their_deadline() {
         drop(down);
         let give_up = soon(&endpoint);
         // The address comes back a little later than the link.
-        while let Err(error) = endpoint.reconnect(HERE).await {
+        while let Err(error) = remote(&endpoint).reconnect(HERE).await {
             assert!(endpoint.now_ns() < give_up.0, "{error}");
             endpoint.sleep(50_000_000).await;
         }

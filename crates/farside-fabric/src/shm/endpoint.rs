@@ -11,18 +11,17 @@ use super::registration::Registration;
 use super::segment::{Segment, is_closed};
 use super::table::Kind;
 use crate::addr::{NODE_COUNT_MAX, NodeId, RemoteAddr};
+use crate::backend::{Backend, Fence, check_verb};
 use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
-use crate::host::{self, HostClock, HostRandom};
-use crate::message::{EndpointId, Message, Messages, Received};
+use crate::host::HostRandom;
+use crate::message::{EndpointId, Message, Received};
+use crate::posted::{Posted, Soon};
 use crate::region::Region;
-use crate::rng::Random;
-use crate::spawn::Spawn;
 use crate::verb::{Verb, VerbKind};
 use crate::view::View;
 
@@ -49,7 +48,7 @@ impl Fabric {
     ///
     /// # Errors
     /// [`SegmentError::TableFull`], [`SegmentError::NodeCount`], [`SegmentError::UsedByNic`].
-    pub fn endpoint(&self) -> Result<Endpoint, SegmentError> {
+    pub fn endpoint(&self) -> Result<crate::Endpoint, SegmentError> {
         let count = self.segments.len();
         let Some((first, others)) = self.segments.split_first().filter(|_| count <= NODE_COUNT_MAX.into()) else {
             return Err(SegmentError::NodeCount { count });
@@ -62,7 +61,7 @@ impl Fabric {
             .iter()
             .map(|segment| Registration::claim(segment, Kind::Mapped, Some(home.id())))
             .collect();
-        Ok(Endpoint {
+        let endpoint = Endpoint {
             shared: Rc::new(Shared {
                 nodes: self.segments.iter().map(Node::new).collect(),
                 capabilities: Region::capabilities(),
@@ -71,7 +70,8 @@ impl Fabric {
                 others: others?,
                 home,
             }),
-        })
+        };
+        Ok(endpoint.into())
     }
 }
 
@@ -154,33 +154,15 @@ impl Shared {
     }
 }
 
-impl Verbs for Endpoint {
-    fn node_count(&self) -> usize {
-        self.shared.nodes.len()
-    }
-
-    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
-        Ok(self.shared.node(node)?.region.bytes())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.shared.capabilities
-    }
-
-    fn buffer(&self, bytes: usize) -> Buffer {
-        Buffer::unregistered(bytes)
-    }
-
-    /// Executes the verb at the call; the future is there for the trait. An `async fn` would carry
-    /// the verb (96 bytes) from the call to the first poll, which costs more than the verb.
+impl Endpoint {
+    /// Executes a verb. Always inlined, as its callers know which verb it is.
     #[inline(always)]
-    fn execute(&self, verb: Verb, buffer: &mut Buffer, _: Deadline) -> impl Future<Output = Result<u128, FabricError>> {
-        core::future::ready(self.shared.execute(&verb, buffer))
+    pub(crate) fn execute_now(&self, verb: &Verb, buffer: &mut Buffer) -> Result<u128, FabricError> {
+        self.shared.execute(verb, buffer)
     }
 
-    /// Asks for all lines before it touches the first: the cache misses of a batch overlap.
-    #[inline]
-    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, _: Deadline) -> Result<(), FabricError> {
+    /// Executes a batch. Asks for all lines before it touches the first: the cache misses overlap.
+    pub(crate) fn post_now(&self, batch: &mut Batch, buffer: &mut Buffer) -> Result<u128, FabricError> {
         for verb in batch.verbs() {
             let node = self.shared.check(verb)?;
             let (addr, bytes) = verb.target();
@@ -194,7 +176,30 @@ impl Verbs for Endpoint {
             let result = node.execute(verb, buffer)?;
             batch.set_result(index, result);
         }
-        Ok(())
+        Ok(0)
+    }
+}
+
+impl Backend for Endpoint {
+    fn node_count(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        Ok(self.shared.node(node)?.region.bytes())
+    }
+
+    #[inline]
+    fn capabilities(&self) -> Capabilities {
+        self.shared.capabilities
+    }
+
+    fn execute<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, _: Deadline) -> Posted<'c> {
+        Posted::done(self.execute_now(verb, buffer))
+    }
+
+    fn post<'c>(&'c self, batch: &'c mut Batch, buffer: &'c mut Buffer, _: Deadline) -> Posted<'c> {
+        Posted::done(self.post_now(batch, buffer))
     }
 
     #[inline]
@@ -223,67 +228,38 @@ impl Verbs for Endpoint {
     fn counters(&self) -> &Counters {
         &self.shared.counters
     }
-}
 
-impl Messages for Endpoint {
     fn id(&self) -> EndpointId {
         self.shared.home.id()
     }
 
-    async fn send(&self, peer: EndpointId, message: &Message, _: Deadline) -> Result<(), FabricError> {
+    fn send<'c>(&'c self, peer: EndpointId, message: &'c Message, _: Deadline) -> Soon<'c, Result<(), FabricError>> {
         self.shared.counters.count_doorbell();
         self.shared.counters.count(VerbKind::Send, message.len() as u64);
-        self.shared.home.send(peer, message)
+        Soon::done(self.shared.home.send(peer, message))
     }
 
-    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
-        self.shared.home.receive(deadline).await
+    fn receive(&self, deadline: Deadline) -> Soon<'_, Result<Received, FabricError>> {
+        // Nothing is taken before it is polled: a future that is dropped loses no message.
+        Soon::later(self.shared.home.receive(deadline))
     }
 
     fn try_receive(&self) -> Result<Option<Received>, FabricError> {
         Ok(self.shared.home.try_receive())
     }
-}
 
-impl Fencing for Endpoint {
-    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
-        for (node, joined) in self.shared.registrations() {
-            if joined.segment().fence(node, peer, deadline).await? == Fence::StillRunning {
-                return Ok(Fence::StillRunning);
+    fn fence(&self, peer: EndpointId, deadline: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
+        Soon::later(async move {
+            for (node, joined) in self.shared.registrations() {
+                if joined.segment().fence(node, peer, deadline).await? == Fence::StillRunning {
+                    return Ok(Fence::StillRunning);
+                }
             }
-        }
-        Ok(Fence::CutOff)
-    }
-}
-
-impl Clock for Endpoint {
-    #[inline]
-    fn now_ns(&self) -> u64 {
-        HostClock.now_ns()
+            Ok(Fence::CutOff)
+        })
     }
 
-    fn unix_ms(&self) -> u64 {
-        HostClock.unix_ms()
-    }
-
-    async fn sleep(&self, duration_ns: u64) {
-        HostClock.sleep(duration_ns).await;
-    }
-}
-
-impl Random for Endpoint {
-    #[inline]
     fn random(&self) -> u64 {
         self.shared.random.random()
-    }
-}
-
-impl Spawn for Endpoint {
-    /// Runs `task` beside the caller.
-    ///
-    /// # Panics
-    /// Outside a tokio `LocalSet` or `LocalRuntime`.
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        host::spawn_local(task);
     }
 }

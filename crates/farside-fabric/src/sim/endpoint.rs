@@ -18,16 +18,16 @@ use super::scheduler::Shared;
 use super::world::{World, endpoint_id};
 use super::{UNIX_MS_AT_START, client_of};
 use crate::addr::{NodeId, RemoteAddr};
+use crate::backend::{Backend, Fence};
 use crate::batch::Batch;
 use crate::buffer::{Buffer, Memory};
 use crate::capabilities::Capabilities;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::endpoint::{Fence, Fencing, Verbs};
 use crate::error::FabricError;
-use crate::message::{EndpointId, Message, Messages, Received};
-use crate::rng::Random;
-use crate::spawn::Spawn;
+use crate::message::{EndpointId, Message, Received};
+use crate::posted::{Posted, Soon};
+use crate::spawn::Task;
 use crate::verb::{Verb, VerbKind};
 
 /// A client of a simulated fabric. Clones are the same client.
@@ -138,7 +138,7 @@ impl Drop for Flight<'_> {
 /// Ends a flight that is ready: gives the memory back to `buffer` and returns its result.
 #[inline]
 pub(super) fn land(
-    mut flight: Flight<'_>,
+    flight: &mut Flight<'_>,
     buffer: Option<&mut Buffer>,
     batch: Option<&mut Batch>,
 ) -> Result<u128, FabricError> {
@@ -177,125 +177,25 @@ pub(super) fn land(
     result
 }
 
-impl Verbs for Endpoint {
-    fn node_count(&self) -> usize {
-        self.handle.shared.world().nodes.len()
-    }
+/// A verb or batch under way, with what it brings home.
+pub(crate) struct InFlight<'c> {
+    flight: Flight<'c>,
+    buffer: Option<&'c mut Buffer>,
+    batch: Option<&'c mut Batch>,
+}
 
-    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
-        let world = self.handle.shared.world();
-        let memory = world.nodes.get(node.index()).ok_or(FabricError::NodeUnknown { node })?;
-        Ok(memory.region.bytes() - world.options.profile.chip_bytes)
-    }
-
-    fn chip_bytes(&self) -> u64 {
-        self.handle.shared.world().options.profile.chip_bytes
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.handle.shared.world().capabilities
-    }
-
-    fn buffer(&self, bytes: usize) -> Buffer {
-        Buffer::unregistered(bytes)
-    }
-
-    #[inline]
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "an async fn moves its arguments at the first poll; a copy of the verb just written stalls the core"
-    )]
-    fn execute(
-        &self,
-        verb: Verb,
-        buffer: &mut Buffer,
-        deadline: Deadline,
-    ) -> impl Future<Output = Result<u128, FabricError>> {
-        async move {
-            let (flight, uses_buffer) = {
-                let mut world = self.handle.shared.world();
-                world.check(&verb)?;
-                let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
-                self.handle.counters.count_doorbell();
-                self.count(&verb);
-                let lead = world.prepare_verb(self.handle.client, &verb);
-                let flight = self.flight(lead);
-                world.post(lead, memory, deadline);
-                (flight, uses_buffer)
-            };
-            let mut flight = flight;
-            Pin::new(&mut flight).await;
-            land(flight, uses_buffer.then_some(buffer), None)
+impl InFlight<'_> {
+    /// Ready with the result when the verb is done or its deadline has passed.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<u128, FabricError>> {
+        match Pin::new(&mut self.flight).poll(context) {
+            Poll::Ready(()) => Poll::Ready(land(&mut self.flight, self.buffer.take(), self.batch.take())),
+            Poll::Pending => Poll::Pending,
         }
-    }
-
-    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {
-        if batch.verbs().is_empty() {
-            return Ok(());
-        }
-        let (flight, uses_buffer) = {
-            let mut world = self.handle.shared.world();
-            let mut end = None;
-            for verb in batch.verbs() {
-                world.check(verb)?;
-                end = end.max(verb.local().map(|slice| slice.range().end));
-            }
-            let (memory, uses_buffer) = take_memory(end, buffer);
-            self.handle.counters.count_doorbell();
-            let (mut lead, mut last) = (NONE, NONE);
-            for verb in batch.verbs() {
-                self.count(verb);
-                let index = world.prepare_verb(self.handle.client, verb);
-                if lead == NONE {
-                    lead = index;
-                } else {
-                    world.chain(lead, last, index);
-                }
-                last = index;
-            }
-            let flight = self.flight(lead);
-            world.post(lead, memory, deadline);
-            (flight, uses_buffer)
-        };
-        let mut flight = flight;
-        Pin::new(&mut flight).await;
-        land(flight, uses_buffer.then_some(buffer), Some(batch)).map(drop)
-    }
-
-    fn forget(&self, addr: RemoteAddr, bytes: u64) {
-        self.handle.shared.world().forget(self.handle.client, addr, bytes);
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.handle.counters
     }
 }
 
-/// Takes the memory of the buffer if the verbs use it, up to `end`.
-///
-/// # Panics
-/// If `end` is beyond the buffer.
-#[inline]
-fn take_memory(end: Option<usize>, buffer: &mut Buffer) -> (Memory, bool) {
-    match end {
-        Some(end) => {
-            assert!(
-                end <= buffer.len(),
-                "the verb's slice ends at {end}, the buffer at {}",
-                buffer.len()
-            );
-            (buffer.take(), true)
-        }
-        None => (Memory::default(), false),
-    }
-}
-
-impl Messages for Endpoint {
-    fn id(&self) -> EndpointId {
-        endpoint_id(self.handle.client)
-    }
-
-    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
+impl Endpoint {
+    async fn send_now(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
         let flight = {
             let mut world = self.handle.shared.world();
             let receiver = client_of(peer);
@@ -311,10 +211,10 @@ impl Messages for Endpoint {
         };
         let mut flight = flight;
         Pin::new(&mut flight).await;
-        land(flight, None, None).map(drop)
+        land(&mut flight, None, None).map(drop)
     }
 
-    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+    async fn receive_now(&self, deadline: Deadline) -> Result<Received, FabricError> {
         loop {
             let flight = {
                 let mut world = self.handle.shared.world();
@@ -337,13 +237,7 @@ impl Messages for Endpoint {
         }
     }
 
-    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
-        Ok(self.handle.shared.world().take_message(self.handle.client))
-    }
-}
-
-impl Fencing for Endpoint {
-    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
+    async fn fence_now(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
         let flight = {
             let mut world = self.handle.shared.world();
             if client_of(peer) as usize >= world.clients.len() {
@@ -369,11 +263,114 @@ impl Fencing for Endpoint {
         };
         let mut flight = flight;
         Pin::new(&mut flight).await;
-        land(flight, None, None).map(|_| Fence::CutOff)
+        land(&mut flight, None, None).map(|_| Fence::CutOff)
     }
 }
 
-impl Clock for Endpoint {
+impl Backend for Endpoint {
+    fn node_count(&self) -> usize {
+        self.handle.shared.world().nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        let world = self.handle.shared.world();
+        let memory = world.nodes.get(node.index()).ok_or(FabricError::NodeUnknown { node })?;
+        Ok(memory.region.bytes() - world.options.profile.chip_bytes)
+    }
+
+    fn chip_bytes(&self) -> u64 {
+        self.handle.shared.world().options.profile.chip_bytes
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.handle.shared.world().capabilities
+    }
+
+    fn execute<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        let mut world = self.handle.shared.world();
+        if let Err(error) = world.check(verb) {
+            return Posted::done(Err(error));
+        }
+        let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
+        self.handle.counters.count_doorbell();
+        self.count(verb);
+        let lead = world.prepare_verb(self.handle.client, verb);
+        let flight = self.flight(lead);
+        world.post(lead, memory, deadline);
+        Posted::simulated(InFlight {
+            flight,
+            buffer: uses_buffer.then_some(buffer),
+            batch: None,
+        })
+    }
+
+    fn post<'c>(&'c self, batch: &'c mut Batch, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        if batch.verbs().is_empty() {
+            return Posted::done(Ok(0));
+        }
+        let mut world = self.handle.shared.world();
+        let mut end = None;
+        for verb in batch.verbs() {
+            if let Err(error) = world.check(verb) {
+                return Posted::done(Err(error));
+            }
+            end = end.max(verb.local().map(|slice| slice.range().end));
+        }
+        let (memory, uses_buffer) = take_memory(end, buffer);
+        self.handle.counters.count_doorbell();
+        let (mut lead, mut last) = (NONE, NONE);
+        for verb in batch.verbs() {
+            self.count(verb);
+            let index = world.prepare_verb(self.handle.client, verb);
+            if lead == NONE {
+                lead = index;
+            } else {
+                world.chain(lead, last, index);
+            }
+            last = index;
+        }
+        let flight = self.flight(lead);
+        world.post(lead, memory, deadline);
+        Posted::simulated(InFlight {
+            flight,
+            buffer: uses_buffer.then_some(buffer),
+            batch: Some(batch),
+        })
+    }
+
+    fn forget(&self, addr: RemoteAddr, bytes: u64) {
+        self.handle.shared.world().forget(self.handle.client, addr, bytes);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.handle.counters
+    }
+
+    fn id(&self) -> EndpointId {
+        endpoint_id(self.handle.client)
+    }
+
+    fn send<'c>(
+        &'c self,
+        peer: EndpointId,
+        message: &'c Message,
+        deadline: Deadline,
+    ) -> Soon<'c, Result<(), FabricError>> {
+        Soon::later(self.send_now(peer, message, deadline))
+    }
+
+    fn receive(&self, deadline: Deadline) -> Soon<'_, Result<Received, FabricError>> {
+        Soon::later(self.receive_now(deadline))
+    }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        Ok(self.handle.shared.world().take_message(self.handle.client))
+    }
+
+    fn fence(&self, peer: EndpointId, deadline: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
+        Soon::later(self.fence_now(peer, deadline))
+    }
+
     fn now_ns(&self) -> u64 {
         self.handle.shared.world().local_now(self.handle.client)
     }
@@ -382,38 +379,50 @@ impl Clock for Endpoint {
         UNIX_MS_AT_START + self.now_ns() / 1_000_000
     }
 
-    async fn sleep(&self, duration_ns: u64) {
-        self.wait(|world, client| {
+    fn sleep(&self, duration_ns: u64) -> Soon<'_, ()> {
+        Soon::later(self.wait(move |world, client| {
             let until = world.local_now(client).saturating_add(duration_ns);
             world.simulated_at(client, until)
-        })
-        .await;
+        }))
     }
 
-    async fn compute(&self, duration_ns: u64) {
-        self.wait(|world, client| {
+    fn compute(&self, duration_ns: u64) -> Soon<'_, ()> {
+        Soon::later(self.wait(move |world, client| {
             let core = world.clients[client as usize].core;
             let now = world.now;
             world.cores[core as usize].charge(now, duration_ns) + duration_ns
-        })
-        .await;
+        }))
     }
-}
 
-impl Random for Endpoint {
     fn random(&self) -> u64 {
         self.handle.random.borrow_mut().next_u64()
     }
-}
 
-impl Spawn for Endpoint {
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let task = Box::pin(task);
+    fn spawn(&self, task: Task) {
         let refused = {
             let mut world = self.handle.shared.world();
             world.spawn(task, self.handle.client)
         };
         // A crashed client starts nothing. Dropping the task may end other endpoints, so not above.
         drop(refused);
+    }
+}
+
+/// Takes the memory of the buffer if the verbs use it, up to `end`.
+///
+/// # Panics
+/// If `end` is beyond the buffer.
+#[inline]
+fn take_memory(end: Option<usize>, buffer: &mut Buffer) -> (Memory, bool) {
+    match end {
+        Some(end) => {
+            assert!(
+                end <= buffer.len(),
+                "the verb's slice ends at {end}, the buffer at {}",
+                buffer.len()
+            );
+            (buffer.take(), true)
+        }
+        None => (Memory::default(), false),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use farside_fabric::sim::{Sim, SimOptions, explore};
-//! use farside_fabric::{OpContext, RemoteAddr, Spawn, Verbs};
+//! use farside_fabric::{OpContext, RemoteAddr};
 //!
 //! let explored = explore(1000, |choices| {
 //!     let sim = Sim::new(SimOptions::default());

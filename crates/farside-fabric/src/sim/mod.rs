@@ -6,11 +6,11 @@
 //! give the same trace, byte for byte ([`Sim::trace_hash`]).
 //!
 //! Time is in nanoseconds and passes only between events: computation is free unless a client says
-//! what it costs ([`Clock::compute`](crate::Clock::compute)).
+//! what it costs ([`Endpoint::compute`](crate::Endpoint::compute)).
 //!
 //! ```
 //! use farside_fabric::sim::{Sim, SimOptions};
-//! use farside_fabric::{OpContext, RemoteAddr, Verbs};
+//! use farside_fabric::{OpContext, RemoteAddr};
 //!
 //! let sim = Sim::new(SimOptions::default());
 //! let node = sim.add_memory_node(4096);
@@ -66,6 +66,7 @@ use scheduler::Shared;
 use world::World;
 
 pub use endpoint::Endpoint;
+pub(crate) use endpoint::InFlight;
 pub use explore::{Choices, Explored, explore, replay};
 pub use fault::{CrashPoint, MemoryAfterCrash};
 pub use link::{PACKET_HEADER_BYTES, PACKET_PAYLOAD_BYTES};
@@ -265,7 +266,7 @@ impl Sim {
 
     /// A new client on a compute node, with a queue pair to every memory node.
     #[must_use]
-    pub fn endpoint(&self, compute_node: ComputeNodeId) -> Endpoint {
+    pub fn endpoint(&self, compute_node: ComputeNodeId) -> crate::Endpoint {
         let core = {
             let world = self.shared.world();
             let node = &world.compute_nodes[compute_node.0 as usize];
@@ -279,11 +280,11 @@ impl Sim {
     /// # Panics
     /// If the compute node was added without a number of cores, or has fewer.
     #[must_use]
-    pub fn endpoint_on_core(&self, compute_node: ComputeNodeId, core: u32) -> Endpoint {
+    pub fn endpoint_on_core(&self, compute_node: ComputeNodeId, core: u32) -> crate::Endpoint {
         self.new_endpoint(compute_node, Some(core))
     }
 
-    fn new_endpoint(&self, compute_node: ComputeNodeId, core: Option<u32>) -> Endpoint {
+    fn new_endpoint(&self, compute_node: ComputeNodeId, core: Option<u32>) -> crate::Endpoint {
         let mut world = self.shared.world();
         let index = world.clients.len() as u32;
         let node = &mut world.compute_nodes[compute_node.0 as usize];
@@ -305,7 +306,7 @@ impl Sim {
         let seed = world.options.seed ^ (u64::from(index) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         drop(world);
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Endpoint::new(Rc::clone(&self.shared), index, random)
+        Endpoint::new(Rc::clone(&self.shared), index, random).into()
     }
 
     /// Starts a task that belongs to no client, such as a fault schedule. It ends with the

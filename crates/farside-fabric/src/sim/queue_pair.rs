@@ -23,8 +23,9 @@ use super::operation::{State, Work};
 use super::world::World;
 use super::{Sim, client_of, fault};
 use crate::addr::NodeId;
+use crate::backend::Backend as _;
 use crate::buffer::Memory;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::message::EndpointId;
 
@@ -125,7 +126,7 @@ impl Endpoint {
     pub async fn reconnect(&self, node: NodeId) -> Result<(), FabricError> {
         let (shared, client) = self.parts();
         let retry_timeout_ns = shared.world().options.retry_timeout_ns;
-        let deadline = self.deadline_in(retry_timeout_ns);
+        let deadline = Deadline(self.now_ns().saturating_add(retry_timeout_ns));
         let (pair, incarnation, mut flight) = {
             let mut world = shared.world();
             if node.index() >= world.nodes.len() {
@@ -142,7 +143,7 @@ impl Endpoint {
             (pair, incarnation, flight)
         };
         Pin::new(&mut flight).await;
-        match land(flight, None, None) {
+        match land(&mut flight, None, None) {
             Ok(_) => {
                 shared.world().pairs[pair as usize].incarnation = incarnation;
                 Ok(())

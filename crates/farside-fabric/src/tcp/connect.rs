@@ -213,7 +213,7 @@ pub enum ConnectError {
 ///
 /// # Panics
 /// Outside a tokio `LocalSet`.
-pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> Result<Endpoint, ConnectError> {
+pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> Result<crate::Endpoint, ConnectError> {
     let count = locations.len();
     if count == 0 || count > NODE_COUNT_MAX.into() {
         return Err(ConnectError::NodeCount { count });
@@ -252,7 +252,7 @@ pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> R
     let endpoint = Endpoint::new(id, joined, poller, options);
     endpoint.pair_up_all().await?;
     endpoint.confirm().await?;
-    Ok(endpoint)
+    Ok(endpoint.into())
 }
 
 /// What collects completions, if some nodes are reached by RDMA.

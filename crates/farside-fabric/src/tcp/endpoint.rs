@@ -15,22 +15,21 @@ use super::frame::{self, Status};
 use super::inbox::{Inbox, Taken};
 use super::operations::{Operations, Pending};
 use crate::addr::{NodeId, RemoteAddr};
+use crate::backend::{Backend, Fence, check_verb};
 use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::endpoint::{Fence, Fencing, Verbs, check_verb};
 use crate::error::FabricError;
 use crate::host::{self, HostClock, HostRandom};
-use crate::message::{EndpointId, Message, Messages, Received};
+use crate::message::{EndpointId, Message, Received};
+use crate::posted::{Posted, Soon};
 use crate::rdma::{
     self, ADDRESS_BYTES, Address, Messenger, Native, NativeAtomics, Poller, Scratch, Sent, Trial, Verdict,
 };
 use crate::region::Region;
-use crate::rng::Random;
 use crate::shm::{Connected, Segment};
-use crate::spawn::Spawn;
 use crate::verb::{Slice, Verb, VerbKind};
 
 /// One client of a pool. Clones are the same client; its connections close with the last of them.
@@ -103,7 +102,7 @@ impl Endpoint {
         let operations: Rc<RefCell<Operations>> = Rc::default();
         let inbox: Rc<Inbox> = Rc::default();
         if let Some(poller) = &poller {
-            host::spawn_local(poller.clone().drive());
+            host::spawn_local(Box::pin(poller.clone().drive()));
         }
         let mut capabilities = Region::capabilities();
         let nodes = joined.into_iter().enumerate().map(|(index, joined)| match joined {
@@ -126,7 +125,7 @@ impl Endpoint {
                         connection.lead_messages_through(messenger);
                     }
                 }
-                host::spawn_local(connection.clone().drive(remote.stream));
+                host::spawn_local(Box::pin(connection.clone().drive(remote.stream)));
                 Node {
                     bytes: remote.welcome.node_bytes.get(),
                     way: Way::Remote {
@@ -155,7 +154,7 @@ impl Endpoint {
 
     /// Asks node 0 whether this client still belongs to the pool.
     pub(super) async fn confirm(&self) -> Result<(), ConnectError> {
-        let deadline = self.deadline_in(self.timeout_ns());
+        let deadline = self.deadline();
         match &self.shared.nodes[0].way {
             Way::Mapped { segment, connected } => {
                 if connected.is_fenced() {
@@ -305,7 +304,7 @@ impl Endpoint {
             target: Slice::first(ADDRESS_BYTES as u32),
         };
         let encode = |output: &mut Vec<u8>, request| frame::put_queue_pair(output, request, own.as_bytes());
-        let deadline = self.deadline_in(self.timeout_ns());
+        let deadline = self.deadline();
         let asked = self.ask_for(connection, deadline, [&answer], &mut buffer, encode).await;
         asked.map_err(|error| self.while_joining(address, error))?;
         let no_queue_pair = || ConnectError::NoQueuePair {
@@ -320,8 +319,10 @@ impl Endpoint {
         Ok((node, takes_entries))
     }
 
-    fn timeout_ns(&self) -> u64 {
-        u64::try_from(self.shared.options.timeout.as_nanos()).unwrap_or(u64::MAX)
+    /// When a node has taken too long to let the client in.
+    fn deadline(&self) -> Deadline {
+        let timeout_ns = u64::try_from(self.shared.options.timeout.as_nanos()).unwrap_or(u64::MAX);
+        Deadline(HostClock.now_ns().saturating_add(timeout_ns))
     }
 
     /// What it means that a node did not answer a client that joins it.
@@ -361,7 +362,7 @@ impl Endpoint {
             if connection.node() == NodeId::new(0) {
                 self.shared.inbox.node_found();
             }
-            host::spawn_local(connection.clone().drive(remote.stream));
+            host::spawn_local(Box::pin(connection.clone().drive(remote.stream)));
         }
         Ok(())
     }
@@ -569,7 +570,7 @@ impl Scratch for OnTrial<'_> {
         if !self.nic.is_on_trial() {
             return Err(FabricError::NodeGone { node });
         }
-        let deadline = self.endpoint.deadline_in(self.endpoint.timeout_ns());
+        let deadline = self.endpoint.deadline();
         let mut buffer = Buffer::default();
         self.endpoint
             .execute_remote(self.connection, &verb, &mut buffer, deadline)
@@ -622,28 +623,8 @@ impl core::fmt::Debug for Endpoint {
     }
 }
 
-impl Verbs for Endpoint {
-    fn node_count(&self) -> usize {
-        self.shared.nodes.len()
-    }
-
-    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
-        Ok(self.node(node)?.bytes)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.shared.capabilities.get()
-    }
-
-    fn buffer(&self, bytes: usize) -> Buffer {
-        match &self.shared.poller {
-            Some(poller) => poller.device().buffer(bytes),
-            None => Buffer::unregistered(bytes),
-        }
-    }
-
-    #[inline]
-    async fn execute(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
+impl Endpoint {
+    async fn execute_now(&self, verb: Verb, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
         let node = self.check(&verb, buffer)?;
         let connection = match &node.way {
             Way::Mapped { segment, connected } => {
@@ -660,7 +641,7 @@ impl Verbs for Endpoint {
         self.execute_remote(connection, &verb, buffer, deadline).await
     }
 
-    async fn post(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<(), FabricError> {
+    async fn post_now(&self, batch: &mut Batch, buffer: &mut Buffer, deadline: Deadline) -> Result<u128, FabricError> {
         for verb in batch.verbs() {
             self.check(verb, buffer)?;
         }
@@ -697,7 +678,7 @@ impl Verbs for Endpoint {
             }
         }
         let Some(asked) = asked else {
-            return Ok(());
+            return Ok(0);
         };
         let operations = &self.shared.operations;
         let is_remote = |verb: &Verb| {
@@ -726,42 +707,20 @@ impl Verbs for Endpoint {
         let late = FabricError::DeadlineExceeded {
             node: pending.laggard().unwrap_or(asked),
         };
-        pending.finish(buffer, late, |parts, _| {
-            let mut parts = parts.iter();
-            for index in 0..batch.verbs().len() {
-                if is_remote(&batch.verbs()[index]) {
-                    let part = parts.next().expect("one part for each remote verb");
-                    batch.set_result(index, part.result());
+        pending
+            .finish(buffer, late, |parts, _| {
+                let mut parts = parts.iter();
+                for index in 0..batch.verbs().len() {
+                    if is_remote(&batch.verbs()[index]) {
+                        let part = parts.next().expect("one part for each remote verb");
+                        batch.set_result(index, part.result());
+                    }
                 }
-            }
-        })
+            })
+            .map(|()| 0)
     }
 
-    #[inline]
-    fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
-        match self.node(addr.node()) {
-            Ok(Node {
-                way: Way::Mapped { segment, .. },
-                ..
-            }) => {
-                segment.region().prefetch(addr.offset(), bytes);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-}
-
-impl Messages for Endpoint {
-    fn id(&self) -> EndpointId {
-        self.shared.id
-    }
-
-    async fn send(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
+    async fn send_now(&self, peer: EndpointId, message: &Message, deadline: Deadline) -> Result<(), FabricError> {
         self.shared.counters.count_doorbell();
         self.shared.counters.count(VerbKind::Send, message.len() as u64);
         let connection = match &self.shared.nodes[0].way {
@@ -803,7 +762,7 @@ impl Messages for Endpoint {
         }
     }
 
-    async fn receive(&self, deadline: Deadline) -> Result<Received, FabricError> {
+    async fn receive_now(&self, deadline: Deadline) -> Result<Received, FabricError> {
         let connection = match &self.shared.nodes[0].way {
             Way::Mapped { connected, .. } => return connected.receive(deadline).await,
             Way::Remote { connection, .. } => connection,
@@ -817,16 +776,7 @@ impl Messages for Endpoint {
         }
     }
 
-    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
-        match &self.shared.nodes[0].way {
-            Way::Mapped { connected, .. } => Ok(connected.take()),
-            Way::Remote { connection, .. } => self.take(connection),
-        }
-    }
-}
-
-impl Fencing for Endpoint {
-    async fn fence(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
+    async fn fence_now(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
         // Node 0 first: whoever joins looks there last.
         for (index, node) in self.shared.nodes.iter().enumerate() {
             let fence = match &node.way {
@@ -847,33 +797,81 @@ impl Fencing for Endpoint {
     }
 }
 
-impl Clock for Endpoint {
+impl Backend for Endpoint {
+    fn node_count(&self) -> usize {
+        self.shared.nodes.len()
+    }
+
+    fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
+        Ok(self.node(node)?.bytes)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.capabilities.get()
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        match &self.shared.poller {
+            Some(poller) => poller.device().buffer(bytes),
+            None => Buffer::unregistered(bytes),
+        }
+    }
+
+    fn execute<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        Posted::later(self.execute_now(*verb, buffer, deadline))
+    }
+
+    fn post<'c>(&'c self, batch: &'c mut Batch, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
+        Posted::later(self.post_now(batch, buffer, deadline))
+    }
+
     #[inline]
-    fn now_ns(&self) -> u64 {
-        HostClock.now_ns()
+    fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
+        match self.node(addr.node()) {
+            Ok(Node {
+                way: Way::Mapped { segment, .. },
+                ..
+            }) => {
+                segment.region().prefetch(addr.offset(), bytes);
+                true
+            }
+            _ => false,
+        }
     }
 
-    fn unix_ms(&self) -> u64 {
-        HostClock.unix_ms()
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
     }
 
-    async fn sleep(&self, duration_ns: u64) {
-        HostClock.sleep(duration_ns).await;
+    fn id(&self) -> EndpointId {
+        self.shared.id
     }
-}
 
-impl Random for Endpoint {
+    fn send<'c>(
+        &'c self,
+        peer: EndpointId,
+        message: &'c Message,
+        deadline: Deadline,
+    ) -> Soon<'c, Result<(), FabricError>> {
+        Soon::later(self.send_now(peer, message, deadline))
+    }
+
+    fn receive(&self, deadline: Deadline) -> Soon<'_, Result<Received, FabricError>> {
+        Soon::later(self.receive_now(deadline))
+    }
+
+    fn try_receive(&self) -> Result<Option<Received>, FabricError> {
+        match &self.shared.nodes[0].way {
+            Way::Mapped { connected, .. } => Ok(connected.take()),
+            Way::Remote { connection, .. } => self.take(connection),
+        }
+    }
+
+    fn fence(&self, peer: EndpointId, deadline: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
+        Soon::later(self.fence_now(peer, deadline))
+    }
+
     fn random(&self) -> u64 {
         self.shared.random.random()
-    }
-}
-
-impl Spawn for Endpoint {
-    /// Runs `task` beside the caller.
-    ///
-    /// # Panics
-    /// Outside a tokio `LocalSet`.
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        host::spawn_local(task);
     }
 }

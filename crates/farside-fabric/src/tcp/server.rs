@@ -159,7 +159,7 @@ impl Server {
                 while !self.control.is_stopped() {
                     tokio::select! {
                         accepted = listener.accept() => match accepted {
-                            Ok((stream, peer)) => spawn_local(attend(service.clone(), options.clone(), stream, peer)),
+                            Ok((stream, peer)) => spawn_local(Box::pin(attend(service.clone(), options.clone(), stream, peer))),
                             Err(error) => {
                                 let listen = listener.local_addr().ok();
                                 tracing::warn!(?listen, "cannot accept a connection: {error}");

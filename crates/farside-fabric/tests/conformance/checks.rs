@@ -1,9 +1,7 @@
 //! What is refused before it is posted.
 
 use farside_fabric::addr::NODE_BYTES_MAX;
-use farside_fabric::{
-    Batch, Deadline, FabricError, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr, Slice, Verb, Verbs,
-};
+use farside_fabric::{Batch, Deadline, FabricError, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr, Slice, Verb};
 
 use crate::fixture::{Cluster, NODE_BYTES, at};
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_fabric::{Batch, Endpoint, MaskedAdd, OpContext, Slice, Verbs};
+use farside_fabric::{Batch, Endpoint, MaskedAdd, OpContext, Slice};
 
 use crate::fixture::{Cluster, at, join_all};
 
@@ -12,10 +12,7 @@ const CLIENTS: u64 = 6;
 const ROUNDS: u64 = 100;
 
 /// As many clients, each in a task of its own, running `body` with its number.
-async fn clients<C: Cluster>(
-    cluster: &C,
-    body: impl AsyncFn(OpContext<C::Endpoint>, u64) + Clone + 'static,
-) -> OpContext<C::Endpoint> {
+async fn clients<C: Cluster>(cluster: &C, body: impl AsyncFn(OpContext, u64) + Clone + 'static) -> OpContext {
     let mut tasks = Vec::new();
     for number in 0..CLIENTS {
         let op = OpContext::new(cluster.endpoint().await);
@@ -140,6 +137,6 @@ pub(crate) async fn words_never_tear<C: Cluster>(cluster: C) {
     join_all(&writer, tasks).await;
 }
 
-async fn pause(endpoint: &impl Endpoint) {
+async fn pause(endpoint: &Endpoint) {
     endpoint.sleep(100).await;
 }

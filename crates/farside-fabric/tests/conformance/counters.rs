@@ -1,9 +1,6 @@
 //! Counters, clock and chance.
 
-use farside_fabric::{
-    Batch, Clock, EndpointId, FabricError, MaskedAdd, MaskedCas, Message, Messages, OpContext, Random, Slice, VerbKind,
-    Verbs,
-};
+use farside_fabric::{Batch, EndpointId, FabricError, MaskedAdd, MaskedCas, Message, OpContext, Slice, VerbKind};
 
 use crate::fixture::{Cluster, at, soon};
 

@@ -4,9 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use farside_fabric::{
-    Batch, Clock, EndpointId, FabricError, Fence, Fencing, Messages, OpContext, RemoteAddr, Slice, Verb, Verbs,
-};
+use farside_fabric::{Batch, EndpointId, FabricError, Fence, OpContext, RemoteAddr, Slice, Verb};
 
 use crate::fixture::{Cluster, HERE, THERE, at, soon};
 

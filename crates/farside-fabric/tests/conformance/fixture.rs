@@ -25,11 +25,8 @@ pub(crate) trait Fixture {
 
 /// The memory nodes of one test. Clones are the same nodes.
 pub(crate) trait Cluster: Clone + 'static {
-    /// A client of the backend.
-    type Endpoint: Endpoint;
-
     /// A new client.
-    async fn endpoint(&self) -> Self::Endpoint;
+    async fn endpoint(&self) -> Endpoint;
 
     /// Takes a node away for good, as a crash does.
     async fn stop_node(&self, node: NodeId);
@@ -61,12 +58,12 @@ pub(crate) fn at(offset: u64) -> RemoteAddr {
 }
 
 /// Longer than anything here takes that does not hang.
-pub(crate) fn soon(endpoint: &impl Endpoint) -> Deadline {
+pub(crate) fn soon(endpoint: &Endpoint) -> Deadline {
     endpoint.deadline_in(10_000_000_000)
 }
 
 /// Runs the tasks beside each other and waits for all.
-pub(crate) async fn join_all<E: Endpoint, F: Future<Output = ()> + 'static>(endpoint: &E, tasks: Vec<F>) {
+pub(crate) async fn join_all<F: Future<Output = ()> + 'static>(endpoint: &Endpoint, tasks: Vec<F>) {
     let pending = Rc::new(Cell::new(tasks.len()));
     for task in tasks {
         let pending = pending.clone();

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use farside_fabric::{Clock, Endpoint, EndpointId, FabricError, MESSAGE_BYTES_MAX, Message, Messages, Spawn};
+use farside_fabric::{Endpoint, EndpointId, FabricError, MESSAGE_BYTES_MAX, Message};
 
 use crate::fixture::{Cluster, join_all, soon};
 
@@ -14,7 +14,7 @@ fn message(bytes: &[u8]) -> Message {
 }
 
 /// Sends, and waits while the mailbox is full.
-async fn send(endpoint: &impl Endpoint, peer: EndpointId, bytes: &[u8]) {
+async fn send(endpoint: &Endpoint, peer: EndpointId, bytes: &[u8]) {
     let give_up = soon(endpoint);
     loop {
         match endpoint.send(peer, &message(bytes), soon(endpoint)).await {

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use farside_fabric::{Batch, Deadline, OpContext, Slice, Verbs};
+use farside_fabric::{Batch, Deadline, OpContext, Slice};
 
 use crate::fixture::{Cluster, at, join_all};
 
@@ -93,7 +93,7 @@ pub(crate) async fn data_is_there_when_its_flag_is<C: Cluster>(cluster: C) {
                 write.write(Slice::first(256), at(4096)).await.expect("a good address");
                 write.write_word(at(0), round).await.expect("a good address");
             }
-            write.endpoint().clone().sleep_a_little().await;
+            write.endpoint().sleep(100).await;
         }
         finished.set(ROUNDS);
     };
@@ -105,20 +105,9 @@ pub(crate) async fn data_is_there_when_its_flag_is<C: Cluster>(cluster: C) {
                 let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
                 assert!(word >= flag, "the flag said {flag}, the data is still at {word}");
             }
-            read.endpoint().clone().sleep_a_little().await;
+            read.endpoint().sleep(100).await;
         }
     };
     let tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>> = vec![Box::pin(write), Box::pin(read)];
     join_all(&writer, tasks).await;
-}
-
-/// Lets other tasks run.
-trait SleepALittle {
-    async fn sleep_a_little(self);
-}
-
-impl<E: farside_fabric::Endpoint> SleepALittle for E {
-    async fn sleep_a_little(self) {
-        self.sleep(100).await;
-    }
 }

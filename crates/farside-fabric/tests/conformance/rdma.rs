@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farside_fabric::Endpoint;
 use farside_fabric::NodeId;
 use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::Segment;
-use farside_fabric::tcp::{ConnectOptions, Endpoint, NodeLocation, Server, ServerOptions, connect};
+use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
 
 use crate::fixture::{Cluster, Fixture};
 use crate::tcp::{Reach, TcpCluster, run};
@@ -94,8 +95,6 @@ pub(crate) struct Processes {
 }
 
 impl Cluster for Processes {
-    type Endpoint = Endpoint;
-
     async fn endpoint(&self) -> Endpoint {
         let locations = self.nodes.iter();
         let locations = locations.map(|node| NodeLocation::Rdma(node.address.clone(), self.device.clone()));

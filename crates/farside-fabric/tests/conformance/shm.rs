@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use farside_fabric::shm::{Endpoint, Fabric, Segment};
+use farside_fabric::Endpoint;
+use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::{MaskedAdd, NodeId, OpContext, Slice};
 
 use crate::fixture::{Cluster, Fixture, NODE_BYTES, at};
@@ -38,8 +39,6 @@ impl Fixture for Shm {
 }
 
 impl Cluster for ShmCluster {
-    type Endpoint = Endpoint;
-
     async fn endpoint(&self) -> Endpoint {
         self.fabric.endpoint().expect("the table has room")
     }
@@ -50,7 +49,7 @@ impl Cluster for ShmCluster {
 }
 
 /// Runs `body` in several threads, each with its own endpoint and runtime.
-fn in_threads(body: impl AsyncFn(OpContext<Endpoint>, u64) + Sync) -> OpContext<Endpoint> {
+fn in_threads(body: impl AsyncFn(OpContext, u64) + Sync) -> OpContext {
     let fabric = Fabric::new(vec![Segment::anonymous(NODE_BYTES).expect("a little memory")]);
     std::thread::scope(|scope| {
         for number in 0..4 {

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farside_fabric::Endpoint;
 use farside_fabric::NodeId;
-use farside_fabric::sim::{ComputeNodeId, Endpoint, Sim, SimOptions};
+use farside_fabric::sim::{ComputeNodeId, Sim, SimOptions};
 
 use crate::fixture::{Cluster, Fixture};
 
@@ -70,8 +71,6 @@ impl Fixture for SimWords {
 }
 
 impl Cluster for SimCluster {
-    type Endpoint = Endpoint;
-
     async fn endpoint(&self) -> Endpoint {
         let number = self.endpoints.get();
         self.endpoints.set(number + 1);

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use farside_fabric::Endpoint;
 use farside_fabric::NodeId;
 use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::Segment;
-use farside_fabric::tcp::{ConnectOptions, Endpoint, NodeLocation, Server, ServerHandle, ServerOptions, connect};
+use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions, connect};
 
 use crate::fixture::{Cluster, Fixture};
 
@@ -112,8 +113,6 @@ impl Fixture for TcpAndMapped {
 }
 
 impl Cluster for TcpCluster {
-    type Endpoint = Endpoint;
-
     async fn endpoint(&self) -> Endpoint {
         let locations = self.nodes.iter().map(|node| node.location.clone()).collect();
         connect(locations, ConnectOptions::default())

@@ -1,6 +1,6 @@
 //! What each verb does to the memory and returns.
 
-use farside_fabric::{Batch, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr, Slice, VerbKind, Verbs};
+use farside_fabric::{Batch, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr, Slice, VerbKind};
 
 use crate::fixture::{Cluster, HERE, NODE_BYTES, THERE, at, numbers};
 
@@ -192,7 +192,7 @@ pub(crate) async fn masked_fetch_add_suppresses_carries_at_boundaries<C: Cluster
 }
 
 /// Reads 16 bytes.
-async fn wide<E: farside_fabric::Endpoint>(op: &mut OpContext<E>, offset: u64) -> u128 {
+async fn wide(op: &mut OpContext, offset: u64) -> u128 {
     let bytes = op.read(at(offset), Slice::first(16)).await.expect("a good address");
     u128::from_le_bytes(bytes.try_into().expect("16 bytes"))
 }

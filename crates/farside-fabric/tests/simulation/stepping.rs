@@ -17,7 +17,7 @@ fn chosen(choices: &Choices, options: SimOptions) -> Small {
 /// All runs of so many clients that each add to a counter, twice by `verbs` verbs; what it is then.
 fn counters(
     clients: usize,
-    add: impl AsyncFn(&mut OpContext<Endpoint>, RemoteAddr) + Clone + 'static,
+    add: impl AsyncFn(&mut OpContext, RemoteAddr) + Clone + 'static,
 ) -> (Explored, BTreeSet<u64>) {
     let mut sums = BTreeSet::new();
     let explored = explore(10_000, |choices| {
@@ -33,12 +33,12 @@ fn counters(
     (explored, sums)
 }
 
-async fn read_then_write(op: &mut OpContext<Endpoint>, addr: RemoteAddr) {
+async fn read_then_write(op: &mut OpContext, addr: RemoteAddr) {
     let seen = op.read_word(addr).await.expect("the node is there");
     op.write_word(addr, seen + 1).await.expect("the node is there");
 }
 
-async fn swap_until_it_succeeds(op: &mut OpContext<Endpoint>, addr: RemoteAddr) {
+async fn swap_until_it_succeeds(op: &mut OpContext, addr: RemoteAddr) {
     let mut seen = op.read_word(addr).await.expect("the node is there");
     loop {
         let before = op.compare_swap(addr, seen, seen + 1).await.expect("the node is there");
@@ -287,7 +287,12 @@ fn a_broken_queue_pair_loses_any_suffix() {
             }
             let done = op.post(&mut batch).await;
             assert_eq!(done, Err(FabricError::NodeGone { node }));
-            op.endpoint().reconnect(node).await.expect("the node is there");
+            op.endpoint()
+                .simulated()
+                .expect("a simulated endpoint")
+                .reconnect(node)
+                .await
+                .expect("the node is there");
             op.write_word(words.plus(24), 1).await.expect("connected anew");
         });
         let sim = small.sim.clone();

@@ -4,7 +4,7 @@ use super::*;
 
 /// A reader and a writer that are executed at overlapping times (or, if not, one after the other); the
 /// reader's context then.
-fn read_meets_write(seed: u64, read: (u64, u32), write: (u64, u32), overlap: bool) -> (Small, OpContext<Endpoint>) {
+fn read_meets_write(seed: u64, read: (u64, u32), write: (u64, u32), overlap: bool) -> (Small, OpContext) {
     let small = Small::new(seeded(seed));
     let (mut reader, mut writer) = (small.op(), small.op());
     let target = small.at(write.0);

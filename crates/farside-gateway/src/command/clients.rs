@@ -3,8 +3,6 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use farside_fabric::Endpoint;
-
 use super::table::TABLE;
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
 use crate::client::{Replies, is_plain};
@@ -43,7 +41,7 @@ const HELP: &[&str] = &[
     "    Return 0: no command blocks.",
 ];
 
-pub(crate) async fn client<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn client(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let require = |name: &str, arity: usize| match request.len() == arity {
         true => Ok(()),
@@ -108,7 +106,7 @@ pub(crate) async fn client<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-fn set_info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+fn set_info(call: &mut Call<'_>) -> Handled {
     let (option, value) = (call.request.arg(2), call.request.arg(3));
     let is_name = option.eq_ignore_ascii_case(b"lib-name");
     if !is_name && !option.eq_ignore_ascii_case(b"lib-ver") {
@@ -126,7 +124,7 @@ fn set_info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-fn set_replies<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+fn set_replies(call: &mut Call<'_>) -> Handled {
     if call.request.arg_is(2, "on") {
         call.client.replies = Replies::On;
         call.reply.ok();
@@ -143,7 +141,7 @@ fn set_replies<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// A line for one connection, with its end.
-fn describe<E: Endpoint>(call: &Call<'_, E>, card: &Arc<Card>) -> String {
+fn describe(call: &Call<'_>, card: &Arc<Card>) -> String {
     if card.id == call.client.card.id {
         // What it does now, not what it did in the burst before.
         let speaks_resp3 = call.reply.protocol() == Protocol::Resp3;
@@ -171,7 +169,7 @@ fn is_type_of_clients(name: &[u8]) -> Result<bool, Refusal> {
     }
 }
 
-fn list<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+fn list(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let mut ids = None;
     let mut has_type = true;
@@ -251,7 +249,7 @@ fn victims<'a>(request: &Request<'a>) -> Result<Victims<'a>, Refusal> {
     Err(SYNTAX.into())
 }
 
-fn kill<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+fn kill(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     // The old form: an address alone, of oneself too.
     let is_old_form = request.len() == 3;
@@ -283,7 +281,7 @@ fn kill<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn reset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn reset(call: &mut Call<'_>) -> Handled {
     call.client.reset();
     call.reply.set_protocol(Protocol::Resp2);
     call.reply.simple("RESET");
@@ -291,7 +289,7 @@ pub(crate) async fn reset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// From now on the connection is shown every command of every client, if that is allowed.
-pub(crate) async fn monitor<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn monitor(call: &mut Call<'_>) -> Handled {
     let live = &call.context.shared.live;
     // Relaxed: who switches it on tells the others in another way.
     if !live.settings.allows_monitor.load(Ordering::Relaxed) {

@@ -4,7 +4,6 @@
 
 use core::sync::atomic::Ordering;
 
-use farside_fabric::Endpoint;
 use farside_kv::{EvictionPolicy, SAMPLES_MAX};
 
 use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
@@ -16,7 +15,7 @@ use crate::live::lock;
 /// The most connections that CONFIG SET allows, as in Redis.
 const CLIENTS_MAX: i64 = u32::MAX as i64;
 
-pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let require = |name: &str, is_right: bool| match is_right {
         true => Ok(()),
@@ -56,7 +55,7 @@ pub(crate) async fn config<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// Every setting with its value, in the order of their names.
-fn settings<E: Endpoint>(call: &Call<'_, E>) -> Vec<(&'static str, String)> {
+fn settings(call: &Call<'_>) -> Vec<(&'static str, String)> {
     let shared = &call.context.shared;
     let settings = &shared.live.settings;
     let quota = &shared.live.quota;
@@ -93,7 +92,7 @@ fn settings<E: Endpoint>(call: &Call<'_, E>) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn get<E: Endpoint>(call: &mut Call<'_, E>) {
+fn get(call: &mut Call<'_>) {
     let request = call.request;
     // Like Redis: a name that is asked for without a pattern comes back as it was spelled.
     let spelling = |name: &'static str| {
@@ -183,7 +182,7 @@ fn change(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
 }
 
 /// All of the changes, or none.
-fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+fn set(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if !request.len().is_multiple_of(2) {
         return Err(SYNTAX.into());

@@ -1,7 +1,5 @@
 //! The connection itself: PING, HELLO, AUTH, QUIT.
 
-use farside_fabric::Endpoint;
-
 use super::{Call, Handled, Refusal, SYNTAX, wrong_arity};
 use crate::REDIS_VERSION;
 use crate::integer;
@@ -14,7 +12,7 @@ const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client alre
                                 HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
                                 select the RESP protocol version at the same time";
 
-pub(crate) async fn ping<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn ping(call: &mut Call<'_>) -> Handled {
     match call.request.len() {
         1 => call.reply.simple("PONG"),
         2 => call.reply.bulk(call.request.arg(1)),
@@ -23,19 +21,19 @@ pub(crate) async fn ping<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn echo<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn echo(call: &mut Call<'_>) -> Handled {
     call.reply.bulk(call.request.arg(1));
     Ok(())
 }
 
-pub(crate) async fn quit<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn quit(call: &mut Call<'_>) -> Handled {
     call.client.is_leaving = true;
     call.reply.ok();
     Ok(())
 }
 
 /// Lets the client in if it knows the password; every user but the default one is unknown.
-fn authenticate<E: Endpoint>(call: &mut Call<'_, E>, user: &[u8], offered: &[u8]) -> Handled {
+fn authenticate(call: &mut Call<'_>, user: &[u8], offered: &[u8]) -> Handled {
     let password = call.context.shared.password.as_ref();
     if user != b"default" || password.is_some_and(|password| !password.matches(offered)) {
         return Err(WRONG_PASSWORD.into());
@@ -44,7 +42,7 @@ fn authenticate<E: Endpoint>(call: &mut Call<'_, E>, user: &[u8], offered: &[u8]
     Ok(())
 }
 
-pub(crate) async fn auth<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn auth(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     match request.len() {
         2 if call.context.shared.password.is_none() => return Err(NO_PASSWORD_SET.into()),
@@ -56,7 +54,7 @@ pub(crate) async fn auth<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn hello<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn hello(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let mut protocol = None;
     if request.len() > 1 {
@@ -94,7 +92,7 @@ pub(crate) async fn hello<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-fn greet<E: Endpoint>(call: &mut Call<'_, E>) {
+fn greet(call: &mut Call<'_>) {
     let version = match call.reply.protocol() {
         Protocol::Resp2 => 2,
         Protocol::Resp3 => 3,

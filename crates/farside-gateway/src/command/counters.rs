@@ -1,31 +1,29 @@
 //! Counters: numbers that are stored as text.
 
-use farside_fabric::Endpoint;
-
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal};
 use crate::decimal::{self, Sum};
 use crate::integer;
 
-pub(crate) async fn incr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn incr(call: &mut Call<'_>) -> Handled {
     add(call, 1).await
 }
 
-pub(crate) async fn decr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn decr(call: &mut Call<'_>) -> Handled {
     add(call, -1).await
 }
 
-pub(crate) async fn incrby<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn incrby(call: &mut Call<'_>) -> Handled {
     let more = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     add(call, more).await
 }
 
-pub(crate) async fn decrby<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn decrby(call: &mut Call<'_>) -> Handled {
     let less = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     let more = less.checked_neg().ok_or("ERR decrement would overflow")?;
     add(call, more).await
 }
 
-async fn add<E: Endpoint>(call: &mut Call<'_, E>, more: i64) -> Handled {
+async fn add(call: &mut Call<'_>, more: i64) -> Handled {
     let mut sum = 0;
     let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {
         let number = integer::parse(value.unwrap_or(b"0")).ok_or(NOT_AN_INTEGER)?;
@@ -39,7 +37,7 @@ async fn add<E: Endpoint>(call: &mut Call<'_, E>, more: i64) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn incrbyfloat<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn incrbyfloat(call: &mut Call<'_>) -> Handled {
     let mut sum = String::new();
     let more = call.request.arg(2);
     let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {

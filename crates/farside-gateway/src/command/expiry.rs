@@ -2,7 +2,6 @@
 //!
 //! A key that is to expire in the past is deleted at once.
 
-use farside_fabric::Endpoint;
 use farside_kv::Expiry;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, strings};
@@ -72,23 +71,23 @@ fn invalid(command: &str) -> String {
     format!("ERR invalid expire time in '{command}' command")
 }
 
-pub(crate) async fn expire<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn expire(call: &mut Call<'_>) -> Handled {
     set_expiry(call, "expire", Unit::SECONDS).await
 }
 
-pub(crate) async fn pexpire<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn pexpire(call: &mut Call<'_>) -> Handled {
     set_expiry(call, "pexpire", Unit::MILLISECONDS).await
 }
 
-pub(crate) async fn expireat<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn expireat(call: &mut Call<'_>) -> Handled {
     set_expiry(call, "expireat", Unit::UNIX_SECONDS).await
 }
 
-pub(crate) async fn pexpireat<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn pexpireat(call: &mut Call<'_>) -> Handled {
     set_expiry(call, "pexpireat", Unit::UNIX_MILLISECONDS).await
 }
 
-async fn set_expiry<E: Endpoint>(call: &mut Call<'_, E>, command: &str, unit: Unit) -> Handled {
+async fn set_expiry(call: &mut Call<'_>, command: &str, unit: Unit) -> Handled {
     let now_ms = || call.context.store.endpoint().unix_ms();
     let (at_ms, when) = time_and_condition(call.request, command, unit, now_ms)?;
     let is_set = call.session.expire(call.request.arg(1), |_, before_ms| {
@@ -158,7 +157,7 @@ fn time_and_condition(
     Ok((at_ms, when))
 }
 
-pub(crate) async fn persist<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn persist(call: &mut Call<'_>) -> Handled {
     let expire = call
         .session
         .expire(call.request.arg(1), |_, before_ms| (Expiry::Never, before_ms != 0));
@@ -178,7 +177,7 @@ enum Change<'a> {
     Until(Unit, &'a [u8]),
 }
 
-pub(crate) async fn getex<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn getex(call: &mut Call<'_>) -> Handled {
     let expiry = match change(call.request)? {
         Change::Nothing => return strings::get(call).await,
         Change::Persist => Ok(Expiry::Never),
@@ -220,25 +219,25 @@ fn change<'a>(request: &Request<'a>) -> Result<Change<'a>, Refusal> {
     Ok(change)
 }
 
-pub(crate) async fn ttl<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn ttl(call: &mut Call<'_>) -> Handled {
     let left_ms = time_left_ms(call).await?;
     call.reply.integer(in_seconds(left_ms));
     Ok(())
 }
 
-pub(crate) async fn pttl<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn pttl(call: &mut Call<'_>) -> Handled {
     let left_ms = time_left_ms(call).await?;
     call.reply.integer(left_ms);
     Ok(())
 }
 
-pub(crate) async fn expiretime<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn expiretime(call: &mut Call<'_>) -> Handled {
     let at_ms = time_ms(call).await?;
     call.reply.integer(in_seconds(at_ms));
     Ok(())
 }
 
-pub(crate) async fn pexpiretime<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn pexpiretime(call: &mut Call<'_>) -> Handled {
     let at_ms = time_ms(call).await?;
     call.reply.integer(at_ms);
     Ok(())
@@ -250,7 +249,7 @@ fn in_seconds(ms: i64) -> i64 {
 }
 
 /// -2: no such key. -1: it never expires.
-async fn time_ms<E: Endpoint>(call: &mut Call<'_, E>) -> Result<i64, Refusal> {
+async fn time_ms(call: &mut Call<'_>) -> Result<i64, Refusal> {
     Ok(match call.session.expiry_ms(call.request.arg(1)).await? {
         None => -2,
         Some(0) => -1,
@@ -259,7 +258,7 @@ async fn time_ms<E: Endpoint>(call: &mut Call<'_, E>) -> Result<i64, Refusal> {
 }
 
 /// The same, from now on.
-async fn time_left_ms<E: Endpoint>(call: &mut Call<'_, E>) -> Result<i64, Refusal> {
+async fn time_left_ms(call: &mut Call<'_>) -> Result<i64, Refusal> {
     let at_ms = time_ms(call).await?;
     let now_ms = call.context.store.endpoint().unix_ms() as i64;
     Ok(if at_ms < 0 {

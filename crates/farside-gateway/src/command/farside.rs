@@ -2,7 +2,6 @@
 //!
 //! On the path: nowhere but RANGE, which reads the index from key to key and lets others run in between.
 
-use farside_fabric::Endpoint;
 use farside_fabric::host::HostClock;
 use tokio::task::yield_now;
 
@@ -34,7 +33,7 @@ const HELP: [&str; 11] = [
     "    Print this help.",
 ];
 
-pub(crate) async fn farside<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn farside(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if request.arg_is(1, "stats") {
         require(request.len() == 2, "farside|stats")?;
@@ -133,7 +132,7 @@ fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-async fn range<E: Endpoint>(call: &mut Call<'_, E>, wanted: Wanted) -> Handled {
+async fn range(call: &mut Call<'_>, wanted: Wanted) -> Handled {
     let to = match &wanted.to {
         To::Last => None,
         To::Before(key) => Some(key.as_slice()),

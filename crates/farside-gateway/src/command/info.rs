@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 
-use farside_fabric::{Endpoint, OpContext};
+use farside_fabric::OpContext;
 use farside_kv::Store;
 
 use super::table::TABLE;
@@ -29,7 +29,7 @@ const SECTIONS: [&str; 10] = [
 /// What is shown only to those who ask for it, or for everything.
 const EXTRA: &str = "commandstats";
 
-pub(crate) async fn info<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn info(call: &mut Call<'_>) -> Handled {
     let mut text = String::new();
     for section in SECTIONS {
         let is_asked_for = |names: &[&str]| {
@@ -71,7 +71,7 @@ fn section(text: &mut String, headline: &str, lines: &[(&str, &dyn core::fmt::Di
     }
 }
 
-fn server<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn server(call: &Call<'_>, text: &mut String) {
     let shared = &call.context.shared;
     let uptime_s = call
         .context
@@ -103,7 +103,7 @@ fn server<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
     );
 }
 
-fn clients<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn clients(call: &Call<'_>, text: &mut String) {
     let shared = &call.context.shared;
     section(
         text,
@@ -118,12 +118,12 @@ fn clients<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
 }
 
 /// Bytes of the memory nodes.
-pub(crate) fn memory_bytes<E: Endpoint>(store: &Store<E>) -> u64 {
+pub(crate) fn memory_bytes(store: &Store) -> u64 {
     store.pool().geometry().iter().map(|geometry| geometry.node_bytes).sum()
 }
 
 /// Bytes that the pool uses itself or that a client of it has taken, used or not.
-pub(crate) async fn taken_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Refusal> {
+pub(crate) async fn taken_bytes(store: &Store) -> Result<u64, Refusal> {
     let mut cx = OpContext::new(store.endpoint().clone());
     let mut used = 0;
     for geometry in store.pool().geometry() {
@@ -138,7 +138,7 @@ pub(crate) async fn taken_bytes<E: Endpoint>(store: &Store<E>) -> Result<u64, Re
     Ok(used)
 }
 
-async fn memory<E: Endpoint>(call: &Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
+async fn memory(call: &Call<'_>, text: &mut String) -> Result<(), Refusal> {
     let store = &call.context.store;
     let (used, taken) = (store.held().await?, taken_bytes(store).await?);
     let most = memory_bytes(store);
@@ -187,7 +187,7 @@ fn persistence(text: &mut String) {
     section(text, "Persistence", numbers);
 }
 
-fn stats<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn stats(call: &Call<'_>, text: &mut String) {
     let shared = &call.context.shared;
     let before = *lock(&shared.live.before_reset);
     let totals = shared.totals().since(before);
@@ -208,7 +208,7 @@ fn stats<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
     );
 }
 
-fn replication<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn replication(call: &Call<'_>, text: &mut String) {
     let run = call.context.shared.run;
     section(
         text,
@@ -246,7 +246,7 @@ fn cpu(text: &mut String) {
 }
 
 /// How often each command was executed. How long it took is known by group of commands: see `FARSIDE STATS`.
-fn commands<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn commands(call: &Call<'_>, text: &mut String) {
     section(text, "Commandstats", &[]);
     let shared = &call.context.shared;
     let before = lock(&shared.live.calls_before_reset).clone();
@@ -259,7 +259,7 @@ fn commands<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
     }
 }
 
-fn errors<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
+fn errors(call: &Call<'_>, text: &mut String) {
     section(text, "Errorstats", &[]);
     for (kind, count) in call.context.shared.live.errors() {
         // Writing to a string cannot fail.
@@ -268,7 +268,7 @@ fn errors<E: Endpoint>(call: &Call<'_, E>, text: &mut String) {
 }
 
 /// The number of keys, as counted within the last second.
-pub(crate) async fn key_count<E: Endpoint>(call: &mut Call<'_, E>) -> Result<u64, Refusal> {
+pub(crate) async fn key_count(call: &mut Call<'_>) -> Result<u64, Refusal> {
     let now_ms = call.context.store.endpoint().unix_ms();
     let known = *lock(&call.context.shared.census);
     if now_ms.saturating_sub(known.taken_ms) < CENSUS_MS_MAX {
@@ -279,7 +279,7 @@ pub(crate) async fn key_count<E: Endpoint>(call: &mut Call<'_, E>) -> Result<u64
     Ok(keys)
 }
 
-async fn keyspace<E: Endpoint>(call: &mut Call<'_, E>, text: &mut String) -> Result<(), Refusal> {
+async fn keyspace(call: &mut Call<'_>, text: &mut String) -> Result<(), Refusal> {
     match key_count(call).await? {
         0 => section(text, "Keyspace", &[]),
         keys => section(

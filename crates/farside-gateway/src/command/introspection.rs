@@ -1,7 +1,5 @@
 //! COMMAND: the table, as client libraries and redis-cli want to see it.
 
-use farside_fabric::Endpoint;
-
 use super::table::{Command, TABLE, find};
 use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
 use crate::glob::{self, Case};
@@ -9,7 +7,7 @@ use crate::integer;
 use crate::reply::Reply;
 use crate::request::Request;
 
-pub(crate) async fn command<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn command(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let reply = &mut *call.reply;
     if request.len() == 1 {

@@ -1,10 +1,8 @@
 //! Keys, whatever their value: DEL, EXISTS, TYPE, DBSIZE, FLUSHALL.
 
-use farside_fabric::Endpoint;
-
 use super::{Call, Handled, SYNTAX};
 
-pub(crate) async fn del<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn del(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
         count += u64::from(call.session.delete(key).await?);
@@ -13,7 +11,7 @@ pub(crate) async fn del<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn exists<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn exists(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
         count += u64::from(call.session.expiry_ms(key).await?.is_some());
@@ -23,12 +21,12 @@ pub(crate) async fn exists<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// There is nothing to free later: it is DEL.
-pub(crate) async fn unlink<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn unlink(call: &mut Call<'_>) -> Handled {
     del(call).await
 }
 
 /// EXISTS that counts as a use.
-pub(crate) async fn touch<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn touch(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
         count += u64::from(call.session.touch(key).await?);
@@ -37,19 +35,19 @@ pub(crate) async fn touch<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn r#type<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn r#type(call: &mut Call<'_>) -> Handled {
     let is_there = call.session.expiry_ms(call.request.arg(1)).await?.is_some();
     call.reply.simple(if is_there { "string" } else { "none" });
     Ok(())
 }
 
-pub(crate) async fn dbsize<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn dbsize(call: &mut Call<'_>) -> Handled {
     let count = call.session.count().await?;
     call.reply.count(count);
     Ok(())
 }
 
-pub(crate) async fn flushall<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn flushall(call: &mut Call<'_>) -> Handled {
     let is_plain = match call.request.len() {
         1 => true,
         2 => call.request.arg_is(1, "async") || call.request.arg_is(1, "sync"),
@@ -63,6 +61,6 @@ pub(crate) async fn flushall<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn flushdb<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn flushdb(call: &mut Call<'_>) -> Handled {
     flushall(call).await
 }

@@ -30,7 +30,6 @@ mod transfer;
 use std::borrow::Cow;
 use std::io;
 
-use farside_fabric::Endpoint;
 use farside_kv::{KvError, Session};
 
 use self::group::Group;
@@ -45,13 +44,13 @@ pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of r
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 
 /// One command under execution.
-pub(crate) struct Call<'a, E: Endpoint> {
+pub(crate) struct Call<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) client: &'a mut Client,
     pub(crate) reply: &'a mut Reply,
-    pub(crate) session: &'a mut Session<E>,
+    pub(crate) session: &'a mut Session,
     pub(crate) stream: &'a mut Stream,
-    pub(crate) context: &'a Context<E>,
+    pub(crate) context: &'a Context,
 }
 
 /// Why a command was not executed.
@@ -96,7 +95,7 @@ pub(crate) type Handled = Result<(), Refusal>;
 ///
 /// # Errors
 /// If the connection broke; whatever else is wrong is told to the client.
-pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<()> {
+pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
     let statistics = call.context.statistics();
     let mark = call.reply.mark();
     let replies = call.client.replies;
@@ -126,7 +125,7 @@ pub(crate) async fn execute<E: Endpoint>(call: &mut Call<'_, E>) -> io::Result<(
 }
 
 /// Executes a command that may take long, and notes it if it did.
-async fn run_timed<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
+async fn run_timed(id: table::Id, call: &mut Call<'_>) -> Handled {
     let start_ns = call.context.store.endpoint().now_ns();
     let handled = run(id, call).await;
     observe::note(call, call.context.store.endpoint().now_ns().saturating_sub(start_ns));
@@ -135,7 +134,7 @@ async fn run_timed<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handle
 
 /// Shows the command to whoever watches. What an administrator does is not shown, as in Redis.
 #[cold]
-fn show<E: Endpoint>(call: &Call<'_, E>) {
+fn show(call: &Call<'_>) {
     let command = &table::TABLE[call.client.command];
     if !command.flags.contains(&"admin") {
         let now_ms = call.context.store.endpoint().unix_ms();
@@ -146,7 +145,7 @@ fn show<E: Endpoint>(call: &Call<'_, E>) {
 
 /// Takes the reply back if the client wanted none: `before` is what it wanted when the command came.
 #[cold]
-fn hush<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, before: Replies) {
+fn hush(call: &mut Call<'_>, mark: u64, before: Replies) {
     let asked_for_replies = call.client.replies == Replies::On && before != Replies::On;
     if !asked_for_replies {
         call.reply.take_back(mark);
@@ -160,7 +159,7 @@ fn hush<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, before: Replies) {
 }
 
 /// Appends the error line for a command that was refused, in place of what it has replied.
-fn answer<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, refusal: Refusal) -> io::Result<()> {
+fn answer(call: &mut Call<'_>, mark: u64, refusal: Refusal) -> io::Result<()> {
     if !call.reply.take_back(mark) {
         // Half of a reply has been written out; an error line in its middle would be read as data.
         return Err(io::Error::other("a reply could not be finished"));
@@ -174,7 +173,7 @@ fn answer<E: Endpoint>(call: &mut Call<'_, E>, mark: u64, refusal: Refusal) -> i
 
 /// Counts and executes a command.
 #[inline]
-async fn run<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
+async fn run(id: table::Id, call: &mut Call<'_>) -> Handled {
     let command = &table::TABLE[id as usize];
     call.context.statistics().calls[id as usize].add(1);
     call.client.tally.add(command.latency, 1);
@@ -193,7 +192,7 @@ async fn run<E: Endpoint>(id: table::Id, call: &mut Call<'_, E>) -> Handled {
 }
 
 /// Appends the error line for a refusal.
-fn refuse<E: Endpoint>(context: &Context<E>, reply: &mut Reply, refusal: Refusal) {
+fn refuse(context: &Context, reply: &mut Reply, refusal: Refusal) {
     context.statistics().errors.add(1);
     let line = match refusal {
         Refusal::Text(text) => text,
@@ -213,7 +212,7 @@ fn refuse<E: Endpoint>(context: &Context<E>, reply: &mut Reply, refusal: Refusal
 }
 
 #[inline]
-fn check<E: Endpoint>(call: &Call<'_, E>) -> Result<table::Id, Refusal> {
+fn check(call: &Call<'_>) -> Result<table::Id, Refusal> {
     let Some((id, command)) = table::find(call.request.arg(0)) else {
         return Err(unknown(call.request).into());
     };

@@ -3,7 +3,6 @@
 //! Answers say what is so here. When a key was last used, or how often, is kept only if the `maxmemory-policy` needs
 //! it, and only of this gateway; otherwise it is refused.
 
-use farside_fabric::Endpoint;
 use farside_kv::KeyUse;
 
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help, unknown_subcommand, wrong_arity};
@@ -19,7 +18,7 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
 /// The longest DEBUG SLEEP.
 const SLEEP_S_MAX: f64 = 3600.0;
 
-pub(crate) async fn object<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let subcommands = ["encoding", "freq", "idletime", "refcount"];
     if request.arg_is(1, "help") {
@@ -66,7 +65,7 @@ pub(crate) async fn object<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn memory<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if request.arg_is(1, "usage") {
         if request.len() < 3 {
@@ -127,7 +126,7 @@ pub(crate) async fn memory<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// The bytes of the item and of the word that points to it.
-async fn usage<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+async fn usage(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     for index in (3..request.len()).step_by(2) {
         if !request.arg_is(index, "samples") || index + 1 == request.len() {
@@ -146,7 +145,7 @@ async fn usage<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn debug<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn debug(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if request.arg_is(1, "sleep") && request.len() == 3 {
         sleep(call).await?;
@@ -178,7 +177,7 @@ pub(crate) async fn debug<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// Like Redis, what is no number is no time at all.
-async fn sleep<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+async fn sleep(call: &mut Call<'_>) -> Handled {
     let text = str::from_utf8(call.request.arg(2)).unwrap_or_default();
     let seconds = text.parse::<f64>().unwrap_or(0.0);
     let seconds = if seconds.is_nan() {

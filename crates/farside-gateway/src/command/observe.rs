@@ -3,15 +3,13 @@
 //! Only commands whose duration depends on what is stored, or on how many keys they name, are timed: the
 //! others (GET, SET, INCR and what else Redis calls fast) would be slowed down by two looks at the clock.
 
-use farside_fabric::Endpoint;
-
 use super::{Call, Handled, excerpt, help, unknown_subcommand, wrong_arity};
 use crate::integer;
 use crate::live::lock;
 use crate::slow_log::{self, Entry};
 
 /// Notes a command that took longer than the limit.
-pub(super) fn note<E: Endpoint>(call: &Call<'_, E>, took_ns: u64) {
+pub(super) fn note(call: &Call<'_>, took_ns: u64) {
     let live = &call.context.shared.live;
     let limit_us = live.settings.slow_us.load(core::sync::atomic::Ordering::Relaxed);
     let took_us = took_ns / 1000;
@@ -28,7 +26,7 @@ pub(super) fn note<E: Endpoint>(call: &Call<'_, E>, took_ns: u64) {
     }
 }
 
-pub(crate) async fn slowlog<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn slowlog(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let log = &call.context.shared.live.slow_log;
     if request.arg_is(1, "get") && request.len() <= 3 {
@@ -89,7 +87,7 @@ pub(crate) async fn slowlog<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// No event is ever sampled, and it says so, as Redis does while its threshold is 0.
-pub(crate) async fn latency<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn latency(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let is_of = |name: &str, count: usize| request.arg_is(1, name) && request.len() == count;
     if is_of("latest", 2) || is_of("history", 3) {

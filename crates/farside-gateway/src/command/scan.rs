@@ -7,7 +7,6 @@
 //! An index in the order of keys is walked in that order, from key to key. A cursor stands for a key there, which this process
 //! remembers. What a pattern begins with says where to begin and where to end.
 
-use farside_fabric::Endpoint;
 use farside_kv::{Session, prefix_end};
 use tokio::task::yield_now;
 
@@ -23,7 +22,7 @@ const KEYS_AT_ONCE: usize = 256;
 /// How many pages SCAN reads for each key it looks for, as the pages may be empty.
 const PAGES_PER_KEY: i64 = 10;
 
-pub(crate) async fn scan<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn scan(call: &mut Call<'_>) -> Handled {
     let options = options(call.request)?;
     let (cursor, wanted) = match first_key(call.session, options.cursor)? {
         Some(first) => scan_in_order(call.session, &options, first).await?,
@@ -37,7 +36,7 @@ pub(crate) async fn scan<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// The key with which a scan goes on, if the keys of the index are in order.
-fn first_key<E: Endpoint>(session: &Session<E>, cursor: u64) -> Result<Option<Vec<u8>>, Refusal> {
+fn first_key(session: &Session, cursor: u64) -> Result<Option<Vec<u8>>, Refusal> {
     if !session.store().index().kind().is_ordered() {
         return Ok(None);
     }
@@ -45,10 +44,7 @@ fn first_key<E: Endpoint>(session: &Session<E>, cursor: u64) -> Result<Option<Ve
 }
 
 /// One call of SCAN where a cursor stands for a slot: the next cursor, and keys.
-async fn scan_slots<E: Endpoint>(
-    session: &mut Session<E>,
-    options: &Options<'_>,
-) -> Result<(u64, Vec<Vec<u8>>), Refusal> {
+async fn scan_slots(session: &mut Session, options: &Options<'_>) -> Result<(u64, Vec<Vec<u8>>), Refusal> {
     let mut cursor = options.cursor;
     let mut pages_left = options.count.saturating_mul(PAGES_PER_KEY);
     let mut seen = 0;
@@ -69,8 +65,8 @@ async fn scan_slots<E: Endpoint>(
 }
 
 /// One call of SCAN where it stands for a key, from the key `first` on.
-async fn scan_in_order<E: Endpoint>(
-    session: &mut Session<E>,
+async fn scan_in_order(
+    session: &mut Session,
     options: &Options<'_>,
     first: Vec<u8>,
 ) -> Result<(u64, Vec<Vec<u8>>), Refusal> {
@@ -139,7 +135,7 @@ fn options<'a>(request: &Request<'a>) -> Result<Options<'a>, Refusal> {
     Ok(options)
 }
 
-pub(crate) async fn keys<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn keys(call: &mut Call<'_>) -> Handled {
     let options = Options {
         cursor: 0,
         pattern: Some(call.request.arg(1)),
@@ -156,7 +152,7 @@ pub(crate) async fn keys<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// One of the keys of the first page that has any, from a random slot on.
-pub(crate) async fn randomkey<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn randomkey(call: &mut Call<'_>) -> Handled {
     let is_ordered = call.context.store.index().kind().is_ordered();
     let first = call.session.random_cursor();
     let mut cursor = first;

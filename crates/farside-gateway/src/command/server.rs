@@ -1,11 +1,9 @@
 //! SELECT: there is one database. TIME. WAIT: there are no replicas.
 
-use farside_fabric::Endpoint;
-
 use super::{Call, Handled, NOT_AN_INTEGER};
 use crate::integer;
 
-pub(crate) async fn select<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn select(call: &mut Call<'_>) -> Handled {
     match integer::parse(call.request.arg(1)) {
         None => Err(NOT_AN_INTEGER.into()),
         Some(number) if i32::try_from(number).is_err() => {
@@ -20,7 +18,7 @@ pub(crate) async fn select<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// Seconds and microseconds; the clock counts milliseconds.
-pub(crate) async fn time<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn time(call: &mut Call<'_>) -> Handled {
     let now_ms = call.context.store.endpoint().unix_ms();
     call.reply.array(2);
     call.reply.bulk((now_ms / 1000).to_string().as_bytes());
@@ -29,7 +27,7 @@ pub(crate) async fn time<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// At once, however many are asked for: none can come while it would wait.
-pub(crate) async fn wait<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn wait(call: &mut Call<'_>) -> Handled {
     integer::parse(call.request.arg(1)).ok_or(NOT_AN_INTEGER)?;
     let timeout = integer::parse(call.request.arg(2)).ok_or("ERR timeout is not an integer or out of range")?;
     if timeout < 0 {

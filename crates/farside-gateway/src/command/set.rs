@@ -1,13 +1,12 @@
 //! SET with its options; SETEX and PSETEX, which are the same with the time in front.
 
-use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, SetOptions};
 
 use super::expiry::Unit;
 use super::{Call, Handled, Refusal, SYNTAX};
 use crate::request::Request;
 
-pub(crate) async fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn set(call: &mut Call<'_>) -> Handled {
     let (key, value) = (call.request.arg(1), call.request.arg(2));
     let options = match call.request.len() {
         3 => SetOptions::default(),
@@ -22,15 +21,15 @@ pub(crate) async fn set<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn setex<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn setex(call: &mut Call<'_>) -> Handled {
     set_for(call, "setex", Unit::SECONDS).await
 }
 
-pub(crate) async fn psetex<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn psetex(call: &mut Call<'_>) -> Handled {
     set_for(call, "psetex", Unit::MILLISECONDS).await
 }
 
-async fn set_for<E: Endpoint>(call: &mut Call<'_, E>, name: &str, unit: Unit) -> Handled {
+async fn set_for(call: &mut Call<'_>, name: &str, unit: Unit) -> Handled {
     let at_ms = unit.at_ms(name, call.request.arg(2), || call.context.store.endpoint().unix_ms())?;
     let options = SetOptions {
         expiry: Expiry::AtMs(at_ms),

@@ -4,7 +4,6 @@ use core::convert::Infallible;
 use core::ops::Range;
 use std::io;
 
-use farside_fabric::Endpoint;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
 use super::table::Id;
@@ -18,21 +17,21 @@ use crate::stream::Stream;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-pub(crate) async fn get<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn get(call: &mut Call<'_>) -> Handled {
     let value = call.session.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.bulk_or_null(value);
     Ok(())
 }
 
-pub(crate) async fn strlen<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn strlen(call: &mut Call<'_>) -> Handled {
     let value = call.session.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.count(value.map_or(0, <[u8]>::len) as u64);
     Ok(())
 }
 
-pub(crate) async fn getset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn getset(call: &mut Call<'_>) -> Handled {
     let options = SetOptions {
         returns_old: true,
         ..SetOptions::default()
@@ -45,7 +44,7 @@ pub(crate) async fn getset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn setnx<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn setnx(call: &mut Call<'_>) -> Handled {
     let options = SetOptions {
         condition: Condition::IfAbsent,
         expiry: Expiry::Never,
@@ -59,7 +58,7 @@ pub(crate) async fn setnx<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn append<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn append(call: &mut Call<'_>) -> Handled {
     let more = call.request.arg(2);
     let mut length = 0;
     let appended = call.session.update(call.request.arg(1), |value| {
@@ -75,14 +74,14 @@ pub(crate) async fn append<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn getdel<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn getdel(call: &mut Call<'_>) -> Handled {
     let value = call.session.take(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.bulk_or_null(value.as_deref());
     Ok(())
 }
 
-pub(crate) async fn getrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn getrange(call: &mut Call<'_>) -> Handled {
     let first = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     let last = integer::parse(call.request.arg(3)).ok_or(NOT_AN_INTEGER)?;
     let value = call.session.get(call.request.arg(1)).await?;
@@ -92,7 +91,7 @@ pub(crate) async fn getrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn substr<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn substr(call: &mut Call<'_>) -> Handled {
     getrange(call).await
 }
 
@@ -116,7 +115,7 @@ fn range(bytes: usize, first: i64, last: i64) -> Range<usize> {
     }
 }
 
-pub(crate) async fn setrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn setrange(call: &mut Call<'_>) -> Handled {
     let offset = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     let offset = usize::try_from(offset).map_err(|_| "ERR offset is out of range")?;
     let patch = call.request.arg(3);
@@ -142,11 +141,11 @@ pub(crate) async fn setrange<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 }
 
 /// It would have to be atomic over all its keys, and only one key at a time is.
-pub(crate) async fn msetnx<E: Endpoint>(_call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn msetnx(_call: &mut Call<'_>) -> Handled {
     Err("ERR MSETNX is not supported: it would have to set all keys or none, and each key is set for itself".into())
 }
 
-pub(crate) async fn mset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn mset(call: &mut Call<'_>) -> Handled {
     let count = call.request.len();
     if count.is_multiple_of(2) {
         return Err(wrong_arity("mset").into());
@@ -160,7 +159,7 @@ pub(crate) async fn mset<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn mget<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
     let keys: Vec<&[u8]> = call.request.args(1).collect();
     call.reply.array(keys.len());
     let mut values = call.session.get_many(&keys);
@@ -180,12 +179,12 @@ pub(crate) async fn mget<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
 ///
 /// # Errors
 /// If the connection broke.
-pub(crate) async fn get_all<E: Endpoint>(
-    context: &Context<E>,
+pub(crate) async fn get_all(
+    context: &Context,
     stream: &mut Stream,
     reply: &mut Reply,
     client: &Client,
-    session: &mut Session<E>,
+    session: &mut Session,
     keys: &[&[u8]],
 ) -> io::Result<()> {
     let mut values = session.get_many(keys);

@@ -4,8 +4,6 @@
 //! included, or the least number if negative; flags; the first key, the last (negative: from the
 //! end) and the step between them; the group; what it does.
 
-use farside_fabric::Endpoint;
-
 use super::{
     Call, Group, Handled, clients, config, connection, counters, expiry, farside, info, introspection, keys, object,
     observe, scan, scripts, server, set, strings, transfer,
@@ -70,7 +68,7 @@ macro_rules! commands {
 
         /// Executes a command that was found.
         #[inline]
-        pub(crate) async fn run<E: Endpoint>(id: Id, call: &mut Call<'_, E>) -> Handled {
+        pub(crate) async fn run(id: Id, call: &mut Call<'_>) -> Handled {
             match id {
                 $(Id::$name => $file::$name(call).await),*
             }

@@ -11,7 +11,6 @@
 //! keys may see both. A crash between the steps leaves both; the value is never nowhere. RENAMENX is
 //! refused: it is used to claim a key, and two clients could believe that they have claimed the source.
 
-use farside_fabric::Endpoint;
 use farside_kv::{Alteration, Expiry};
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
@@ -34,7 +33,7 @@ struct Source {
     expiry_ms: u64,
 }
 
-async fn read<E: Endpoint>(call: &mut Call<'_, E>, key: &[u8]) -> Result<Option<Source>, Refusal> {
+async fn read(call: &mut Call<'_>, key: &[u8]) -> Result<Option<Source>, Refusal> {
     let found = call.session.get_with_expiry(key).await?;
     Ok(found.map(|(value, expiry_ms)| Source {
         value: value.to_vec(),
@@ -43,12 +42,7 @@ async fn read<E: Endpoint>(call: &mut Call<'_, E>, key: &[u8]) -> Result<Option<
 }
 
 /// Stores what the source had; returns whether the destination could take it.
-async fn store<E: Endpoint>(
-    call: &mut Call<'_, E>,
-    key: &[u8],
-    source: &Source,
-    destination: Destination,
-) -> Result<bool, Refusal> {
+async fn store(call: &mut Call<'_>, key: &[u8], source: &Source, destination: Destination) -> Result<bool, Refusal> {
     let expiry = match source.expiry_ms {
         0 => Expiry::Never,
         at_ms => Expiry::AtMs(at_ms),
@@ -68,7 +62,7 @@ async fn store<E: Endpoint>(
     Ok(is_stored)
 }
 
-pub(crate) async fn copy<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn copy(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let mut destination = Destination::Absent;
     let mut index = 3;
@@ -98,7 +92,7 @@ pub(crate) async fn copy<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     Ok(())
 }
 
-pub(crate) async fn rename<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn rename(call: &mut Call<'_>) -> Handled {
     let (from, to) = (call.request.arg(1), call.request.arg(2));
     let mut source = read(call, from).await?.ok_or(NO_SUCH_KEY)?;
     if from == to {
@@ -127,7 +121,7 @@ pub(crate) async fn rename<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
     )
 }
 
-pub(crate) async fn renamenx<E: Endpoint>(_: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn renamenx(_: &mut Call<'_>) -> Handled {
     Err(
         "ERR RENAMENX is not supported: it would have to test and change two keys at one instant. \
          SET with NX tests and sets one"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::Pointer;
 
@@ -13,11 +13,7 @@ use crate::ordered::{Part, layer_of};
 use crate::tree::slot::is_layer;
 use crate::tree::{self};
 
-pub(super) async fn check<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    census: &mut Census,
-) -> Result<(), PoolError> {
+pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mut Census) -> Result<(), PoolError> {
     let found = match tree::census_of_pool(cx).await {
         Ok(Some(found)) => found,
         // Whoever makes it has not come so far.

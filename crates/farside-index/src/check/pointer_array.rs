@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError, root};
 use farside_sync::{Pointer, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -22,11 +22,7 @@ struct Slot {
     number: u64,
 }
 
-pub(super) async fn check<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    census: &mut Census,
-) -> Result<(), PoolError> {
+pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mut Census) -> Result<(), PoolError> {
     let mut roots = Vec::new();
     for node in geometry {
         match root(cx, node.node, ROOT).await? {
@@ -73,9 +69,9 @@ impl Walk<'_> {
         self.geometry[0].pool_id
     }
 
-    async fn examine_slot<E: Endpoint>(
+    async fn examine_slot(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         census: &mut Census,
         slot: &Slot,
         pointer: Pointer,
@@ -99,9 +95,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    async fn examine_bucket<E: Endpoint>(
+    async fn examine_bucket(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         census: &mut Census,
         slot: &Slot,
         entries: Vec<Entry>,
@@ -133,9 +129,9 @@ impl Walk<'_> {
     }
 
     /// Counts an item whose bytes are in the buffer; returns its key.
-    fn examine_item<E: Endpoint>(
+    fn examine_item(
         &self,
-        cx: &OpContext<E>,
+        cx: &OpContext,
         census: &mut Census,
         slot: &Slot,
         pointer: Pointer,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::Pointer;
 
@@ -12,11 +12,7 @@ use crate::item::Header;
 use crate::race::walk::{Visited, walk};
 use crate::race::{GROUP_SLOTS, KeyHash, open_root};
 
-pub(super) async fn check<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    geometry: &[Geometry],
-    census: &mut Census,
-) -> Result<(), PoolError> {
+pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mut Census) -> Result<(), PoolError> {
     let format = match open_root(cx).await {
         Ok(Some((_, format))) => format,
         // Whoever makes it has not come so far.
@@ -45,8 +41,8 @@ pub(super) async fn check<E: Endpoint>(
     Ok(())
 }
 
-async fn examine_subtable<E: Endpoint>(
-    cx: &mut OpContext<E>,
+async fn examine_subtable(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     census: &mut Census,
     subtable: &Visited,

@@ -2,8 +2,8 @@
 //!
 //! On the path: nowhere. See [`Tree::lay_out`](crate::Tree::lay_out), which this gives data pointers.
 
+use farside_fabric::OpContext;
 use farside_fabric::region::Region;
-use farside_fabric::{Endpoint, OpContext};
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
 
@@ -15,7 +15,7 @@ use crate::item::Item;
 /// The layer of keys that are one part.
 const FIRST: Layer = 0;
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// Puts keys of eight bytes, ascending, into an empty index that nobody else uses, on the one node of its pool, whose memory
     /// `region` is; all of them with the same value. `unit` draws numbers from 0 to 1.
     ///
@@ -56,7 +56,7 @@ impl<E: Endpoint> Ordered<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn remember_all(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+    pub async fn remember_all(&self, cx: &mut OpContext) -> Result<(), IndexError> {
         self.tree.remember_all(cx).await
     }
 }

@@ -6,8 +6,8 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 
+use farside_fabric::OpContext;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, OpContext};
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
 
@@ -43,14 +43,14 @@ struct New<'a> {
     draft: Option<Draft>,
 }
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// Reads what is stored under a key and changes it as `decide` says, atomically; see [`crate::Index::change`].
     ///
     /// # Errors
     /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
     pub async fn change<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
@@ -83,7 +83,7 @@ impl<E: Endpoint> Ordered<E> {
 
     async fn attempt<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
@@ -148,7 +148,7 @@ impl<E: Endpoint> Ordered<E> {
     /// Another item under a key that is there.
     async fn replace(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         part: Part,
         (slot, old_bytes): (Slot, u64),
         New {
@@ -204,7 +204,7 @@ impl<E: Endpoint> Ordered<E> {
     }
 
     /// An item under a part that has none.
-    async fn insert(&self, cx: &mut OpContext<E>, part: Part, item: Item<'_>, pin: &Pin) -> Result<Step, IndexError> {
+    async fn insert(&self, cx: &mut OpContext, part: Part, item: Item<'_>, pin: &Pin) -> Result<Step, IndexError> {
         let (bytes, pool) = (item.bytes(), &self.blocks.pool);
         let Some(block) = pool.allocate(bytes) else {
             let purpose = Purpose::Insert;
@@ -235,7 +235,7 @@ impl<E: Endpoint> Ordered<E> {
 
     async fn remove(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         part: Part,
         (slot, bytes): (Slot, u64),
         regardless: bool,
@@ -263,7 +263,7 @@ impl<E: Endpoint> Ordered<E> {
     /// Makes a layer for the keys that share a part, of which one has the entry. Whatever comes of it, the attempt starts again.
     async fn make_layer(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         (part, depth): (Part, usize),
         slot: Slot,
     ) -> Result<Step, IndexError> {
@@ -283,7 +283,7 @@ impl<E: Endpoint> Ordered<E> {
     /// The steps stand in [`super`].
     async fn link_layer(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         (part, depth): (Part, usize),
         slot: Slot,
         pin: &Pin,

@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farside_fabric::{Endpoint, OpContext};
+use farside_fabric::OpContext;
 use farside_pool::{Pin, Pool};
 use farside_sync::SyncOptions;
 
@@ -85,14 +85,14 @@ impl Default for LeafOptions {
 
 /// The index, as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
-pub struct Ordered<E: Endpoint> {
-    tree: Tree<E>,
-    blocks: Blocks<E>,
+pub struct Ordered {
+    tree: Tree,
+    blocks: Blocks,
     layers: Rc<RefCell<BTreeMap<Part, Layer>>>,
     cursors: Arc<Cursors>,
 }
 
-impl<E: Endpoint> Clone for Ordered<E> {
+impl Clone for Ordered {
     fn clone(&self) -> Self {
         Self {
             tree: self.tree.clone(),
@@ -117,7 +117,7 @@ enum Place {
     },
 }
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// Makes the index of a pool, or opens the one that is there.
     ///
     /// # Errors
@@ -127,8 +127,8 @@ impl<E: Endpoint> Ordered<E> {
     /// If `leaf` is none: see [`Shape::hopscotch`](crate::Shape::hopscotch) and
     /// [`Shape::unsorted`](crate::Shape::unsorted).
     pub async fn create(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
+        cx: &mut OpContext,
+        pool: Pool,
         sync: SyncOptions,
         (kind, leaf): (TreeKind, LeafOptions),
     ) -> Result<Self, IndexError> {
@@ -171,11 +171,11 @@ impl<E: Endpoint> Ordered<E> {
 
     /// The pool from which it allocates.
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         &self.blocks.pool
     }
 
-    pub(crate) fn blocks(&self) -> &Blocks<E> {
+    pub(crate) fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
@@ -202,7 +202,7 @@ impl<E: Endpoint> Ordered<E> {
     ///
     /// # Errors
     /// See [`IndexError`]; likewise for all operations.
-    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let pin = self.tree.pin();
         let (_, place) = self.find(cx, key, None, &pin).await?;
         Ok(match place {
@@ -217,7 +217,7 @@ impl<E: Endpoint> Ordered<E> {
     /// will probably be stored, it is written while the item is read that is there.
     async fn find(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         pin: &Pin,

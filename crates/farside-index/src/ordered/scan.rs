@@ -32,7 +32,7 @@ struct Level {
     next: Option<Key>,
 }
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// Visits up to `count` items from the key `from` on, in the order of their keys, with what is wanted of them. Returns the
     /// key to go on with, `None` at the end.
     ///
@@ -40,7 +40,7 @@ impl<E: Endpoint> Ordered<E> {
     /// See [`IndexError`].
     pub async fn range(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         from: &[u8],
         count: usize,
         (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
@@ -100,7 +100,7 @@ impl<E: Endpoint> Ordered<E> {
     }
 
     /// The layers that a key leads through, each from where a scan that starts with the key has to go on.
-    async fn way_to(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Vec<Level>, IndexError> {
+    async fn way_to(&self, cx: &mut OpContext, key: &[u8]) -> Result<Vec<Level>, IndexError> {
         let pin = self.tree.pin();
         let (mut layer, mut depth) = (0, 0);
         let mut levels = Vec::new();
@@ -126,7 +126,7 @@ impl<E: Endpoint> Ordered<E> {
     /// [`IndexError::CursorUnknown`]; see there.
     pub async fn scan(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
@@ -176,7 +176,7 @@ impl<E: Endpoint> Ordered<E> {
     /// pinned before.
     async fn entries_from(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         part: Key,
         count: usize,
     ) -> Result<(Vec<(Part, (RemoteAddr, Pointer))>, Option<Key>), IndexError> {
@@ -199,7 +199,7 @@ impl<E: Endpoint> Ordered<E> {
 
     /// A random cursor: a scan from there to its end sees some of the items.
     #[must_use]
-    pub fn random_cursor(&self, endpoint: &E) -> u64 {
+    pub fn random_cursor(&self, endpoint: &Endpoint) -> u64 {
         let part = self.tree.random_leaf(|below| endpoint.random_below(below));
         self.cursors.note(Position::Part(part))
     }
@@ -211,7 +211,7 @@ impl<E: Endpoint> Ordered<E> {
     /// See [`IndexError`].
     pub async fn sample(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Sampled<'_>),
@@ -231,7 +231,7 @@ impl<E: Endpoint> Ordered<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         let pin = self.tree.pin();
         let ((part, _), place) = self.find(cx, wanted.key, None, &pin).await?;
         let Place::Item {
@@ -251,13 +251,7 @@ impl<E: Endpoint> Ordered<E> {
 
     /// Removes the entry of a part if it holds this pointer still, and retires the item; returns whether it did. Whoever finds
     /// something in the way gives up.
-    async fn unlink(
-        &self,
-        cx: &mut OpContext<E>,
-        part: Part,
-        pointer: Pointer,
-        bytes: u64,
-    ) -> Result<bool, IndexError> {
+    async fn unlink(&self, cx: &mut OpContext, part: Part, pointer: Pointer, bytes: u64) -> Result<bool, IndexError> {
         let pin = self.tree.pin();
         let wish = Wish::Unlink(Some(pointer.to_word()));
         let unlinked = Box::pin(self.tree.attempt(cx, part.0, wish, None, &pin)).await;
@@ -273,7 +267,7 @@ impl<E: Endpoint> Ordered<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         let (mut count, mut next) = (0, Some(0));
         while let Some(part) = next {
             let (entries, behind) = self.entries_from(cx, part, ENTRIES_AT_ONCE).await?;
@@ -289,7 +283,7 @@ impl<E: Endpoint> Ordered<E> {
     ///
     /// # Errors
     /// See [`IndexError`]; some keys may be gone then.
-    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn clear(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         let (mut count, mut next) = (0, Some(0));
         while let Some(part) = next {
             let pin = self.tree.pin();
@@ -305,7 +299,7 @@ impl<E: Endpoint> Ordered<E> {
     }
 
     /// Removes whatever item a part has; returns whether it had one.
-    async fn clear_part(&self, cx: &mut OpContext<E>, part: Part) -> Result<bool, IndexError> {
+    async fn clear_part(&self, cx: &mut OpContext, part: Part) -> Result<bool, IndexError> {
         let mut round = 0;
         // Ends: each round has removed it, or another client has changed it, or is waited for.
         loop {

@@ -5,7 +5,7 @@
 //! mapped memory a batch asks the cache for all its lines before it touches the first.
 
 use arrayvec::ArrayVec;
-use farside_fabric::{Batch, Endpoint, OpContext, Slice};
+use farside_fabric::{Batch, OpContext, Slice};
 
 use super::part::{PART_BYTES, Part, layer_of};
 use super::{Layer, Ordered};
@@ -38,7 +38,7 @@ pub(crate) struct Steps {
     steps: ArrayVec<Step, KEYS_AT_ONCE>,
 }
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<E: Endpoint> Ordered<E> {
     /// If there are more keys.
     pub(crate) async fn search_many(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,
@@ -138,7 +138,7 @@ impl<E: Endpoint> Ordered<E> {
     }
 
     /// Over mapped memory: asks for the neighbourhoods of keys that will be used next. It is a hint.
-    pub(crate) fn approach(&self, cx: &OpContext<E>, keys: &[&[u8]]) {
+    pub(crate) fn approach(&self, cx: &OpContext, keys: &[&[u8]]) {
         for key in keys {
             let (layer, depth) = self.deepest(key);
             self.tree.approach(cx, Part::of(layer, key, depth).0);

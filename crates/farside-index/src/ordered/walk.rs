@@ -2,7 +2,7 @@
 //!
 //! On the path: nowhere.
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 use farside_sync::Pointer;
 
 use super::Ordered;
@@ -10,12 +10,12 @@ use crate::error::IndexError;
 use crate::tree::census_of_pool;
 use crate::tree::slot::is_layer;
 
-impl<E: Endpoint> Ordered<E> {
+impl Ordered {
     /// Calls `visit` with every block that is linked, as [`crate::Tree::walk`].
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
         self.tree.walk(cx, visit).await
     }
 }
@@ -24,10 +24,7 @@ impl<E: Endpoint> Ordered<E> {
 ///
 /// # Errors
 /// See [`IndexError`].
-pub(crate) async fn walk<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    visit: &mut dyn FnMut(RemoteAddr),
-) -> Result<(), IndexError> {
+pub(crate) async fn walk(cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
     let Some(census) = census_of_pool(cx).await? else {
         return Ok(());
     };

@@ -19,7 +19,7 @@ pub(crate) mod search_many;
 pub(crate) mod walk;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Pool, Purpose, Root, make_root, root};
 use farside_sync::{Entered, Intent, LOCK_BYTES, Pointer, Publish, SizeHint, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -48,8 +48,8 @@ pub enum Addressing {
 
 /// The array, as one client sees it.
 #[derive(Debug)]
-pub struct PointerArray<E> {
-    blocks: Blocks<E>,
+pub struct PointerArray {
+    blocks: Blocks,
     addressing: Addressing,
     roots: Vec<Root>,
     /// The lock entries on each node; none if the scheme needs none.
@@ -59,7 +59,7 @@ pub struct PointerArray<E> {
     seed: u64,
 }
 
-impl<E> Clone for PointerArray<E> {
+impl Clone for PointerArray {
     fn clone(&self) -> Self {
         Self {
             blocks: self.blocks.clone(),
@@ -104,14 +104,14 @@ struct Slot {
     header: Option<Header>,
 }
 
-impl<E: Endpoint> PointerArray<E> {
+impl PointerArray {
     /// Makes the array, or opens the one that is there. Each node gets an equal share of the slots.
     ///
     /// # Errors
     /// If a node has not enough contiguous memory, or the fabric fails.
     pub async fn create(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
+        cx: &mut OpContext,
+        pool: Pool,
         sync: SyncOptions,
         addressing: Addressing,
         slots: u64,
@@ -139,8 +139,8 @@ impl<E: Endpoint> PointerArray<E> {
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
     pub async fn open(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
+        cx: &mut OpContext,
+        pool: Pool,
         sync: SyncOptions,
         addressing: Addressing,
     ) -> Result<Self, IndexError> {
@@ -168,7 +168,7 @@ impl<E: Endpoint> PointerArray<E> {
     }
 
     #[inline]
-    pub(crate) fn blocks(&self) -> &Blocks<E> {
+    pub(crate) fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
@@ -186,7 +186,7 @@ impl<E: Endpoint> PointerArray<E> {
 
     /// The pool from which the array allocates.
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         &self.blocks.pool
     }
 
@@ -251,7 +251,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// # Errors
     /// See [`IndexError`].
     #[inline]
-    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let addr = self.slot_of(key);
         let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
         let pointer = Pointer::from_word(cx.read_word(addr).await?);
@@ -268,7 +268,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// The rest of a SEARCH whose slot several keys share.
     async fn search_bucket(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         addr: RemoteAddr,
         key: &[u8],
         bucket: Header,
@@ -292,7 +292,7 @@ impl<E: Endpoint> PointerArray<E> {
     }
 
     /// Reads the slot of a key, and the item under the key if there is one.
-    async fn read_slot(&self, cx: &mut OpContext<E>, addr: RemoteAddr, key: &[u8]) -> Result<Slot, IndexError> {
+    async fn read_slot(&self, cx: &mut OpContext, addr: RemoteAddr, key: &[u8]) -> Result<Slot, IndexError> {
         let pointer = Pointer::from_word(cx.read_word(addr).await?);
         let mut slot = Slot {
             addr,
@@ -343,7 +343,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
     pub async fn change<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
     ) -> Result<Change, IndexError> {
@@ -419,7 +419,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Panics
     /// With [`Addressing::Hashed`].
-    pub async fn update(&self, cx: &mut OpContext<E>, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
+    pub async fn update(&self, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
         assert!(
             self.addressing == Addressing::Direct,
             "an update without a look needs a slot per key"
@@ -484,7 +484,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// key the slot would get another version.
     async fn overwrite(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         target: Target,
         slot: &Slot,
         item: Item<'_>,
@@ -522,7 +522,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// Empties a slot that is its key's alone, whatever item of the key is there by then.
     async fn remove(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         target: Target,
         slot: &Slot,
         bytes: u64,
@@ -542,7 +542,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// Publishes an item in a slot.
     async fn put(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: &Slot,
         item: Item<'_>,
         old_bytes: Option<u64>,
@@ -601,7 +601,7 @@ impl<E: Endpoint> PointerArray<E> {
     }
 
     /// Removes an item from a slot.
-    async fn unlink(&self, cx: &mut OpContext<E>, slot: &Slot, index: usize, bytes: u64) -> Result<Step, IndexError> {
+    async fn unlink(&self, cx: &mut OpContext, slot: &Slot, index: usize, bytes: u64) -> Result<Step, IndexError> {
         let mut entries = slot.entries.clone();
         let removed = entries.remove(index);
         let version = slot.pointer.version().wrapping_add(1);
@@ -616,7 +616,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// was there.
     async fn replace(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: &Slot,
         entries: &[Entry],
         version: u8,
@@ -663,7 +663,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
         walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), visit)
             .await
             .map(drop)
@@ -673,7 +673,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), &mut |_| {}).await
     }
 
@@ -681,7 +681,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Errors
     /// See [`IndexError`]; some keys may be gone then.
-    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn clear(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         let mut count = 0;
         for (node, root) in self.roots.iter().enumerate() {
             for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
@@ -695,7 +695,7 @@ impl<E: Endpoint> PointerArray<E> {
         Ok(count)
     }
 
-    async fn clear_slot(&self, cx: &mut OpContext<E>, addr: RemoteAddr) -> Result<u64, IndexError> {
+    async fn clear_slot(&self, cx: &mut OpContext, addr: RemoteAddr) -> Result<u64, IndexError> {
         loop {
             let _pin = self.blocks.pool.pin();
             // No key is found, since none is looked for; the entries are what matters.

@@ -4,7 +4,7 @@
 //! known again by a hash of its value and expiry, not by the word of its slot; the removal compares it, and is one
 //! change of the slot that fails if another client is quicker.
 
-use farside_fabric::{Endpoint, OpContext};
+use farside_fabric::OpContext;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::PointerArray;
@@ -12,7 +12,7 @@ use crate::error::IndexError;
 use crate::item::Item;
 use crate::operation::{Change, Decision, Sampled};
 
-impl<E: Endpoint> PointerArray<E> {
+impl PointerArray {
     /// Visits up to `count` items of the slots from `cursor` on; there may be fewer, or none. Returns the next
     /// cursor, 0 after the last.
     ///
@@ -20,7 +20,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// See [`IndexError`].
     pub async fn sample(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Sampled<'_>),
@@ -43,7 +43,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         let mut is_first = true;
         let decide = |stored: Option<Item<'_>>| {
             // Asked again, it has lost against another client, who may have stored the key anew.

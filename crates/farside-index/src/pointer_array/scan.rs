@@ -5,7 +5,7 @@
 //! meanwhile is visited at most once, with a value that it had at some instant in between: it never
 //! leaves its slot, and each slot is read once.
 
-use farside_fabric::{Endpoint, OpContext};
+use farside_fabric::OpContext;
 
 use super::PointerArray;
 use super::walk::read_slots;
@@ -15,7 +15,7 @@ use crate::item::{Entry, Header, Item, decode_bucket};
 /// How many slots are read per call, and pinned together.
 const SLOTS_PER_CALL: u64 = 64;
 
-impl<E: Endpoint> PointerArray<E> {
+impl PointerArray {
     /// The cursor of a scan that starts with a key's slot, and goes through the slots of one node after the other.
     #[must_use]
     pub fn cursor_at(&self, key: &[u8]) -> u64 {
@@ -32,7 +32,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// See [`IndexError`].
     pub async fn scan(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         visit: &mut dyn FnMut(Item<'_>),
     ) -> Result<u64, IndexError> {
@@ -46,7 +46,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// The same until `visit` has seen enough: no more items are read then. The cursor is behind the page all the same.
     pub(super) async fn scan_until(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         visit: &mut dyn FnMut(Item<'_>) -> bool,
     ) -> Result<u64, IndexError> {

@@ -9,7 +9,7 @@
 use arrayvec::ArrayVec;
 use farside_fabric::batch::Position;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, FabricError, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
 use super::PointerArray;
@@ -50,7 +50,7 @@ pub(crate) struct Steps {
     steps: ArrayVec<Step, KEYS_AT_ONCE>,
 }
 
-impl<E: Endpoint> PointerArray<E> {
+impl PointerArray {
     /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl<E: Endpoint> PointerArray<E> {
     /// If there are more keys.
     pub(crate) async fn search_many(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,
@@ -117,7 +117,7 @@ impl<E: Endpoint> PointerArray<E> {
     ///
     /// # Panics
     /// If there are more keys.
-    pub(crate) async fn approach(&self, cx: &mut OpContext<E>, keys: &[&[u8]], state: &mut Steps) {
+    pub(crate) async fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps) {
         let Steps { batch, slots, .. } = state;
         slots.clear();
         slots.extend(keys.iter().map(|key| self.slot_of(key)));

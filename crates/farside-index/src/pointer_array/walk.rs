@@ -1,6 +1,6 @@
 //! Every block that the array links, for counts, for recovery and for `fsck`.
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{Geometry, Root, root};
 use farside_sync::{Pointer, SizeHint};
 
@@ -12,8 +12,8 @@ use crate::item::{HEADER_BYTES, Header, decode_bucket};
 pub(crate) const SLOTS_AT_ONCE: u64 = 512;
 
 /// A root of each node; `None` if one of them has none.
-pub(super) async fn open_roots<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub(super) async fn open_roots(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     number: u8,
 ) -> Result<Option<Vec<Root>>, IndexError> {
@@ -28,15 +28,15 @@ pub(super) async fn open_roots<E: Endpoint>(
 }
 
 /// Over mapped memory nothing waits, so a walk would keep the thread's other tasks from running.
-pub(super) async fn let_others_run<E: Endpoint>(cx: &OpContext<E>, slot: u64) {
+pub(super) async fn let_others_run(cx: &OpContext, slot: u64) {
     const SLOTS_BETWEEN: u64 = 64 * SLOTS_AT_ONCE;
     if slot.is_multiple_of(SLOTS_BETWEEN) {
         cx.endpoint().sleep(0).await;
     }
 }
 
-pub(crate) async fn read_slots<E: Endpoint>(
-    cx: &mut OpContext<E>,
+pub(crate) async fn read_slots(
+    cx: &mut OpContext,
     node: usize,
     root: &Root,
     first: u64,
@@ -61,8 +61,8 @@ pub(crate) async fn read_slots<E: Endpoint>(
 ///
 /// # Errors
 /// See [`IndexError`].
-pub async fn walk<E: Endpoint, P>(
-    cx: &mut OpContext<E>,
+pub async fn walk<P>(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     pin: impl Fn() -> P,
     visit: &mut dyn FnMut(RemoteAddr),
@@ -89,8 +89,8 @@ pub async fn walk<E: Endpoint, P>(
 }
 
 /// Visits the items of a bucket; returns how many more than one there are.
-async fn walk_block<E: Endpoint>(
-    cx: &mut OpContext<E>,
+async fn walk_block(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     slot: RemoteAddr,
     pointer: Pointer,

@@ -9,8 +9,8 @@
 
 use core::sync::atomic::Ordering;
 
+use farside_fabric::RemoteAddr;
 use farside_fabric::region::Region;
-use farside_fabric::{Endpoint, RemoteAddr};
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
 
@@ -142,7 +142,7 @@ impl Growing<'_> {
     }
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Puts keys, each of them once and all of one length, into an empty table that nobody else uses, on the one node of its
     /// pool, whose memory `region` is; all of them with the same value.
     ///
@@ -246,7 +246,6 @@ mod tests {
     use crate::item::Header;
     use crate::operation::Decision;
     use crate::testing::Alone;
-    use farside_fabric::Clock;
     use farside_sync::Scheme;
     use std::borrow::Cow;
 

@@ -6,7 +6,7 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, Turn};
 
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Reads what is stored under a key and changes it as `decide` says, atomically: if another client
     /// changes the key meanwhile, `decide` is asked again with the new state. It must not depend on how
     /// often it is asked.
@@ -52,7 +52,7 @@ impl<E: Endpoint> Race<E> {
     /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
     pub async fn change<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
@@ -81,7 +81,7 @@ impl<E: Endpoint> Race<E> {
 
     async fn attempt<'v>(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
@@ -186,7 +186,7 @@ impl<E: Endpoint> Race<E> {
     /// written. Also returns whether its subtable is being split.
     async fn find_and_draft(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         place: &mut Place,
         key: &[u8],
         likely: Option<Likely<'_>>,
@@ -215,7 +215,7 @@ impl<E: Endpoint> Race<E> {
     /// whether its subtable is being split.
     async fn read_key(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         place: &mut Place,
         key: &[u8],
     ) -> Result<(Option<Match>, bool), IndexError> {
@@ -239,11 +239,11 @@ impl<E: Endpoint> Race<E> {
     #[expect(clippy::too_many_arguments, reason = "an attempt's state, used here alone")]
     async fn link(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         place: &Place,
         key: &[u8],
         found: Option<Match>,
-        replaces: (u64, Option<Turn<E>>),
+        replaces: (u64, Option<Turn>),
         new: Pointer,
         bytes: u64,
         is_closing: bool,
@@ -271,7 +271,7 @@ impl<E: Endpoint> Race<E> {
 
     pub(super) async fn unlink(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         place: &Place,
         found: &Match,
         (bytes, regardless): (u64, bool),
@@ -306,7 +306,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Puts the pointer of a key that is not there into a free slot, under the lock of the key's first
     /// bucket. On an error nobody knows whether it is linked.
-    async fn insert(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8], new: Pointer) -> Result<Step, IndexError> {
+    async fn insert(&self, cx: &mut OpContext, place: &Place, key: &[u8], new: Pointer) -> Result<Step, IndexError> {
         let at = place.buckets[0].header();
         let mine = self.ticket();
         let mut free = LockWord::FREE;
@@ -385,13 +385,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Gives the lock of a bucket back.
-    async fn unlock(
-        &self,
-        cx: &mut OpContext<E>,
-        held: Held<E>,
-        at: RemoteAddr,
-        step: Step,
-    ) -> Result<Step, IndexError> {
+    async fn unlock(&self, cx: &mut OpContext, held: Held, at: RemoteAddr, step: Step) -> Result<Step, IndexError> {
         // If this fails the guard tries once more.
         if cx.write_word(at, LockWord::FREE.0).await.is_ok() {
             held.end();
@@ -400,7 +394,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Waits as long as another client may need for what it does under a bucket's lock.
-    async fn give_way(&self, cx: &OpContext<E>) {
+    async fn give_way(&self, cx: &OpContext) {
         const TURN_NS: u64 = 2_000;
         let jitter_ns = cx.endpoint().random_below(TURN_NS);
         cx.endpoint().sleep(TURN_NS + jitter_ns).await;

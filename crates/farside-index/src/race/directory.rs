@@ -16,7 +16,7 @@
 use core::cell::RefCell;
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, Root};
 
 use super::layout::{CHANGES, CHANGES_AT, ChangeRecord, DEPTH_AT, DEPTH_MIN, ENTRIES_AT, Format, VERSION_AT};
@@ -24,8 +24,8 @@ use crate::error::IndexError;
 
 /// A client's side of the directory.
 #[derive(Debug)]
-pub(super) struct Directory<E> {
-    pool: Pool<E>,
+pub(super) struct Directory {
+    pool: Pool,
     root: Root,
     pub(super) format: Format,
     cache: RefCell<Cache>,
@@ -68,14 +68,9 @@ impl Cache {
     }
 }
 
-impl<E: Endpoint> Directory<E> {
+impl Directory {
     /// Reads the whole directory.
-    pub(super) async fn open(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
-        root: Root,
-        format: Format,
-    ) -> Result<Self, IndexError> {
+    pub(super) async fn open(cx: &mut OpContext, pool: Pool, root: Root, format: Format) -> Result<Self, IndexError> {
         let directory = Self {
             pool,
             root,
@@ -126,7 +121,7 @@ impl<E: Endpoint> Directory<E> {
     }
 
     /// The depth in far memory.
-    pub(super) async fn read_depth(&self, cx: &mut OpContext<E>) -> Result<u32, IndexError> {
+    pub(super) async fn read_depth(&self, cx: &mut OpContext) -> Result<u32, IndexError> {
         let depth = cx.read_word(self.at(DEPTH_AT)).await?;
         self.check_depth(depth)
     }
@@ -144,7 +139,7 @@ impl<E: Endpoint> Directory<E> {
     /// Some entries in far memory, at most `count`.
     pub(super) async fn read_entries(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         first: u64,
         count: u64,
     ) -> Result<Vec<u64>, IndexError> {
@@ -170,7 +165,7 @@ impl<E: Endpoint> Directory<E> {
 
     /// The same, whatever that takes.
     #[cold]
-    pub(super) async fn find(&self, cx: &mut OpContext<E>, hash: u64) -> Result<RemoteAddr, IndexError> {
+    pub(super) async fn find(&self, cx: &mut OpContext, hash: u64) -> Result<RemoteAddr, IndexError> {
         if self.pool.watched() > self.cache.borrow().version {
             self.read_changes(cx).await?;
         }
@@ -181,7 +176,7 @@ impl<E: Endpoint> Directory<E> {
     }
 
     /// Takes changes of the directory into account that the last tick has noticed.
-    async fn read_changes(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+    async fn read_changes(&self, cx: &mut OpContext) -> Result<(), IndexError> {
         let version = cx.read_word(self.at(VERSION_AT)).await?;
         let bytes = Slice::first(CHANGES as u32 * 8);
         let read = cx.read(self.at(CHANGES_AT), bytes).await?;
@@ -221,7 +216,7 @@ impl<E: Endpoint> Directory<E> {
     /// it names, and its number. The caller has pinned, and has just looked that suffix up.
     pub(super) async fn first_other(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         (bits, suffix): (u32, u64),
         subtable: RemoteAddr,
     ) -> Result<Option<(RemoteAddr, u64)>, IndexError> {
@@ -266,7 +261,7 @@ impl<E: Endpoint> Directory<E> {
     }
 
     /// The subtable of a hash, from far memory. The caller has pinned.
-    pub(super) async fn look_up(&self, cx: &mut OpContext<E>, hash: u64) -> Result<RemoteAddr, IndexError> {
+    pub(super) async fn look_up(&self, cx: &mut OpContext, hash: u64) -> Result<RemoteAddr, IndexError> {
         loop {
             let (known, version) = {
                 let cache = self.cache.borrow();

@@ -41,7 +41,7 @@ struct Fitting {
 impl Fitting {
     /// Looks at a line of a bucket; `None` if it is closed, or not mapped.
     #[inline(always)]
-    fn look<E: Endpoint>(endpoint: &E, bucket: Combined, line: Line, fingerprint: u8) -> Option<Self> {
+    fn look(endpoint: &Endpoint, bucket: Combined, line: Line, fingerprint: u8) -> Option<Self> {
         let at = bucket.line(line);
         let words = endpoint.view(at, LINE_BYTES)?.line();
         if line == Line::Main && words[bucket.header_word() % 8] == LockWord::CLOSED.0 {
@@ -88,16 +88,16 @@ fn fitting_bytes(bytes: u64, byte: u8) -> u64 {
 
 /// Asks for one line of each bucket; returns whether they are mapped.
 #[inline]
-fn approach<E: Endpoint>(endpoint: &E, place: &Place, line: Line) -> bool {
+fn approach(endpoint: &Endpoint, place: &Place, line: Line) -> bool {
     let [first, second] = place.buckets;
     endpoint.prefetch(first.line(line), LINE_BYTES) & endpoint.prefetch(second.line(line), LINE_BYTES)
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Looks for a key. The caller has pinned.
     // Always: a GET is little more than this, and what it returns would go through memory.
     #[inline(always)]
-    pub(super) fn look(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8]) -> InPlace {
+    pub(super) fn look(&self, cx: &mut OpContext, place: &Place, key: &[u8]) -> InPlace {
         let fingerprint = place.hash.fingerprint();
         // The second bucket is on its way while the first is looked at.
         let _ = cx.approach(place.buckets[1].line(Line::Main), LINE_BYTES);
@@ -127,7 +127,7 @@ impl<E: Endpoint> Race<E> {
 
     /// In a pipeline, before looking for a key: the others run while its lines are fetched, and while the first
     /// item that fits is.
-    pub(super) async fn approach_in_turn(&self, cx: &mut OpContext<E>, place: &Place) {
+    pub(super) async fn approach_in_turn(&self, cx: &mut OpContext, place: &Place) {
         for line in [Line::Main, Line::Overflow] {
             if !approach(cx.endpoint(), place, line) {
                 return;
@@ -150,7 +150,7 @@ impl<E: Endpoint> Race<E> {
     /// for which nothing does; so the misses overlap. The caller has pinned.
     pub(super) fn find_many_in_place(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,
@@ -183,7 +183,7 @@ impl<E: Endpoint> Race<E> {
     /// main lines of their buckets, then for the items that fit there. The cache misses of all of them
     /// overlap. Does nothing where memory is not mapped. It is a hint: nothing is concluded from what
     /// was seen, so nothing is pinned.
-    pub(crate) fn approach(&self, endpoint: &E, keys: &[&[u8]]) {
+    pub(crate) fn approach(&self, endpoint: &Endpoint, keys: &[&[u8]]) {
         let mut places: ArrayVec<Place, KEYS_AT_ONCE> = ArrayVec::new();
         for key in keys {
             let Some(place) = self.known_place(self.hash(key)) else {
@@ -209,7 +209,7 @@ impl<E: Endpoint> Race<E> {
     #[inline]
     fn approach_items(
         &self,
-        cx: &OpContext<E>,
+        cx: &OpContext,
         state: &mut Steps,
         results: &mut SearchedKeys,
         index: usize,
@@ -240,7 +240,7 @@ impl<E: Endpoint> Race<E> {
     #[inline]
     fn load_items(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,

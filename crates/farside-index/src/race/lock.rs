@@ -16,16 +16,16 @@ use super::layout::LockWord;
 
 /// A lock that this client holds, or may hold: a swap for it was posted. Given back when dropped, so that
 /// an operation that is cancelled or meets its deadline leaves nothing locked.
-pub(super) struct Held<E: Endpoint> {
-    endpoint: E,
+pub(super) struct Held {
+    endpoint: Endpoint,
     at: RemoteAddr,
     word: LockWord,
     may_be_held: bool,
 }
 
-impl<E: Endpoint> Held<E> {
+impl Held {
     /// To be made before the swap is posted.
-    pub(super) fn expect(endpoint: &E, at: RemoteAddr, word: LockWord) -> Self {
+    pub(super) fn expect(endpoint: &Endpoint, at: RemoteAddr, word: LockWord) -> Self {
         Self {
             endpoint: endpoint.clone(),
             at,
@@ -40,7 +40,7 @@ impl<E: Endpoint> Held<E> {
     }
 }
 
-impl<E: Endpoint> Drop for Held<E> {
+impl Drop for Held {
     /// Posts the swap back at once, so that it comes after the swap for the lock and before whatever this
     /// client posts next; a task waits for it.
     fn drop(&mut self) {

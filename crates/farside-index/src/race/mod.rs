@@ -53,7 +53,7 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, NodeId, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, Root, make_root, root};
 use farside_sync::{Pointer, SyncOptions, Target};
 
@@ -74,9 +74,9 @@ const ITEMS_AT: u32 = 2 * COMBINED_BYTES;
 
 /// The table, as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
-pub struct Race<E> {
-    blocks: Blocks<E>,
-    directory: Rc<Directory<E>>,
+pub struct Race {
+    blocks: Blocks,
+    directory: Rc<Directory>,
     seed: u64,
     /// Subtables that tasks of this client are splitting.
     splits: Rc<RefCell<BTreeMap<RemoteAddr, Rc<split::Task>>>>,
@@ -84,7 +84,7 @@ pub struct Race<E> {
     statistics: Rc<Statistics>,
 }
 
-impl<E: Clone> Clone for Race<E> {
+impl Clone for Race {
     fn clone(&self) -> Self {
         Self {
             blocks: self.blocks.clone(),
@@ -131,14 +131,14 @@ impl Match {
 
 type Candidates = ArrayVec<(RemoteAddr, Pointer), { 2 * COMBINED_SLOTS }>;
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Makes the table, or opens the one that is there.
     ///
     /// # Errors
     /// If node 0 has not enough memory, or the fabric fails.
     pub async fn create(
-        cx: &mut OpContext<E>,
-        pool: Pool<E>,
+        cx: &mut OpContext,
+        pool: Pool,
         sync: SyncOptions,
         options: RaceOptions,
     ) -> Result<Self, IndexError> {
@@ -154,7 +154,7 @@ impl<E: Endpoint> Race<E> {
     ///
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
-    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, sync: SyncOptions) -> Result<Self, IndexError> {
+    pub async fn open(cx: &mut OpContext, pool: Pool, sync: SyncOptions) -> Result<Self, IndexError> {
         let (root, format) = open_root(cx)
             .await?
             .ok_or(IndexError::Missing { index: "RACE table" })?;
@@ -175,12 +175,12 @@ impl<E: Endpoint> Race<E> {
 
     /// The pool from which the table allocates.
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         &self.blocks.pool
     }
 
     #[inline]
-    pub(crate) fn blocks(&self) -> &Blocks<E> {
+    pub(crate) fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
@@ -239,7 +239,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Where a key is looked for. The caller has pinned.
     #[inline]
-    async fn place(&self, cx: &mut OpContext<E>, hash: KeyHash) -> Result<Place, IndexError> {
+    async fn place(&self, cx: &mut OpContext, hash: KeyHash) -> Result<Place, IndexError> {
         if let Some(place) = self.known_place(hash) {
             return Ok(place);
         }
@@ -253,7 +253,7 @@ impl<E: Endpoint> Race<E> {
     /// # Errors
     /// See [`IndexError`].
     #[inline(always)]
-    pub async fn search(&self, cx: &mut OpContext<E>, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let hash = self.hash(key);
         let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());
         let place = match self.known_place(hash) {
@@ -272,7 +272,7 @@ impl<E: Endpoint> Race<E> {
 
     async fn search_with_verbs(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         mut place: Place,
         key: &[u8],
     ) -> Result<Option<Found>, IndexError> {
@@ -296,7 +296,7 @@ impl<E: Endpoint> Race<E> {
     /// Where a key is whose buckets were closed when they were read; `None` if it is still there, since
     /// the split is not committed. Leaves the buffer alone.
     #[cold]
-    async fn follow(&self, cx: &mut OpContext<E>, place: &Place) -> Result<Option<Place>, IndexError> {
+    async fn follow(&self, cx: &mut OpContext, place: &Place) -> Result<Option<Place>, IndexError> {
         let mut batch = Batch::new();
         // The second child first: once it is set, the first one stays.
         let children = [1, 0].map(|child| batch.read_word(place.subtable.plus(CHILDREN_AT + child * 8)));
@@ -324,7 +324,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Looks for a key in the buckets at the start of the buffer, and reads its item behind them.
     #[inline]
-    async fn find(&self, cx: &mut OpContext<E>, place: &Place, key: &[u8]) -> Result<Option<Match>, IndexError> {
+    async fn find(&self, cx: &mut OpContext, place: &Place, key: &[u8]) -> Result<Option<Match>, IndexError> {
         let candidates = candidates(cx.buffer(), place);
         if let [(slot, pointer)] = candidates[..] {
             let header = self.blocks.read_item(cx, slot, pointer, ITEMS_AT).await?;
@@ -344,7 +344,7 @@ impl<E: Endpoint> Race<E> {
     /// Reads all items whose fingerprint fits, some at a time, and looks which has the key.
     async fn find_among(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         candidates: &[(RemoteAddr, Pointer)],
         key: &[u8],
     ) -> Result<Option<Match>, IndexError> {
@@ -366,14 +366,14 @@ impl<E: Endpoint> Race<E> {
     }
 
     #[inline]
-    fn is_match(&self, cx: &OpContext<E>, header: Header, at: u32, key: &[u8]) -> bool {
+    fn is_match(&self, cx: &OpContext, header: Header, at: u32, key: &[u8]) -> bool {
         Found::in_item(header, cx.buffer(), at as usize, key).is_some()
     }
 }
 
 /// The root and the format of the table on the nodes of `cx`; `None` if there is none, or it is not
 /// complete.
-pub(crate) async fn open_root<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<(Root, Format)>, IndexError> {
+pub(crate) async fn open_root(cx: &mut OpContext) -> Result<Option<(Root, Format)>, IndexError> {
     let Some(root) = root(cx, NodeId::new(0), ROOT).await? else {
         return Ok(None);
     };

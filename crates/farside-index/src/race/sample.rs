@@ -12,7 +12,7 @@
 //! Then a value is removed that is newer than the sample. Its key and its expiry, which are compared, are those that
 //! were judged, so it is as good as one that is sampled now.)
 
-use farside_fabric::{Batch, Endpoint, OpContext};
+use farside_fabric::{Batch, OpContext};
 
 use super::layout::DEPTH_MIN;
 use super::scan::Cursor;
@@ -21,7 +21,7 @@ use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::Sampled;
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Visits up to `count` items of the group of slots at `cursor`, chosen at random; there may be fewer, or none.
     /// Returns the cursor of the next group, 0 after the last.
     ///
@@ -29,7 +29,7 @@ impl<E: Endpoint> Race<E> {
     /// See [`IndexError`].
     pub async fn sample(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         count: usize,
         visit: &mut dyn FnMut(Sampled<'_>),
@@ -49,7 +49,7 @@ impl<E: Endpoint> Race<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn remove_sampled(&self, cx: &mut OpContext<E>, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         let pin = self.blocks.pool.pin();
         let place = self.place(cx, self.hash(wanted.key)).await?;
         let mut batch = Batch::new();

@@ -77,7 +77,7 @@ impl Cursor {
     }
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Visits the items of the next slots from `cursor` on, which is 0 at first, with what is wanted of them. Returns the cursor
     /// to go on with, 0 at the end.
     ///
@@ -85,7 +85,7 @@ impl<E: Endpoint> Race<E> {
     /// See [`IndexError`].
     pub async fn scan(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: u64,
         (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
     ) -> Result<u64, IndexError> {
@@ -120,7 +120,7 @@ impl<E: Endpoint> Race<E> {
 
     /// A random cursor: a scan from there to its end sees some of the items.
     #[must_use]
-    pub fn random_cursor(&self, endpoint: &E) -> u64 {
+    pub fn random_cursor(&self, endpoint: &Endpoint) -> u64 {
         let part = endpoint.random_below(1 << DEPTH_MIN);
         let cursor = Cursor {
             part,
@@ -133,7 +133,7 @@ impl<E: Endpoint> Race<E> {
     /// The entries of a group, and the depth of its subtable.
     pub(super) async fn read_group(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         cursor: Cursor,
     ) -> Result<(Vec<(RemoteAddr, Pointer)>, u32), IndexError> {
         let mut place = self.place(cx, KeyHash::from_hash(cursor.hash())).await?;
@@ -170,7 +170,7 @@ impl<E: Endpoint> Race<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn count(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         let mut count = 0;
         let mut position = Some(0);
         while let Some(at) = position {
@@ -186,7 +186,7 @@ impl<E: Endpoint> Race<E> {
     ///
     /// # Errors
     /// See [`IndexError`]; some keys may be gone then.
-    pub async fn clear(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub async fn clear(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         let mut count = 0;
         let (mut position, mut round) = (Some(0), 0);
         // Ends with the last subtable; one is read again when others have changed it meanwhile.
@@ -226,7 +226,7 @@ impl<E: Endpoint> Race<E> {
     /// The entries of the subtable at a position, and the position of the next one. The caller has pinned.
     async fn read_subtable(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         position: u64,
     ) -> Result<(Place, Vec<(RemoteAddr, Pointer)>, Option<u64>), IndexError> {
         let hash = u64::from((position as u32).reverse_bits());

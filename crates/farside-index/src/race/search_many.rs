@@ -6,7 +6,7 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
 use super::{COMBINED_BYTES, Place, Race, candidates, is_closed};
@@ -78,7 +78,7 @@ impl Steps {
     }
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl<E: Endpoint> Race<E> {
     /// If there are more keys.
     pub(crate) async fn search_many(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,
@@ -145,7 +145,7 @@ impl<E: Endpoint> Race<E> {
     /// Reads what was asked for, and looks which items have the keys.
     async fn read_items_of_many(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         keys: &[&[u8]],
         state: &mut Steps,
         results: &mut SearchedKeys,

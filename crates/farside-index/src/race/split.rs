@@ -36,7 +36,7 @@ use std::rc::Rc;
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, FabricError, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, FabricError, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, PoolError, Purpose};
 use farside_sync::{Pointer, SizeHint};
 
@@ -113,9 +113,9 @@ fn is_final(error: &IndexError) -> bool {
     )
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Splits the subtable of a key that found no free slot, and waits for that. The caller is not pinned.
-    pub(super) async fn make_room(&self, cx: &mut OpContext<E>, place: &Place, round: u32) -> Result<(), IndexError> {
+    pub(super) async fn make_room(&self, cx: &mut OpContext, place: &Place, round: u32) -> Result<(), IndexError> {
         if round > 0 {
             // Another client may be at it.
             self.pause(cx, round).await;
@@ -124,13 +124,13 @@ impl<E: Endpoint> Race<E> {
         self.wait_for(cx, &task).await
     }
 
-    async fn pause(&self, cx: &OpContext<E>, round: u32) {
+    async fn pause(&self, cx: &OpContext, round: u32) {
         let (least, most) = WAIT_NS;
         cx.endpoint().sleep((least << round.min(8)).min(most)).await;
     }
 
     /// Waits a little for a split that somebody is at, and does it if that one has died.
-    pub(super) async fn await_split(&self, cx: &mut OpContext<E>, place: &Place, round: u32) -> Result<(), IndexError> {
+    pub(super) async fn await_split(&self, cx: &mut OpContext, place: &Place, round: u32) -> Result<(), IndexError> {
         let running = self.splits.borrow().get(&place.subtable).cloned();
         if let Some(task) = running {
             return self.wait_for(cx, &task).await;
@@ -150,7 +150,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Ends with the task, or with the caller's deadline, which its next verb reports.
-    async fn wait_for(&self, cx: &OpContext<E>, task: &Task) -> Result<(), IndexError> {
+    async fn wait_for(&self, cx: &OpContext, task: &Task) -> Result<(), IndexError> {
         const TURN_NS: u64 = 2_000;
         while !task.has_ended.get() && cx.endpoint().now_ns() < cx.deadline().0 {
             cx.endpoint().sleep(TURN_NS).await;
@@ -211,7 +211,7 @@ impl<E: Endpoint> Race<E> {
     /// One attempt; what it has got stays with the caller, who tries again.
     async fn split_once(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         subtable: RemoteAddr,
         hash: u64,
         mine: LockWord,
@@ -263,7 +263,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Sees whether a subtable can be split, and takes two blocks for that. `None` if the split that made
     /// it has to be completed first.
-    async fn prepare(&self, cx: &mut OpContext<E>, old: &Old) -> Result<Option<New>, IndexError> {
+    async fn prepare(&self, cx: &mut OpContext, old: &Old) -> Result<Option<New>, IndexError> {
         let depth_max = self.directory.format.depth_max;
         if old.identity.depth() >= depth_max.into() {
             return Err(IndexError::Full { depth: depth_max });
@@ -290,7 +290,7 @@ impl<E: Endpoint> Race<E> {
     /// at it, or nothing is left to do.
     async fn lock_subtable(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         subtable: RemoteAddr,
         hash: u64,
         mine: LockWord,
@@ -323,7 +323,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Locks a subtable that the directory has named since the caller pinned; returns whether it is locked.
-    async fn lock_named(&self, cx: &mut OpContext<E>, old: Old, hash: u64) -> Result<bool, IndexError> {
+    async fn lock_named(&self, cx: &mut OpContext, old: Old, hash: u64) -> Result<bool, IndexError> {
         if self.take_lock(cx, old.addr.plus(LOCK_AT), old.lock).await?.is_none() {
             return Ok(false);
         }
@@ -338,12 +338,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Takes a lock that is free, or whose holder is gone; `None` if somebody has it. Otherwise says
     /// whether it was taken over.
-    async fn take_lock(
-        &self,
-        cx: &mut OpContext<E>,
-        at: RemoteAddr,
-        mine: LockWord,
-    ) -> Result<Option<bool>, IndexError> {
+    async fn take_lock(&self, cx: &mut OpContext, at: RemoteAddr, mine: LockWord) -> Result<Option<bool>, IndexError> {
         let seen = LockWord(cx.compare_swap(at, LockWord::FREE.0, mine.0).await?);
         let Some(owner) = seen.owner() else {
             return Ok((seen == LockWord::FREE).then_some(false));
@@ -357,7 +352,7 @@ impl<E: Endpoint> Race<E> {
         Ok(is_taken.then_some(true))
     }
 
-    async fn unlock_subtable(&self, cx: &mut OpContext<E>, old: &Old) -> Result<(), IndexError> {
+    async fn unlock_subtable(&self, cx: &mut OpContext, old: &Old) -> Result<(), IndexError> {
         cx.compare_swap(old.addr.plus(LOCK_AT), old.lock.0, LockWord::FREE.0)
             .await?;
         Ok(())
@@ -385,7 +380,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Closes the subtable, copies its entries and commits: steps 2 to 6.
-    async fn move_entries(&self, cx: &mut OpContext<E>, old: &Old, new: [RemoteAddr; 2]) -> Result<(), IndexError> {
+    async fn move_entries(&self, cx: &mut OpContext, old: &Old, new: [RemoteAddr; 2]) -> Result<(), IndexError> {
         let format = self.directory.format;
         let suffix = old.identity.suffix();
         let (whole, bytes) = (format.bytes(suffix), format.image_bytes(suffix));
@@ -426,7 +421,7 @@ impl<E: Endpoint> Race<E> {
     /// The entries of an image with the hashes of their keys. What is in `known` is not read again.
     async fn read_hashes(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         old: &Old,
         image: &Image,
         known: &[Entry],
@@ -455,7 +450,7 @@ impl<E: Endpoint> Race<E> {
     /// Reads the items of some slots as far as their keys go.
     async fn read_keys(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         old: &Old,
         slots: &[(usize, Pointer)],
         entries: &mut Vec<Entry>,
@@ -504,7 +499,7 @@ impl<E: Endpoint> Race<E> {
     /// The hash of a long key.
     async fn hash_of_item(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: RemoteAddr,
         pointer: Pointer,
     ) -> Result<KeyHash, IndexError> {
@@ -513,7 +508,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Closes every bucket; waits for those who are inserting.
-    async fn close_buckets(&self, cx: &mut OpContext<E>, old: &Old, image: &Image) -> Result<(), IndexError> {
+    async fn close_buckets(&self, cx: &mut OpContext, old: &Old, image: &Image) -> Result<(), IndexError> {
         let mut open: Vec<(RemoteAddr, LockWord)> = image
             .headers()
             .map(|word| (old.addr.plus(word as u64 * 8), LockWord::FREE))
@@ -557,7 +552,7 @@ impl<E: Endpoint> Race<E> {
     /// First every entry is thawed, then every bucket opened: as long as one is closed nobody inserts, and no entry is frozen
     /// in a bucket that is open. A thawed entry keeps the version that it was frozen with, which no operation has seen
     /// on an entry that it may replace.
-    async fn reopen(&self, cx: &mut OpContext<E>, old: &Old) -> Result<(), IndexError> {
+    async fn reopen(&self, cx: &mut OpContext, old: &Old) -> Result<(), IndexError> {
         let _pin = self.blocks.pool.pin();
         let bytes = self.directory.format.image_bytes(old.identity.suffix());
         let image = Image::read(cx, old.addr, bytes).await?;
@@ -591,7 +586,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Freezes every entry, and notes what was replaced or removed until then. Without an INSERT a slot
     /// keeps its key, so a replaced entry has the same hash.
-    async fn freeze(&self, cx: &mut OpContext<E>, old: &Old, entries: &mut Vec<Entry>) -> Result<(), IndexError> {
+    async fn freeze(&self, cx: &mut OpContext, old: &Old, entries: &mut Vec<Entry>) -> Result<(), IndexError> {
         if is_planted("race: entries moved without being frozen") {
             return Ok(());
         }
@@ -640,7 +635,7 @@ impl<E: Endpoint> Race<E> {
     /// is pinned for that.
     async fn replace_in_directory(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         old: &Old,
         children: [u64; 2],
         has_swapped: &mut bool,
@@ -676,7 +671,7 @@ impl<E: Endpoint> Race<E> {
 
     /// Waits for the lock of the directory. Whoever takes it over from a client that is gone announces
     /// what that one may have done.
-    async fn lock_directory(&self, cx: &mut OpContext<E>, mine: LockWord) -> Result<(), IndexError> {
+    async fn lock_directory(&self, cx: &mut OpContext, mine: LockWord) -> Result<(), IndexError> {
         let at = self.directory.at(DIRECTORY_LOCK_AT);
         loop {
             match self.take_lock(cx, at, mine).await? {
@@ -695,7 +690,7 @@ impl<E: Endpoint> Race<E> {
     ///
     /// A holder that lives may have taken the lock over from that client, and not have come to announcing it: so
     /// whoever it is, this waits until it has. Whoever gives the lock back has announced everything.
-    pub(super) async fn settle_directory(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+    pub(super) async fn settle_directory(&self, cx: &mut OpContext) -> Result<(), IndexError> {
         let at = self.directory.at(DIRECTORY_LOCK_AT);
         if LockWord(cx.read_word(at).await?) == LockWord::FREE {
             return Ok(());
@@ -707,7 +702,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Announces a change to everybody's cache: of one subtable, or of everything.
-    async fn announce(&self, cx: &mut OpContext<E>, changed: Option<Identity>) -> Result<(), IndexError> {
+    async fn announce(&self, cx: &mut OpContext, changed: Option<Identity>) -> Result<(), IndexError> {
         let directory = &self.directory;
         let version = cx.read_word(directory.at(VERSION_AT)).await?;
         let mut batch = Batch::new();
@@ -730,7 +725,7 @@ impl<E: Endpoint> Race<E> {
     }
 
     /// Gives every entry a second place, then makes the depth one more. To be done twice does no harm.
-    async fn double_directory(&self, cx: &mut OpContext<E>, depth: u32) -> Result<(), IndexError> {
+    async fn double_directory(&self, cx: &mut OpContext, depth: u32) -> Result<(), IndexError> {
         let directory = &self.directory;
         let count = 1_u64 << depth;
         let mut first = 0;

@@ -1,6 +1,6 @@
 //! Making subtables: the first ones of a table, and reading one as a whole.
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, PoolError, Purpose, Root};
 use farside_sync::Pointer;
 
@@ -28,11 +28,7 @@ impl Image {
     }
 
     /// Reads a subtable. Its words are read one by one, in any order.
-    pub(super) async fn read<E: Endpoint>(
-        cx: &mut OpContext<E>,
-        subtable: RemoteAddr,
-        bytes: u64,
-    ) -> Result<Self, IndexError> {
+    pub(super) async fn read(cx: &mut OpContext, subtable: RemoteAddr, bytes: u64) -> Result<Self, IndexError> {
         cx.reserve(bytes as usize);
         let read = cx.read(subtable, Slice::first(bytes as u32)).await?;
         let (words, _) = read.as_chunks::<8>();
@@ -43,12 +39,7 @@ impl Image {
 
     /// Writes a subtable that nobody can reach yet to a block of `bytes` bytes; zeros behind the groups, where the lock
     /// entries are.
-    pub(super) async fn write<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        subtable: RemoteAddr,
-        bytes: u64,
-    ) -> Result<(), IndexError> {
+    pub(super) async fn write(&self, cx: &mut OpContext, subtable: RemoteAddr, bytes: u64) -> Result<(), IndexError> {
         let bytes = bytes as usize;
         cx.reserve(bytes);
         let words = self.0.iter().copied().chain(core::iter::repeat(0));
@@ -82,9 +73,9 @@ fn words_of(words: usize) -> impl Iterator<Item = (usize, bool)> {
 
 /// Makes the subtables and the directory of a new table, unless another client has. Whoever dies in the
 /// middle leaves blocks that nobody links, and a lock that is taken over.
-pub(super) async fn make_first<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    pool: &Pool<E>,
+pub(super) async fn make_first(
+    cx: &mut OpContext,
+    pool: &Pool,
     root: &Root,
     format: Format,
     items: u64,
@@ -115,13 +106,7 @@ pub(super) async fn make_first<E: Endpoint>(
     Ok(())
 }
 
-async fn fill<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    pool: &Pool<E>,
-    root: &Root,
-    format: Format,
-    items: u64,
-) -> Result<(), IndexError> {
+async fn fill(cx: &mut OpContext, pool: &Pool, root: &Root, format: Format, items: u64) -> Result<(), IndexError> {
     let at = |offset: u64| root.addr.plus(offset);
     // It may have been made before the lock was ours.
     if cx.read_word(at(FORMAT_AT)).await? != 0 {

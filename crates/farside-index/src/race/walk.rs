@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Geometry;
 
 use super::layout::{CHILDREN_AT, DEPTH_AT, DEPTH_MAX, DEPTH_MIN, ENTRIES_AT, Format, Identity};
@@ -33,8 +33,8 @@ pub(crate) struct Visited {
 ///
 /// # Errors
 /// See [`IndexError`].
-pub(crate) async fn walk<E: Endpoint, P>(
-    cx: &mut OpContext<E>,
+pub(crate) async fn walk<P>(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     pin: impl Fn() -> P,
     visit: &mut dyn FnMut(Visited),
@@ -73,12 +73,7 @@ pub(crate) async fn walk<E: Endpoint, P>(
 }
 
 /// Some entries of the directory.
-async fn entries<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    directory: RemoteAddr,
-    first: u64,
-    count: u64,
-) -> Result<Vec<u64>, IndexError> {
+async fn entries(cx: &mut OpContext, directory: RemoteAddr, first: u64, count: u64) -> Result<Vec<u64>, IndexError> {
     const ENTRIES_AT_ONCE: u64 = 512;
     let bytes = Slice::first(count.min(ENTRIES_AT_ONCE) as u32 * 8);
     let read = cx.read(directory.plus(ENTRIES_AT + first * 8), bytes).await?;
@@ -89,12 +84,7 @@ async fn entries<E: Endpoint>(
 }
 
 /// What the directory names for a hash.
-async fn named<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    format: Format,
-    directory: RemoteAddr,
-    hash: u64,
-) -> Result<u64, IndexError> {
+async fn named(cx: &mut OpContext, format: Format, directory: RemoteAddr, hash: u64) -> Result<u64, IndexError> {
     let at = directory.plus(DEPTH_AT);
     let mut depth = cx.read_word(at).await?;
     loop {
@@ -115,8 +105,8 @@ async fn named<E: Endpoint>(
 }
 
 /// Visits a subtable, and what has taken its place for a hash, those left out that were seen; returns the depth of the last.
-async fn visit_with_child<E: Endpoint>(
-    cx: &mut OpContext<E>,
+async fn visit_with_child(
+    cx: &mut OpContext,
     geometry: &[Geometry],
     format: Format,
     (mut word, hash): (u64, u64),
@@ -161,13 +151,13 @@ async fn visit_with_child<E: Endpoint>(
     }
 }
 
-impl<E: Endpoint> Race<E> {
+impl Race {
     /// Calls `visit` with every block that is linked. Pins for a subtable at a time, so that the epoch can
     /// move; what is linked or unlinked meanwhile may be missed.
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
         self.settle_directory(cx).await?;
         walk(
             cx,

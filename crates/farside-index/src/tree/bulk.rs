@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use farside_fabric::RemoteAddr;
 use farside_fabric::region::Region;
-use farside_fabric::{Endpoint, RemoteAddr};
 use farside_pool::BulkLoader;
 
 use super::inner::{Children, Inner};
@@ -25,7 +25,7 @@ fn fill(span: usize, u: f64) -> usize {
     ((span as f64 / (2.0 - u)) as usize).clamp(1, span)
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Puts keys, ascending, with their values into an empty tree that nobody else uses, on the one node of its pool, whose
     /// memory `region` is. `unit` draws numbers from 0 to 1. Returns how many leaves there are.
     ///

@@ -5,7 +5,7 @@
 use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
 use farside_sync::Pointer;
 
@@ -57,28 +57,28 @@ pub(crate) enum Step {
 /// How long to wait for an entry that rests.
 const REST_NS: u64 = 50_000;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Stores a value under a key, whether the key is there or not.
-    pub async fn put(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<Change, IndexError> {
+    pub async fn put(&self, cx: &mut OpContext, key: impl Into<Key>, value: u64) -> Result<Change, IndexError> {
         self.change(cx, key.into(), Wish::Put(value)).await
     }
 
     /// INSERT: stores a value under a key that is not there; returns whether it was stored.
-    pub async fn insert(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
+    pub async fn insert(&self, cx: &mut OpContext, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
         Ok(self.change(cx, key.into(), Wish::Insert(value)).await? == Change::Inserted)
     }
 
     /// UPDATE: replaces the value of a key that is there; returns whether it was.
-    pub async fn update(&self, cx: &mut OpContext<E>, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
+    pub async fn update(&self, cx: &mut OpContext, key: impl Into<Key>, value: u64) -> Result<bool, IndexError> {
         Ok(self.change(cx, key.into(), Wish::Update(value)).await? == Change::Updated)
     }
 
     /// DELETE: removes a key; returns whether it was there.
-    pub async fn delete(&self, cx: &mut OpContext<E>, key: impl Into<Key>) -> Result<bool, IndexError> {
+    pub async fn delete(&self, cx: &mut OpContext, key: impl Into<Key>) -> Result<bool, IndexError> {
         Ok(self.change(cx, key.into(), Wish::Delete).await? == Change::Deleted)
     }
 
-    async fn change(&self, cx: &mut OpContext<E>, key: Key, wish: Wish) -> Result<Change, IndexError> {
+    async fn change(&self, cx: &mut OpContext, key: Key, wish: Wish) -> Result<Change, IndexError> {
         assert!(!self.shape().has_pointers(), "values of this tree are data pointers");
         match (self.shared.local.get(), wish) {
             (Some(local), Wish::Put(_) | Wish::Update(_)) => Box::pin(self.change_shared(cx, key, wish, local)).await,
@@ -89,7 +89,7 @@ impl<E: Endpoint> Tree<E> {
     /// Also returns what the value was before.
     pub(super) async fn change_alone(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         wish: Wish,
     ) -> Result<(Change, u64), IndexError> {
@@ -106,7 +106,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Clears away what an attempt has found in its way. The caller is not pinned.
-    pub(crate) async fn prepare(&self, cx: &mut OpContext<E>, key: Key, step: Step) -> Result<(), IndexError> {
+    pub(crate) async fn prepare(&self, cx: &mut OpContext, key: Key, step: Step) -> Result<(), IndexError> {
         match step {
             Step::Done(..) => {}
             Step::Again => cx.count_retry(),
@@ -123,7 +123,7 @@ impl<E: Endpoint> Tree<E> {
     /// the leaf is read: whatever comes of the attempt, unless it fails, that WRITE has been done or was not begun.
     pub(crate) async fn attempt(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         wish: Wish,
         mut item: Option<(Item<'_>, RemoteAddr)>,
@@ -195,7 +195,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// READs the upper fence of a leaf whose lock is held.
-    async fn read_high(&self, cx: &mut OpContext<E>, leaf: RemoteAddr) -> Result<Key, IndexError> {
+    async fn read_high(&self, cx: &mut OpContext, leaf: RemoteAddr) -> Result<Key, IndexError> {
         let at = leaf.plus(self.shape().high_at());
         let mut batch = Batch::new();
         let words = self.shape().key_words().map(|word| batch.read_word(at.plus(word * 8)));
@@ -210,7 +210,7 @@ impl<E: Endpoint> Tree<E> {
     /// is written to its block.
     async fn read_locked_range(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         (first, count): (usize, usize),
         item: Option<(Item<'_>, RemoteAddr)>,
@@ -239,8 +239,8 @@ impl<E: Endpoint> Tree<E> {
     /// One WRITE of the entry, and the unlock.
     async fn overwrite(
         &self,
-        cx: &mut OpContext<E>,
-        mut held: Held<E>,
+        cx: &mut OpContext,
+        mut held: Held,
         entry: usize,
         (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {
@@ -260,8 +260,8 @@ impl<E: Endpoint> Tree<E> {
     /// The pointer goes first, as others may replace it: who reads the entry from then on finds no key.
     async fn unlink(
         &self,
-        cx: &mut OpContext<E>,
-        held: Held<E>,
+        cx: &mut OpContext,
+        held: Held,
         (entry, key): (usize, Key),
         expected: Option<u64>,
         next: RemoteAddr,
@@ -292,8 +292,8 @@ impl<E: Endpoint> Tree<E> {
     /// The entry becomes vacant, then its home knows.
     async fn remove(
         &self,
-        cx: &mut OpContext<E>,
-        mut held: Held<E>,
+        cx: &mut OpContext,
+        mut held: Held,
         entry: usize,
         key: Key,
         next: RemoteAddr,
@@ -324,8 +324,8 @@ impl<E: Endpoint> Tree<E> {
     /// Puts a key where there is room, others hop out of the way.
     async fn add(
         &self,
-        cx: &mut OpContext<E>,
-        mut held: Held<E>,
+        cx: &mut OpContext,
+        mut held: Held,
         (home, mut range): (usize, usize),
         (key, value): (Key, u64),
     ) -> Result<Step, IndexError> {

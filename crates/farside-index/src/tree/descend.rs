@@ -4,7 +4,7 @@
 //! and READs the others on the way, which are remembered then.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::Pin;
 
 use super::inner::{Child, Inner};
@@ -46,10 +46,10 @@ impl Place {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// The leaf of a key, if this client remembers its parent; in a pipeline the others run while what that takes is on its way.
     #[inline]
-    pub(super) async fn known_place(&self, cx: &OpContext<E>, key: Key) -> Option<Place> {
+    pub(super) async fn known_place(&self, cx: &OpContext, key: Key) -> Option<Place> {
         if self.shared.root.get().level == 0 {
             return None;
         }
@@ -82,7 +82,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// The leaf of a key.
-    pub(super) async fn locate(&self, cx: &mut OpContext<E>, key: Key, pin: &Pin) -> Result<Place, IndexError> {
+    pub(super) async fn locate(&self, cx: &mut OpContext, key: Key, pin: &Pin) -> Result<Place, IndexError> {
         if let Some(place) = self.remembered_place(key).filter(|_| self.height() > 0) {
             return Ok(place);
         }
@@ -119,7 +119,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// What to do when a remembered parent has misled: forgets it. A leaf that is the root has none: then the root is read, and
     /// what is found next is not what was remembered, even if it is the same.
-    pub(super) async fn forget_parent(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
+    pub(super) async fn forget_parent(&self, cx: &mut OpContext, key: Key) -> Result<(), IndexError> {
         if self.shared.root.get().level == 0 {
             self.read_root(cx).await?;
             self.shared.is_root_fresh.set(true);
@@ -129,7 +129,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Reads the root word.
-    pub(super) async fn read_root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
+    pub(super) async fn read_root(&self, cx: &mut OpContext) -> Result<Root, IndexError> {
         let version = self.pool().watched();
         let root = Root::from_word(cx.read_word(self.shared.area.plus(ROOT_AT)).await?);
         self.shared.root.set(root);
@@ -138,7 +138,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// The root as it was read since a node was last taken out, which it may be. A leaf never is: the first one stays.
-    pub(super) async fn root(&self, cx: &mut OpContext<E>) -> Result<Root, IndexError> {
+    pub(super) async fn root(&self, cx: &mut OpContext) -> Result<Root, IndexError> {
         let root = self.shared.root.get();
         let is_current = self.shared.root_version.get() == self.pool().watched();
         if root.level == 0 || is_current || is_planted("tree: a root that is remembered for ever") {
@@ -150,7 +150,7 @@ impl<E: Endpoint> Tree<E> {
     /// Reads the node of a level that covers a key; `None` if the root was read just now and is not that high.
     pub(super) async fn descend(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         level: u8,
         pin: &Pin,
@@ -204,7 +204,7 @@ impl<E: Endpoint> Tree<E> {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn remember_all(&self, cx: &mut OpContext<E>) -> Result<(), IndexError> {
+    pub async fn remember_all(&self, cx: &mut OpContext) -> Result<(), IndexError> {
         if self.read_root(cx).await?.level == 0 {
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl<E: Endpoint> Tree<E> {
     /// READs an internal node until it is whole.
     pub(super) async fn read_inner(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         pin: &Pin,
     ) -> Result<Inner, IndexError> {

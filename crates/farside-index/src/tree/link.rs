@@ -5,7 +5,7 @@
 
 use core::cell::Cell;
 
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
 use super::inner::{Children, Inner};
@@ -14,12 +14,12 @@ use super::lock::{Held, Kind};
 use super::{LEVEL_MAX, Root, Tree};
 use crate::error::IndexError;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Puts a node whose smallest key is `key` into the node of `level` that covers the key. The caller has pinned since it
     /// has found or linked the node.
     pub(super) async fn link(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         mut level: u8,
         mut key: Key,
         mut child: RemoteAddr,
@@ -66,7 +66,7 @@ impl<E: Endpoint> Tree<E> {
 
     async fn link_in(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         addr: RemoteAddr,
         (key, child): (Key, RemoteAddr),
         spare: Option<RemoteAddr>,
@@ -116,8 +116,8 @@ impl<E: Endpoint> Tree<E> {
     /// What a parent that is locked becomes.
     async fn prepare_link(
         &self,
-        cx: &mut OpContext<E>,
-        held: &Held<E>,
+        cx: &mut OpContext,
+        held: &Held,
         (key, child): (Key, RemoteAddr),
         spare: Option<RemoteAddr>,
     ) -> Result<Prepared, IndexError> {
@@ -161,7 +161,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// The sibling word of a leaf.
-    pub(super) async fn sibling_of(&self, cx: &mut OpContext<E>, leaf: RemoteAddr) -> Result<Sibling, IndexError> {
+    pub(super) async fn sibling_of(&self, cx: &mut OpContext, leaf: RemoteAddr) -> Result<Sibling, IndexError> {
         Ok(Sibling(cx.read_word(leaf.plus(self.shape().replica_at(0))).await?))
     }
 
@@ -171,7 +171,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// READs an internal node whose lock is held.
-    pub(super) async fn read_locked_inner(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<Inner, IndexError> {
+    pub(super) async fn read_locked_inner(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<Inner, IndexError> {
         let image = cx.read(node.plus(IMAGE_AT), self.shape().image()).await?;
         let decoded = Inner::decode(self.shape(), image);
         cx.rely_on(self.shape().image());
@@ -181,8 +181,8 @@ impl<E: Endpoint> Tree<E> {
     /// WRITEs a node whose lock is held, behind the one that was split off, and gives the lock back.
     pub(super) async fn write_inner(
         &self,
-        cx: &mut OpContext<E>,
-        held: Held<E>,
+        cx: &mut OpContext,
+        held: Held,
         node: &Inner,
         other: Option<(&Inner, RemoteAddr)>,
     ) -> Result<(), IndexError> {
@@ -218,7 +218,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Makes a root of `level` above the one that there is, unless another client has.
-    async fn grow(&self, cx: &mut OpContext<E>, level: u8, pin: &Pin) -> Result<(), IndexError> {
+    async fn grow(&self, cx: &mut OpContext, level: u8, pin: &Pin) -> Result<(), IndexError> {
         let old = self.shared.root.get();
         if level > LEVEL_MAX {
             return Err(IndexError::NodeDamaged { at: old.addr });
@@ -234,7 +234,7 @@ impl<E: Endpoint> Tree<E> {
         self.unlock(cx, held).await
     }
 
-    async fn grow_above(&self, cx: &mut OpContext<E>, old: Root) -> Result<(), IndexError> {
+    async fn grow_above(&self, cx: &mut OpContext, old: Root) -> Result<(), IndexError> {
         let (block, shape) = (self.take_inner().await?, self.shape());
         let node = Inner {
             high: shape.key_max(),

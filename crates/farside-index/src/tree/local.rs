@@ -3,7 +3,7 @@
 //! On the path: before a SEARCH, an UPDATE or a put goes to its leaf, where it is asked for. INSERTs and DELETEs, which say
 //! what they have found, and scans go their own way.
 
-use farside_fabric::{Endpoint, OpContext};
+use farside_fabric::OpContext;
 use farside_sync::local::{Asked, Combiner};
 
 use super::Tree;
@@ -20,7 +20,7 @@ pub(super) struct Local {
     reads: Combiner<Option<u64>>,
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Lets SEARCHes, UPDATEs and puts of the same key go together from now on, if they are this client's.
     pub fn share_operations(&self) {
         self.shared.local.get_or_init(Local::default);
@@ -39,7 +39,7 @@ impl<E: Endpoint> Tree<E> {
     /// A SEARCH, unless another one goes for it.
     pub(super) async fn search_shared(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         local: &Local,
     ) -> Result<Option<u64>, IndexError> {
@@ -57,7 +57,7 @@ impl<E: Endpoint> Tree<E> {
     /// A write that stores its value whatever is there, unless another one goes for it.
     pub(super) async fn change_shared(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         wish: Wish,
         local: &Local,

@@ -11,7 +11,7 @@
 //! fences in the header, which stay right when the largest key is deleted.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, MaskedCas, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Batch, MaskedCas, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
 use farside_sync::Turn;
 
@@ -36,8 +36,8 @@ pub(super) enum Kind {
 /// A lock that this client holds, or may hold: a swap for it was posted. Settled and given back by a task when dropped, so that
 /// an operation that is cancelled, fails or meets its deadline leaves nothing locked and nothing half done.
 #[derive(Debug)]
-pub(super) struct Held<E: Endpoint> {
-    tree: Tree<E>,
+pub(super) struct Held {
+    tree: Tree,
     pub(super) node: RemoteAddr,
     pub(super) kind: Kind,
     pub(super) mine: LockWord,
@@ -46,16 +46,16 @@ pub(super) struct Held<E: Endpoint> {
     /// The node stays what it is as long as the guard is there.
     pin: Option<Pin>,
     /// The turn of who holds it, if there are turns: the next one has its turn when this is dropped.
-    pub(super) place: Option<Place<E>>,
-    turn: Option<Turn<E>>,
-    word: Option<OnChip<E>>,
+    pub(super) place: Option<Place>,
+    turn: Option<Turn>,
+    word: Option<OnChip>,
     /// Whether what was wanted of the node is in the buffer.
     pub(super) has_read: bool,
 }
 
-impl<E: Endpoint> Held<E> {
+impl Held {
     /// A lock that a task settles that is started for that: nobody else does when it ends.
-    pub(super) fn again(tree: &Tree<E>, node: RemoteAddr, kind: Kind, mine: LockWord) -> Self {
+    pub(super) fn again(tree: &Tree, node: RemoteAddr, kind: Kind, mine: LockWord) -> Self {
         Self {
             tree: tree.clone(),
             node,
@@ -101,7 +101,7 @@ impl<E: Endpoint> Held<E> {
     }
 }
 
-impl<E: Endpoint> Drop for Held<E> {
+impl Drop for Held {
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
             self.tree.settle_own(self.node, self.kind, self.mine, pin);
@@ -109,16 +109,16 @@ impl<E: Endpoint> Drop for Held<E> {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Locks a leaf when its turn has come. If the lock is probably free then, the swap brings what is `wanted` of the leaf,
     /// of which [`Held::has_read`] tells.
     pub(super) async fn lock_in_turn(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         wanted: &[Slice],
         pin: &Pin,
-    ) -> Result<Held<E>, IndexError> {
+    ) -> Result<Held, IndexError> {
         let mut held = Held::again(self, leaf, Kind::Leaf, self.ticket());
         let mut expects_free = false;
         match self.come(cx, leaf, pin).await? {
@@ -143,18 +143,18 @@ impl<E: Endpoint> Tree<E> {
     /// Locks a node; one whose holder has gone is settled before.
     pub(super) async fn lock(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         kind: Kind,
         pin: &Pin,
-    ) -> Result<Held<E>, IndexError> {
+    ) -> Result<Held, IndexError> {
         let mut held = Held::again(self, node, kind, self.ticket());
         held.pin = Some(pin.clone());
         self.swap_in(cx, held, &[]).await
     }
 
     /// Swaps the word until it was free.
-    async fn swap_in(&self, cx: &mut OpContext<E>, mut held: Held<E>, wanted: &[Slice]) -> Result<Held<E>, IndexError> {
+    async fn swap_in(&self, cx: &mut OpContext, mut held: Held, wanted: &[Slice]) -> Result<Held, IndexError> {
         let backoff = &self.shared.backoff;
         let (node, kind) = (held.node, held.kind);
         let mut attempt = 0;
@@ -193,12 +193,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// One attempt; returns what the word was.
-    async fn swap_if_free(
-        &self,
-        cx: &mut OpContext<E>,
-        held: &mut Held<E>,
-        wanted: &[Slice],
-    ) -> Result<u64, IndexError> {
+    async fn swap_if_free(&self, cx: &mut OpContext, held: &mut Held, wanted: &[Slice]) -> Result<u64, IndexError> {
         if cx.endpoint().capabilities().masked_atomics {
             let operands = MaskedCas {
                 compare: 0,
@@ -241,7 +236,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Gives a lock back under which nothing was changed.
-    pub(super) async fn unlock(&self, cx: &mut OpContext<E>, mut held: Held<E>) -> Result<(), IndexError> {
+    pub(super) async fn unlock(&self, cx: &mut OpContext, mut held: Held) -> Result<(), IndexError> {
         let mut batch = Batch::new();
         let free = held.free;
         held.give_back(&mut batch, free);
@@ -255,7 +250,7 @@ impl<E: Endpoint> Tree<E> {
     /// Makes progress possible where a reader has found a node torn again and again: settles it if whoever writes it has gone.
     pub(super) async fn help(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         kind: Kind,
         pin: &Pin,

@@ -10,7 +10,7 @@
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use super::slot::thawed;
 use super::task::{Name, Task};
 use crate::error::IndexError;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Starts a merge if a DELETE has left so few keys: once on the way down, and when the leaf is empty.
     pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: Key, free: LockWord) {
         let span = self.shape().span();
@@ -48,10 +48,10 @@ impl<E: Endpoint> Tree<E> {
     /// Locks the parent of the node of a level that covers a key; `None` if that is the root, or the tree is not that high.
     async fn lock_parent(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         (level, key): (u8, Key),
         pin: &Pin,
-    ) -> Result<Option<(Held<E>, Inner)>, IndexError> {
+    ) -> Result<Option<(Held, Inner)>, IndexError> {
         // Ends: each failure means that another client has split the parent, or taken it out.
         loop {
             if self.read_root(cx).await?.level <= level {
@@ -69,7 +69,7 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    async fn clean(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
+    async fn clean(&self, cx: &mut OpContext, key: Key) -> Result<(), IndexError> {
         let pin = self.pin();
         let Some((parent, node)) = self.lock_parent(cx, (0, key), &pin).await? else {
             return Ok(());
@@ -87,7 +87,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// Merges the node of a level that covers a key with one of its neighbours, if both fit into one; returns whether they did.
     /// One that is the root gives way to an only child.
-    pub(super) async fn merge(&self, cx: &mut OpContext<E>, level: u8, key: Key) -> Result<bool, IndexError> {
+    pub(super) async fn merge(&self, cx: &mut OpContext, level: u8, key: Key) -> Result<bool, IndexError> {
         let pin = self.pin();
         let Some((parent, node)) = self.lock_parent(cx, (level, key), &pin).await? else {
             self.lower_root(cx, level, &pin).await?;
@@ -130,8 +130,8 @@ impl<E: Endpoint> Tree<E> {
     /// Takes a node that is gone out of its parent, tells everybody, and retires it.
     async fn take_out(
         &self,
-        cx: &mut OpContext<E>,
-        parent: Held<E>,
+        cx: &mut OpContext,
+        parent: Held,
         mut node: Inner,
         index: usize,
     ) -> Result<(), IndexError> {
@@ -153,7 +153,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Retires a node that is in the tree no more, and tells everybody before: whoever remembers it forgets it in time.
-    pub(super) async fn let_go(&self, cx: &mut OpContext<E>, node: RemoteAddr, bytes: u64) -> Result<(), IndexError> {
+    pub(super) async fn let_go(&self, cx: &mut OpContext, node: RemoteAddr, bytes: u64) -> Result<(), IndexError> {
         if !is_planted("tree: a leaf that goes unannounced")
             && let Err(error) = cx.fetch_add(self.shared.area.plus(VERSION_AT), 1).await
         {
@@ -172,7 +172,7 @@ impl<E: Endpoint> Tree<E> {
     /// Moves all keys of a leaf into its left neighbour, if they fit; the parent is locked.
     async fn absorb(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         left: RemoteAddr,
         right: RemoteAddr,
         pin: &Pin,
@@ -243,7 +243,7 @@ impl<E: Endpoint> Tree<E> {
     /// Waits for what was collected, where nothing is ordered otherwise.
     pub(super) async fn post_unless(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         is_ordered: bool,
         batch: &mut Batch,
     ) -> Result<(), IndexError> {
@@ -257,7 +257,7 @@ impl<E: Endpoint> Tree<E> {
     /// WRITEs of words of a leaf, some of which are posted if they are many.
     async fn write_words(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         batch: &mut Batch,
         leaf: RemoteAddr,
         words: &[(u64, u64)],
@@ -287,8 +287,8 @@ impl<E: Endpoint> Tree<E> {
     /// Ends a merge that somebody has begun, or undoes it. The leaf that stays is in the buffer, and locked.
     pub(super) async fn settle_merge(
         &self,
-        cx: &mut OpContext<E>,
-        held: &mut Held<E>,
+        cx: &mut OpContext,
+        held: &mut Held,
         right: RemoteAddr,
     ) -> Result<(), IndexError> {
         let (shape, left) = (self.shape(), held.node);

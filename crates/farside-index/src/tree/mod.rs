@@ -76,7 +76,7 @@ use core::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
 use farside_lock::backoff::Backoff;
 use farside_pool::{Pin, Pool, Purpose, make_root, root};
 
@@ -119,11 +119,11 @@ pub struct Without {
 
 /// A tree as one client sees it. Clones share what the client remembers.
 #[derive(Debug)]
-pub struct Tree<E: Endpoint> {
-    shared: Rc<Shared<E>>,
+pub struct Tree {
+    shared: Rc<Shared>,
 }
 
-impl<E: Endpoint> Clone for Tree<E> {
+impl Clone for Tree {
     fn clone(&self) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -132,8 +132,8 @@ impl<E: Endpoint> Clone for Tree<E> {
 }
 
 #[derive(Debug)]
-struct Shared<E: Endpoint> {
-    pool: Pool<E>,
+struct Shared {
+    pool: Pool,
     /// The root area.
     area: RemoteAddr,
     shape: Shape,
@@ -150,7 +150,7 @@ struct Shared<E: Endpoint> {
     local: OnceCell<local::Local>,
     without: Cell<Without>,
     /// How operations take turns to lock leaves, if they do.
-    turns: OnceCell<turns::Turns<E>>,
+    turns: OnceCell<turns::Turns>,
     tasks: RefCell<BTreeMap<task::Name, Rc<task::Task>>>,
     statistics: Statistics,
 }
@@ -213,12 +213,12 @@ impl Root {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Makes the tree of a pool, or opens the one that is there.
     ///
     /// # Errors
     /// If there is not enough memory, or the fabric fails.
-    pub async fn create(cx: &mut OpContext<E>, pool: Pool<E>, options: TreeOptions) -> Result<Self, IndexError> {
+    pub async fn create(cx: &mut OpContext, pool: Pool, options: TreeOptions) -> Result<Self, IndexError> {
         let area = make_root(cx, &pool.geometry()[0], ROOT, ROOT_BYTES).await?.addr;
         if cx.read_word(area.plus(FORMAT_AT)).await? == 0 {
             cx.compare_swap(area.plus(SHAPE_AT), 0, options.shape.to_word()).await?;
@@ -237,7 +237,7 @@ impl<E: Endpoint> Tree<E> {
     ///
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; what the fabric reports.
-    pub async fn open(cx: &mut OpContext<E>, pool: Pool<E>, budget: Budget) -> Result<Self, IndexError> {
+    pub async fn open(cx: &mut OpContext, pool: Pool, budget: Budget) -> Result<Self, IndexError> {
         let (area, shape) = open_area(cx).await?.ok_or(IndexError::Missing { index: "tree" })?;
         let version = cx.read_word(area.plus(VERSION_AT)).await?;
         pool.watch(area.plus(VERSION_AT), version);
@@ -265,7 +265,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// The pool from which the tree allocates.
     #[must_use]
-    pub fn pool(&self) -> &Pool<E> {
+    pub fn pool(&self) -> &Pool {
         &self.shared.pool
     }
 
@@ -341,7 +341,7 @@ impl<E: Endpoint> Tree<E> {
 ///
 /// # Errors
 /// What the fabric reports.
-pub(crate) async fn kind_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<TreeKind>, IndexError> {
+pub(crate) async fn kind_of_pool(cx: &mut OpContext) -> Result<Option<TreeKind>, IndexError> {
     let Some(area) = root(cx, NodeId::new(0), ROOT).await? else {
         return Ok(None);
     };
@@ -356,7 +356,7 @@ pub(crate) async fn kind_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<O
 }
 
 /// The root area and the shape of the leaves of the tree on the nodes of `cx`; `None` if there is none, or it is not complete.
-async fn open_area<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<(RemoteAddr, Shape)>, IndexError> {
+async fn open_area(cx: &mut OpContext) -> Result<Option<(RemoteAddr, Shape)>, IndexError> {
     let Some(area) = root(cx, NodeId::new(0), ROOT).await? else {
         return Ok(None);
     };
@@ -370,12 +370,7 @@ async fn open_area<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<(RemoteA
 }
 
 /// Makes the first leaf, unless another client has.
-async fn make_first<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    pool: &Pool<E>,
-    area: RemoteAddr,
-    shape: Shape,
-) -> Result<(), IndexError> {
+async fn make_first(cx: &mut OpContext, pool: &Pool, area: RemoteAddr, shape: Shape) -> Result<(), IndexError> {
     let bytes = shape.leaf_block_bytes();
     let (block, _pin) = take_block(pool, bytes).await?;
     cx.reserve(bytes as usize);
@@ -400,7 +395,7 @@ async fn make_first<E: Endpoint>(
 }
 
 /// A block, and the pin under which it has to be linked or given back.
-async fn take_block<E: Endpoint>(pool: &Pool<E>, bytes: u64) -> Result<(RemoteAddr, Pin), IndexError> {
+async fn take_block(pool: &Pool, bytes: u64) -> Result<(RemoteAddr, Pin), IndexError> {
     // Ends: there is memory, or the pool says that there is none.
     loop {
         let pin = pool.pin();

@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
@@ -106,7 +106,7 @@ fn sort_spread(numbers: &mut ArrayVec<u64, LEAF_SPAN_MAX>, bits: u32) {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Visits up to `count` keys from `from` on, in ascending order, with their values. Returns the key to go on with, `None`
     /// at the end.
     ///
@@ -114,7 +114,7 @@ impl<E: Endpoint> Tree<E> {
     /// See [`IndexError`].
     pub async fn scan(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         from: impl Into<Key>,
         count: usize,
         visit: &mut dyn FnMut(Key, u64),
@@ -272,7 +272,7 @@ impl<E: Endpoint> Tree<E> {
     /// The leaf of a key, and those behind it that a scan of so many keys will probably come to.
     async fn leaves_from(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         count: usize,
         (reads_whole, pin): (bool, &Pin),
@@ -338,7 +338,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// READs leaves, one behind the other in the buffer, or what is wanted of them.
-    async fn read_leaves(&self, cx: &mut OpContext<E>, leaves: &[Ahead]) -> Result<(), IndexError> {
+    async fn read_leaves(&self, cx: &mut OpContext, leaves: &[Ahead]) -> Result<(), IndexError> {
         let bytes = self.shape().leaf_bytes() as u32;
         cx.reserve(bytes as usize * leaves.len());
         let mut batch = Batch::new();
@@ -355,14 +355,14 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Where memory is mapped: asks for all lines of a leaf. Returns whether it is.
-    fn approach_leaf(&self, cx: &OpContext<E>, leaf: RemoteAddr) -> bool {
+    fn approach_leaf(&self, cx: &OpContext, leaf: RemoteAddr) -> bool {
         let bytes = self.shape().leaf_bytes() as u32;
         let mut parts = (0..bytes).step_by(APPROACHED_BYTES as usize);
         parts.all(|at| cx.approach(leaf.plus(at.into()), APPROACHED_BYTES.min(bytes - at)))
     }
 
     /// The same as READing it alone, where memory is mapped.
-    async fn load_leaf(&self, cx: &mut OpContext<E>, leaf: RemoteAddr) -> Result<(), IndexError> {
+    async fn load_leaf(&self, cx: &mut OpContext, leaf: RemoteAddr) -> Result<(), IndexError> {
         let whole = Slice::first(self.shape().leaf_bytes() as u32);
         cx.reserve(whole.bytes as usize);
         if !cx.load(leaf, whole) {

@@ -4,7 +4,7 @@
 //! memory the same words are loaded without a verb (`glance`).
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 use farside_sync::Pointer;
 
@@ -25,12 +25,12 @@ pub(super) enum Seen {
     Elsewhere,
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// SEARCH: the value of a key.
     ///
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
-    pub async fn search(&self, cx: &mut OpContext<E>, key: impl Into<Key>) -> Result<Option<u64>, IndexError> {
+    pub async fn search(&self, cx: &mut OpContext, key: impl Into<Key>) -> Result<Option<u64>, IndexError> {
         let key = key.into();
         match self.shared.local.get() {
             None => self.search_alone(cx, key).await,
@@ -38,7 +38,7 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    pub(super) async fn search_alone(&self, cx: &mut OpContext<E>, key: Key) -> Result<Option<u64>, IndexError> {
+    pub(super) async fn search_alone(&self, cx: &mut OpContext, key: Key) -> Result<Option<u64>, IndexError> {
         let pin = self.pin();
         Ok(self.seek(cx, key, &pin).await?.map(|(.., value)| value))
     }
@@ -46,7 +46,7 @@ impl<E: Endpoint> Tree<E> {
     /// The leaf of a key, where in it the value is, and what it is.
     pub(super) async fn seek(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         pin: &Pin,
     ) -> Result<Option<(RemoteAddr, RemoteAddr, u64)>, IndexError> {
@@ -79,7 +79,7 @@ impl<E: Endpoint> Tree<E> {
         self.shape().has_pointers() && Pointer::from_word(value).is_null()
     }
 
-    async fn look(&self, cx: &mut OpContext<E>, place: Place, key: Key, pin: &Pin) -> Result<Seen, IndexError> {
+    async fn look(&self, cx: &mut OpContext, place: Place, key: Key, pin: &Pin) -> Result<Seen, IndexError> {
         let shape = self.shape();
         let (mut leaf, mut is_fenced) = (place.leaf, shape.is_hashed() && self.shared.without.get().replicas);
         if let Some((entry, value)) = self.speculate(cx, leaf, key).await? {
@@ -120,7 +120,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// Asks for the neighbourhood of a key, where memory is mapped; returns whether it is.
     #[inline]
-    fn approach_neighbourhood(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: Key) -> bool {
+    fn approach_neighbourhood(&self, cx: &OpContext, leaf: RemoteAddr, key: Key) -> bool {
         let shape = self.shape();
         with_known_shape!(shape => {
             let segments = shape.segments(shape.home(key), shape.circle().neighbourhood());
@@ -132,7 +132,7 @@ impl<E: Endpoint> Tree<E> {
     /// Over mapped memory: looks at the neighbourhood of a key without verbs and batches, which take longer than the loads.
     /// `None` where memory is not mapped, or something is unusual: verbs have to find out. Hotspots save nothing here.
     #[inline]
-    fn glance(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Option<Seen> {
+    fn glance(&self, cx: &mut OpContext, place: Place, key: Key) -> Option<Seen> {
         let (shape, leaf) = (self.shape(), place.leaf);
         if self.shared.without.get().replicas {
             return None;
@@ -177,7 +177,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Over mapped memory: asks for the neighbourhood of a key that will be looked for.
-    pub(crate) fn approach(&self, cx: &OpContext<E>, key: Key) {
+    pub(crate) fn approach(&self, cx: &OpContext, key: Key) {
         if let Some(place) = self.remembered_place(key) {
             self.approach_neighbourhood(cx, place.leaf, key);
         }
@@ -188,7 +188,7 @@ impl<E: Endpoint> Tree<E> {
     /// leaf has gone, is taken here no more before anybody can change it there.
     pub(super) async fn speculate(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         key: Key,
     ) -> Result<Option<(usize, u64)>, IndexError> {
@@ -223,7 +223,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// The leaf was taken out of the tree: forgets the parent, or sees to it that it forgets the leaf.
-    pub(super) async fn go_elsewhere(&self, cx: &mut OpContext<E>, place: Place, key: Key) -> Result<(), IndexError> {
+    pub(super) async fn go_elsewhere(&self, cx: &mut OpContext, place: Place, key: Key) -> Result<(), IndexError> {
         self.forget_parent(cx, key).await?;
         if !place.is_remembered {
             let task = self.clean_later(key);
@@ -235,7 +235,7 @@ impl<E: Endpoint> Tree<E> {
     /// READs the neighbourhood of a key, with the fences of the leaf if they are wanted, until what was read is whole.
     async fn read_neighbourhood(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         key: Key,
         with_fences: bool,
@@ -285,7 +285,7 @@ impl<E: Endpoint> Tree<E> {
     /// What a READ of a leaf does that has come out torn so many times.
     pub(super) async fn read_torn(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         torn: u32,
         pin: &Pin,

@@ -5,7 +5,7 @@
 //! To be done twice, or half and then again, does no harm: all follows from entries and intent.
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
@@ -15,7 +15,7 @@ use super::lock::{Held, Kind};
 use super::task::Name;
 use crate::error::IndexError;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Settles a node whose lock this client may still have, and gives it back. If that cannot be done this client has lost its
     /// way to the node: it ends its membership, as nobody else could take the lock over as long as it lived.
     pub(super) fn settle_own(&self, node: RemoteAddr, kind: Kind, mine: LockWord, pin: Pin) {
@@ -32,7 +32,7 @@ impl<E: Endpoint> Tree<E> {
 
     async fn settle_once(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         kind: Kind,
         mine: LockWord,
@@ -60,7 +60,7 @@ impl<E: Endpoint> Tree<E> {
     /// If a node whose lock has this word is to be absorbed by its left neighbour, settles that one; returns whether it did.
     pub(super) async fn settle_left(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         kind: Kind,
         seen: LockWord,
@@ -85,7 +85,7 @@ impl<E: Endpoint> Tree<E> {
     /// write, and the lock may have been free between two of them.
     pub(super) async fn stays_torn(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         node: RemoteAddr,
         (at, bytes): (u64, u64),
         is_whole: impl Fn(&[u8]) -> bool,
@@ -111,7 +111,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Brings a node that this client has locked into order, and finds out what its lock word has to say.
-    pub(super) async fn settle(&self, cx: &mut OpContext<E>, held: &mut Held<E>) -> Result<(), IndexError> {
+    pub(super) async fn settle(&self, cx: &mut OpContext, held: &mut Held) -> Result<(), IndexError> {
         let settled = &self.shared.statistics.settled;
         settled.set(settled.get() + 1);
         match held.kind {
@@ -121,7 +121,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// READs a whole leaf whose lock is held.
-    pub(super) async fn read_locked_leaf(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+    pub(super) async fn read_locked_leaf(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<(), IndexError> {
         let bytes = self.shape().leaf_bytes() as u32;
         cx.reserve(bytes as usize);
         cx.read(node, Slice::first(bytes)).await?;
@@ -139,7 +139,7 @@ impl<E: Endpoint> Tree<E> {
 
     /// Freezes a leaf whose lock is held and which is in the buffer, whatever has happened to it. A key that is there twice is
     /// the one that is not frozen: once both are, nobody could tell.
-    pub(super) async fn freeze_left(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+    pub(super) async fn freeze_left(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<(), IndexError> {
         let shape = self.shape();
         if !shape.has_pointers() {
             return Ok(());
@@ -156,7 +156,7 @@ impl<E: Endpoint> Tree<E> {
         self.freeze_all(cx, node, 0).await
     }
 
-    async fn settle_leaf(&self, cx: &mut OpContext<E>, held: &mut Held<E>) -> Result<(), IndexError> {
+    async fn settle_leaf(&self, cx: &mut OpContext, held: &mut Held) -> Result<(), IndexError> {
         let (shape, node) = (self.shape(), held.node);
         self.read_locked_leaf(cx, node).await?;
         let damaged = IndexError::NodeDamaged { at: node };

@@ -48,7 +48,7 @@
 //! still names the node nothing has happened, otherwise he does step 3.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::inner::{HEAD_AT, Inner, is_gone};
@@ -58,7 +58,7 @@ use super::task::Name;
 use super::{Root, Tree};
 use crate::error::IndexError;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Starts a merge if a node has lost a child and has so few left: twice on the way down, and when there is one.
     pub(super) fn consider_shrinking(&self, addr: RemoteAddr, (level, low): (u8, Key), children: usize) {
         if [1, INNER_SPAN / 8, INNER_SPAN / 4].contains(&children) {
@@ -83,8 +83,8 @@ impl<E: Endpoint> Tree<E> {
     /// again soon. The parent is locked.
     pub(super) async fn absorb_inner(
         &self,
-        cx: &mut OpContext<E>,
-        parent: &Held<E>,
+        cx: &mut OpContext,
+        parent: &Held,
         [left, right]: [RemoteAddr; 2],
         pin: &Pin,
     ) -> Result<bool, IndexError> {
@@ -149,7 +149,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Puts the image of a node that is gone into the buffer, behind another one.
-    fn put_gone(&self, cx: &mut OpContext<E>, level: u8, heir: RemoteAddr) -> Slice {
+    fn put_gone(&self, cx: &mut OpContext, level: u8, heir: RemoteAddr) -> Slice {
         let shape = self.shape();
         let gone = shape.gone_image(shape.image().bytes);
         Inner::gone(shape, level, heir).encode(shape, &mut cx.buffer_mut()[gone.range()]);
@@ -157,12 +157,12 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Whether an internal node was taken out of the tree.
-    pub(super) async fn is_inner_gone(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<bool, IndexError> {
+    pub(super) async fn is_inner_gone(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<bool, IndexError> {
         Ok(is_gone(cx.read_word(node.plus(HEAD_AT)).await?))
     }
 
     /// Lets the root give way to its only child, if it has this level and no other.
-    pub(super) async fn lower_root(&self, cx: &mut OpContext<E>, level: u8, pin: &Pin) -> Result<(), IndexError> {
+    pub(super) async fn lower_root(&self, cx: &mut OpContext, level: u8, pin: &Pin) -> Result<(), IndexError> {
         let old = self.read_root(cx).await?;
         if old.level != level || level == 0 {
             return Ok(());
@@ -194,7 +194,7 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
-    async fn give_way(&self, cx: &mut OpContext<E>, held: Held<E>, (old, new): (Root, Root)) -> Result<(), IndexError> {
+    async fn give_way(&self, cx: &mut OpContext, held: Held, (old, new): (Root, Root)) -> Result<(), IndexError> {
         let intent = Intent::GiveWay.to_word();
         cx.write_word(old.addr.plus(INTENT_AT), intent).await?;
         let root = self.shared.area.plus(ROOT_AT);
@@ -213,7 +213,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Brings an internal node that this client has locked into order.
-    pub(super) async fn settle_inner(&self, cx: &mut OpContext<E>, node: RemoteAddr) -> Result<(), IndexError> {
+    pub(super) async fn settle_inner(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<(), IndexError> {
         let damaged = IndexError::NodeDamaged { at: node };
         match Intent::from_word(cx.read_word(node.plus(INTENT_AT)).await?) {
             Some(Intent::None) => Ok(()),
@@ -243,7 +243,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Adds to a batch that a node becomes what its second image is, which is in the buffer then; returns its level.
-    async fn copy_second(&self, cx: &mut OpContext<E>, batch: &mut Batch, node: RemoteAddr) -> Result<u8, IndexError> {
+    async fn copy_second(&self, cx: &mut OpContext, batch: &mut Batch, node: RemoteAddr) -> Result<u8, IndexError> {
         let image = self.shape().image();
         cx.reserve(2 * image.bytes as usize);
         let second = cx.read(node.plus(self.shape().second_image_at()), image).await?;
@@ -254,12 +254,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Ends a merge into a node that somebody has begun, or forgets it.
-    async fn settle_absorb(
-        &self,
-        cx: &mut OpContext<E>,
-        left: RemoteAddr,
-        right: RemoteAddr,
-    ) -> Result<(), IndexError> {
+    async fn settle_absorb(&self, cx: &mut OpContext, left: RemoteAddr, right: RemoteAddr) -> Result<(), IndexError> {
         let mut batch = Batch::new();
         let [lock, intent, head] = [LOCK_AT, INTENT_AT, HEAD_AT].map(|at| batch.read_word(right.plus(at)));
         cx.post(&mut batch).await?;
@@ -283,12 +278,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Lets a node forget a child that its neighbour `left` has absorbed, if it has.
-    async fn settle_below(
-        &self,
-        cx: &mut OpContext<E>,
-        parent: RemoteAddr,
-        left: RemoteAddr,
-    ) -> Result<(), IndexError> {
+    async fn settle_below(&self, cx: &mut OpContext, parent: RemoteAddr, left: RemoteAddr) -> Result<(), IndexError> {
         let pin = self.pin();
         let held = Box::pin(self.lock(cx, left, Kind::Inner, &pin)).await?;
         self.unlock(cx, held).await?;

@@ -38,7 +38,7 @@ use core::mem;
 use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{Batch, OpContext, RemoteAddr};
 use farside_pool::Pin;
 use farside_sync::{Pointer, SizeHint};
 
@@ -172,14 +172,9 @@ impl Shape {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// The slot of a key.
-    pub(crate) async fn find_slot(
-        &self,
-        cx: &mut OpContext<E>,
-        key: Key,
-        pin: &Pin,
-    ) -> Result<Option<Slot>, IndexError> {
+    pub(crate) async fn find_slot(&self, cx: &mut OpContext, key: Key, pin: &Pin) -> Result<Option<Slot>, IndexError> {
         let found = self.seek(cx, key, pin).await?;
         Ok(found.map(|(leaf, at, value)| self.slot(leaf, at, value)))
     }
@@ -198,7 +193,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// A number for a layer that nobody ever had, from 1 on.
-    pub(crate) async fn take_layer(&self, cx: &mut OpContext<E>) -> Result<u64, IndexError> {
+    pub(crate) async fn take_layer(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
         Ok(cx.fetch_add(self.shared.area.plus(LAYERS_AT), 1).await? + 1)
     }
 
@@ -206,7 +201,7 @@ impl<E: Endpoint> Tree<E> {
     /// The lock of the leaf is held, whose image is in the buffer.
     pub(super) async fn must_rest(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         entries: &[usize],
     ) -> Result<bool, IndexError> {
@@ -228,7 +223,7 @@ impl<E: Endpoint> Tree<E> {
     /// Waits until an entry that was found frozen may be something else by now.
     pub(crate) async fn await_thaw(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         slot: Slot,
         round: u32,
         pin: &Pin,
@@ -246,7 +241,7 @@ impl<E: Endpoint> Tree<E> {
     /// be when they thaw.
     pub(super) async fn freeze(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         leaf: RemoteAddr,
         at: u32,
         entries: impl IntoIterator<Item = usize>,
@@ -305,7 +300,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Freezes every taken entry of a leaf, as [`Tree::freeze`].
-    pub(super) async fn freeze_all(&self, cx: &mut OpContext<E>, leaf: RemoteAddr, at: u32) -> Result<(), IndexError> {
+    pub(super) async fn freeze_all(&self, cx: &mut OpContext, leaf: RemoteAddr, at: u32) -> Result<(), IndexError> {
         let image = &cx.buffer()[at as usize..];
         let entries: Vec<usize> = self.shape().entries(image).map(|(entry, _)| entry).collect();
         self.freeze(cx, leaf, at, entries).await

@@ -3,7 +3,7 @@
 //! On the path: nowhere, until a key finds no room. Then a task of the client that noticed does it, and the INSERT starts again.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
 use super::layout::{INTENT_AT, Intent, Key, SPLIT_KEY_AT, Shape};
@@ -13,9 +13,9 @@ use super::task::Name;
 use super::{Tree, take_block};
 use crate::error::IndexError;
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Splits the leaf of a key that found no room in it, and waits for that. The caller is not pinned.
-    pub(super) async fn make_room(&self, cx: &OpContext<E>, leaf: RemoteAddr, key: Key) -> Result<(), IndexError> {
+    pub(super) async fn make_room(&self, cx: &OpContext, leaf: RemoteAddr, key: Key) -> Result<(), IndexError> {
         let task = self.start(Name::Split(leaf), |tree| async move {
             let mut cx = OpContext::new(tree.pool().endpoint().clone());
             tree.split(&mut cx, key).await
@@ -24,7 +24,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Splits the leaf of a key, unless there is room for the key by then.
-    async fn split(&self, cx: &mut OpContext<E>, key: Key) -> Result<(), IndexError> {
+    async fn split(&self, cx: &mut OpContext, key: Key) -> Result<(), IndexError> {
         let bytes = self.shape().leaf_block_bytes();
         // So that there is a block for a parent that has to be split.
         self.pool()
@@ -54,10 +54,10 @@ impl<E: Endpoint> Tree<E> {
     /// Locks the leaf that holds a key and READs it; its fences and sibling are in the buffer.
     pub(super) async fn lock_leaf_of(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         pin: &Pin,
-    ) -> Result<Option<(Held<E>, Fences, super::layout::Sibling)>, IndexError> {
+    ) -> Result<Option<(Held, Fences, super::layout::Sibling)>, IndexError> {
         let mut at = self.locate(cx, key, pin).await?.leaf;
         // Ends: each step goes to the right.
         loop {
@@ -80,7 +80,7 @@ impl<E: Endpoint> Tree<E> {
     /// Moves the upper keys of a leaf to a block; returns the first of them, or `None` if there is room by now.
     async fn split_into(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         key: Key,
         block: RemoteAddr,
         pin: &Pin,

@@ -6,7 +6,7 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 
 use super::Tree;
 use super::layout::Key;
@@ -37,7 +37,7 @@ pub(crate) struct Task {
     error: RefCell<Option<IndexError>>,
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Starts a task, unless one of that name is running.
     pub(crate) fn start<F>(&self, name: Name, work: impl FnOnce(Self) -> F) -> Rc<Task>
     where
@@ -61,7 +61,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Ends with the task, or with the caller's deadline, which its next verb reports.
-    pub(crate) async fn wait_for(&self, cx: &OpContext<E>, task: &Task) -> Result<(), IndexError> {
+    pub(crate) async fn wait_for(&self, cx: &OpContext, task: &Task) -> Result<(), IndexError> {
         const TURN_NS: u64 = 2_000;
         while !task.has_ended.get() && cx.endpoint().now_ns() < cx.deadline().0 {
             cx.endpoint().sleep(TURN_NS).await;

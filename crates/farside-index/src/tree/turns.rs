@@ -154,11 +154,11 @@ fn stride(kind: LockKind, options: &LockOptions) -> u64 {
 
 /// How the clients of a compute node take turns.
 #[derive(Debug)]
-pub(super) enum Turns<E: Endpoint> {
+pub(super) enum Turns {
     Spin,
-    Hierarchical(Rc<Lines<E>>),
-    OnChip(Rc<Lines<E>>, Chip),
-    Queue(Queue<E>),
+    Hierarchical(Rc<Lines>),
+    OnChip(Rc<Lines>, Chip),
+    Queue(Queue),
 }
 
 /// The table of words in the memory of each node's NIC.
@@ -179,14 +179,14 @@ impl Chip {
 
 /// A word in the memory of a NIC that this client has, or may have: a swap for it was posted. Given back by a task when dropped.
 #[derive(Debug)]
-pub(super) struct OnChip<E: Endpoint> {
-    endpoint: E,
+pub(super) struct OnChip {
+    endpoint: Endpoint,
     at: RemoteAddr,
     mine: LockWord,
     is_mine: bool,
 }
 
-impl<E: Endpoint> OnChip<E> {
+impl OnChip {
     /// Adds to a batch what gives the word back; it is given back when that was posted, and this has [ended](Self::end).
     pub(super) fn give_back(&self, batch: &mut Batch) {
         batch.write_word(self.at, 0);
@@ -198,7 +198,7 @@ impl<E: Endpoint> OnChip<E> {
     }
 }
 
-impl<E: Endpoint> Drop for OnChip<E> {
+impl Drop for OnChip {
     fn drop(&mut self) {
         if !self.is_mine {
             return;
@@ -217,15 +217,15 @@ fn hash_of(leaf: RemoteAddr) -> u64 {
 
 /// A table of locks.
 #[derive(Debug)]
-pub(super) struct Queue<E> {
+pub(super) struct Queue {
     kind: LockKind,
     site: Site,
-    lockers: Lockers<E>,
+    lockers: Lockers,
     /// The first lock of each memory node, and how many it has.
     tables: Vec<(RemoteAddr, u64)>,
 }
 
-impl<E> Queue<E> {
+impl Queue {
     /// The lock of a leaf, on the leaf's memory node.
     fn lock_of(&self, leaf: RemoteAddr) -> RemoteAddr {
         let (table, locks) = self.tables[leaf.node().index()];
@@ -233,41 +233,32 @@ impl<E> Queue<E> {
     }
 }
 
-impl<E: Endpoint> Default for Lines<E> {
-    fn default() -> Self {
-        Self {
-            leaves: RefCell::default(),
-            handovers: Cell::default(),
-        }
-    }
-}
-
 /// The leaves whose lock clients of this compute node hold or ask for, with those who wait behind.
-#[derive(Debug)]
-pub(super) struct Lines<E: Endpoint> {
-    leaves: RefCell<BTreeMap<RemoteAddr, VecDeque<Rc<Seat<E>>>>>,
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    leaves: RefCell<BTreeMap<RemoteAddr, VecDeque<Rc<Seat>>>>,
     handovers: Cell<u64>,
 }
 
 /// Somebody who waits.
 #[derive(Debug)]
-struct Seat<E: Endpoint> {
-    given: RefCell<Option<Given<E>>>,
+struct Seat {
+    given: RefCell<Option<Given>>,
     waker: RefCell<Option<Waker>>,
     has_left: Cell<bool>,
 }
 
 /// What somebody gets who has waited.
 #[derive(Debug)]
-enum Given<E: Endpoint> {
+enum Given {
     /// Leave to try.
-    Place(Place<E>),
+    Place(Place),
     /// The lock.
-    Lock(Box<Held<E>>),
+    Lock(Box<Held>),
 }
 
-impl<E: Endpoint> Seat<E> {
-    fn give(&self, given: Given<E>) {
+impl Seat {
+    fn give(&self, given: Given) {
         *self.given.borrow_mut() = Some(given);
         self.waker.take().inspect(Waker::wake_by_ref);
     }
@@ -275,16 +266,16 @@ impl<E: Endpoint> Seat<E> {
 
 /// The first place in a line. Who drops it lets the next one try.
 #[derive(Debug)]
-pub(super) struct Place<E: Endpoint> {
-    lines: Rc<Lines<E>>,
+pub(super) struct Place {
+    lines: Rc<Lines>,
     leaf: RemoteAddr,
     /// How often the lock was handed over in a row.
     handed: u32,
     /// Who gets the lock when what is under way has ended.
-    heir: Option<Rc<Seat<E>>>,
+    heir: Option<Rc<Seat>>,
 }
 
-impl<E: Endpoint> Place<E> {
+impl Place {
     /// Whether somebody of this compute node waits who may get the lock as it is; it is then promised.
     pub(super) fn promise(&mut self) -> bool {
         if self.handed < HANDOVERS_MAX {
@@ -299,7 +290,7 @@ impl<E: Endpoint> Place<E> {
     }
 }
 
-impl<E: Endpoint> Drop for Place<E> {
+impl Drop for Place {
     fn drop(&mut self) {
         if is_planted("tree: a turn that is not passed on") {
             return;
@@ -320,7 +311,7 @@ impl<E: Endpoint> Drop for Place<E> {
 }
 
 /// Hands a lock over to whom it was promised. If that one has left meanwhile, a task gives it back.
-pub(super) fn hand_over<E: Endpoint>(mut held: Held<E>) {
+pub(super) fn hand_over(mut held: Held) {
     if let Some(place) = &mut held.place
         && let Some(seat) = place.heir.take_if(|seat| !seat.has_left.get())
     {
@@ -331,13 +322,13 @@ pub(super) fn hand_over<E: Endpoint>(mut held: Held<E>) {
 }
 
 /// Somebody in a line, not the first.
-struct Waiting<'l, E: Endpoint> {
-    lines: &'l Lines<E>,
+struct Waiting<'l> {
+    lines: &'l Lines,
     leaf: RemoteAddr,
-    seat: Rc<Seat<E>>,
+    seat: Rc<Seat>,
 }
 
-impl<E: Endpoint> Drop for Waiting<'_, E> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.seat.has_left.set(true);
         if let Some(line) = self.lines.leaves.borrow_mut().get_mut(&self.leaf) {
@@ -349,13 +340,13 @@ impl<E: Endpoint> Drop for Waiting<'_, E> {
     }
 }
 
-impl<E: Endpoint> Lines<E> {
-    fn next(&self, leaf: RemoteAddr) -> Option<Rc<Seat<E>>> {
+impl Lines {
+    fn next(&self, leaf: RemoteAddr) -> Option<Rc<Seat>> {
         self.leaves.borrow_mut().get_mut(&leaf).and_then(VecDeque::pop_front)
     }
 
     /// Waits for the first place in the line of a leaf, or for the lock.
-    async fn come(self: &Rc<Self>, cx: &OpContext<E>, leaf: RemoteAddr) -> Result<Given<E>, IndexError> {
+    async fn come(self: &Rc<Self>, cx: &OpContext, leaf: RemoteAddr) -> Result<Given, IndexError> {
         let waiting = {
             let mut leaves = self.leaves.borrow_mut();
             let Some(line) = leaves.get_mut(&leaf) else {
@@ -398,29 +389,24 @@ impl<E: Endpoint> Lines<E> {
 }
 
 /// The turn of an operation.
-pub(super) enum Come<E: Endpoint> {
+pub(super) enum Come {
     /// Nobody waits for turns.
     Any,
     /// The first of a line tries, who may have the leaf's word on the NIC.
-    Place(Place<E>, Option<OnChip<E>>),
+    Place(Place, Option<OnChip>),
     /// The lock was handed over.
-    Lock(Box<Held<E>>),
+    Lock(Box<Held>),
     /// A lock of the table is held, and given back when this is dropped.
-    Granted(Turn<E>),
+    Granted(Turn),
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Lets this compute node's INSERTs, UPDATEs and DELETEs of a tree of values take turns in this way from now on. All
     /// compute nodes should do the same; those that do not only wait longer.
     ///
     /// # Errors
     /// If there is no room for a table of locks; if the fabric lacks what the lock cannot do without; what it reports.
-    pub async fn take_turns(
-        &self,
-        cx: &mut OpContext<E>,
-        how: NodeLock,
-        options: TurnOptions,
-    ) -> Result<(), IndexError> {
+    pub async fn take_turns(&self, cx: &mut OpContext, how: NodeLock, options: TurnOptions) -> Result<(), IndexError> {
         let turns = match how {
             NodeLock::Cas => return Ok(()),
             NodeLock::Spin => Turns::Spin,
@@ -469,7 +455,7 @@ impl<E: Endpoint> Tree<E> {
         Ok(())
     }
 
-    fn find_chip(&self, cx: &OpContext<E>) -> Result<Chip, IndexError> {
+    fn find_chip(&self, cx: &OpContext) -> Result<Chip, IndexError> {
         let endpoint = cx.endpoint();
         let words = endpoint.chip_bytes() / 8;
         if words == 0 {
@@ -484,7 +470,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Swaps a word on a NIC until it was free, or its holder gone.
-    async fn take_word(&self, cx: &mut OpContext<E>, at: RemoteAddr) -> Result<OnChip<E>, IndexError> {
+    async fn take_word(&self, cx: &mut OpContext, at: RemoteAddr) -> Result<OnChip, IndexError> {
         let (endpoint, mine) = (cx.endpoint().clone(), self.ticket());
         let (mut expected, mut attempt) = (0, 0_u32);
         // Ends: the holder gives the word back, or goes; the deadline is met by a verb.
@@ -516,12 +502,7 @@ impl<E: Endpoint> Tree<E> {
         }
     }
 
-    async fn open_tables(
-        &self,
-        cx: &mut OpContext<E>,
-        kind: LockKind,
-        turns: TurnOptions,
-    ) -> Result<Queue<E>, IndexError> {
+    async fn open_tables(&self, cx: &mut OpContext, kind: LockKind, turns: TurnOptions) -> Result<Queue, IndexError> {
         let mut options = turns.of_locks();
         let stride = stride(kind, &options);
         let mut tables = Vec::new();
@@ -541,7 +522,7 @@ impl<E: Endpoint> Tree<E> {
     }
 
     /// Waits for the turn to lock a leaf.
-    pub(super) async fn come(&self, cx: &mut OpContext<E>, leaf: RemoteAddr, pin: &Pin) -> Result<Come<E>, IndexError> {
+    pub(super) async fn come(&self, cx: &mut OpContext, leaf: RemoteAddr, pin: &Pin) -> Result<Come, IndexError> {
         match self.shared.turns.get() {
             None | Some(Turns::Spin) => Ok(Come::Any),
             Some(Turns::Hierarchical(lines)) => Ok(match lines.come(cx, leaf).await? {

@@ -6,7 +6,7 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr, Slice};
+use farside_fabric::{OpContext, RemoteAddr, Slice};
 
 use super::inner::{HEAD_AT, Inner, is_gone};
 use super::layout::{
@@ -53,13 +53,13 @@ impl Census {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl Tree {
     /// Calls `visit` with every block that is linked, with some twice. Pins for a node at a time, so that the epoch can move; what
     /// is linked or unlinked meanwhile may be missed. In the end everybody is told to forget what he remembers.
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn walk(&self, cx: &mut OpContext<E>, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
+    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
         let height = self.read_root(cx).await?.level;
         for level in 1..=height {
             let mut next = Some(0);
@@ -121,7 +121,7 @@ impl<E: Endpoint> Tree<E> {
     ///
     /// # Errors
     /// What the fabric reports; everything else is a fault.
-    pub async fn check(&self, cx: &mut OpContext<E>) -> Result<Census, IndexError> {
+    pub async fn check(&self, cx: &mut OpContext) -> Result<Census, IndexError> {
         let _pin = self.pin();
         Walker::new(cx, self.shared.area, self.shape()).walk().await
     }
@@ -131,7 +131,7 @@ impl<E: Endpoint> Tree<E> {
 ///
 /// # Errors
 /// What the fabric reports, or that it is no tree; everything else is a fault.
-pub(crate) async fn census_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Census>, IndexError> {
+pub(crate) async fn census_of_pool(cx: &mut OpContext) -> Result<Option<Census>, IndexError> {
     let Some((area, shape)) = open_area(cx).await? else {
         return Ok(None);
     };
@@ -139,15 +139,15 @@ pub(crate) async fn census_of_pool<E: Endpoint>(cx: &mut OpContext<E>) -> Result
 }
 
 /// A walk through a tree as it stands in memory. What a client has left that died is read as whoever settles it will make it.
-struct Walker<'a, E: Endpoint> {
-    cx: &'a mut OpContext<E>,
+struct Walker<'a> {
+    cx: &'a mut OpContext,
     area: RemoteAddr,
     shape: Shape,
     census: Census,
 }
 
-impl<'a, E: Endpoint> Walker<'a, E> {
-    fn new(cx: &'a mut OpContext<E>, area: RemoteAddr, shape: Shape) -> Self {
+impl<'a> Walker<'a> {
+    fn new(cx: &'a mut OpContext, area: RemoteAddr, shape: Shape) -> Self {
         let census = Census {
             span: shape.span(),
             ..Census::default()

@@ -1,7 +1,7 @@
 //! A client of a tree: how it opens it, and what it does beside its operations.
 
-use farside_fabric::sim::Endpoint;
-use farside_fabric::{Clock, OpContext};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
 use farside_index::{Tree, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
@@ -13,7 +13,7 @@ pub(crate) const POOL: PoolOptions = PoolOptions {
 };
 
 /// The tree as a new client sees it; the first one makes it.
-pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree<Endpoint> {
+pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, pool: PoolOptions) -> Tree {
     let mut cx = OpContext::new(endpoint.clone());
     let format = FormatOptions {
         clients_max: 64,
@@ -26,14 +26,13 @@ pub(crate) async fn open_tree_with(endpoint: &Endpoint, options: TreeOptions, po
 }
 
 /// Searches for what dead clients have left, as long as the client works.
-pub(crate) async fn recover(endpoint: Endpoint, tree: Tree<Endpoint>) {
+pub(crate) async fn recover(endpoint: Endpoint, tree: Tree) {
     let mut cx = OpContext::new(endpoint.clone());
     while !tree.pool().has_ended() {
         endpoint.sleep(50_000).await;
         if tree.pool().needs_recovery() {
             let walked = tree.clone();
-            let walk =
-                async |cx: &mut OpContext<Endpoint>, visit: &mut dyn FnMut(_)| Ok(walked.walk(cx, visit).await?);
+            let walk = async |cx: &mut OpContext, visit: &mut dyn FnMut(_)| Ok(walked.walk(cx, visit).await?);
             if let Err(error) = tree.pool().recover(&mut cx, walk).await {
                 assert!(tree.pool().has_ended(), "a search for lost blocks: {error}");
             }

@@ -5,8 +5,8 @@ pub(crate) mod history;
 pub(crate) mod run;
 pub(crate) mod shrink;
 
-use farside_fabric::Clock;
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_index::{Budget, Shape, Tree, TreeOptions};
 
 pub(crate) use self::client::{LEASE_NS, POOL, open_tree_with};
@@ -39,19 +39,19 @@ impl Forest {
     }
 
     /// The tree as a new client sees it, which remembers so many bytes of nodes.
-    pub(crate) async fn tree(&self, endpoint: &Endpoint, cache_bytes: usize) -> Tree<Endpoint> {
+    pub(crate) async fn tree(&self, endpoint: &Endpoint, cache_bytes: usize) -> Tree {
         open_tree(endpoint, self.shape, cache_bytes).await
     }
 
     /// Waits until the client works on the structure no more.
-    pub(crate) async fn settle(&self, endpoint: &Endpoint, tree: &Tree<Endpoint>) {
+    pub(crate) async fn settle(&self, endpoint: &Endpoint, tree: &Tree) {
         while tree.is_restructuring() {
             endpoint.sleep(10_000).await;
         }
     }
 }
 
-pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<Endpoint> {
+pub(crate) async fn open_tree(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree {
     // A few hotspots, so that some are right, some wrong, and some have to go.
     let budget = Budget {
         cache_bytes,

@@ -4,8 +4,9 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{CrashPoint, Endpoint, SimOptions};
-use farside_fabric::{Clock, Messages, OpContext, Random, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{CrashPoint, SimOptions};
 use farside_index::{IndexError, Shape, Tree};
 use farside_pool::account;
 
@@ -52,7 +53,7 @@ struct State {
     history: RefCell<History>,
     is_done: Vec<Cell<bool>>,
     values: Cell<u64>,
-    trees: RefCell<Vec<Option<Tree<Endpoint>>>>,
+    trees: RefCell<Vec<Option<Tree>>>,
 }
 
 /// Spreads the keys, so that leaves have gaps.
@@ -60,7 +61,7 @@ fn key_of(number: u64) -> u64 {
     number * 0x0100_0000_0000_0003
 }
 
-async fn ask(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, key: u64, call: Call) -> Result<Answer, IndexError> {
+async fn ask(cx: &mut OpContext, tree: &Tree, key: u64, call: Call) -> Result<Answer, IndexError> {
     Ok(match call {
         Call::Put(value) => Answer::Changed(tree.put(cx, key, value).await?),
         Call::Insert(value) => Answer::Is(tree.insert(cx, key, value).await?),
@@ -70,7 +71,7 @@ async fn ask(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, key: u64, call
     })
 }
 
-async fn work(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<State>) {
+async fn work(endpoint: Endpoint, tree: Tree, plan: Plan, state: Rc<State>) {
     let mut cx = OpContext::new(endpoint.clone());
     for round in 0..plan.operations {
         endpoint.sleep(endpoint.random_below(plan.pause_ns)).await;
@@ -115,7 +116,7 @@ async fn work(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<St
 }
 
 /// Stores every key.
-async fn fill(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<State>) {
+async fn fill(endpoint: Endpoint, tree: Tree, plan: Plan, state: Rc<State>) {
     let mut cx = OpContext::new(endpoint.clone());
     for number in 0..plan.keys {
         let (key, value) = (
@@ -138,7 +139,7 @@ async fn fill(endpoint: Endpoint, tree: Tree<Endpoint>, plan: Plan, state: Rc<St
 }
 
 /// A scan is a SEARCH of every key in its range.
-async fn scan(cx: &mut OpContext<Endpoint>, tree: &Tree<Endpoint>, plan: Plan, state: &State) {
+async fn scan(cx: &mut OpContext, tree: &Tree, plan: Plan, state: &State) {
     let (first, count) = (
         cx.endpoint().random_below(plan.keys),
         1 + cx.endpoint().random_below(12) as usize,

@@ -6,8 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, OpContext, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_index::{Budget, Shape, Tree, TreeOptions};
 use farside_pool::account;
 
@@ -35,7 +36,7 @@ fn key_of(number: u64) -> u64 {
     number * 0x0100_0000_0000_0003
 }
 
-async fn open(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<Endpoint> {
+async fn open(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree {
     let budget = Budget {
         cache_bytes,
         hotspot_bytes: 0,
@@ -45,20 +46,14 @@ async fn open(endpoint: &Endpoint, shape: Shape, cache_bytes: usize) -> Tree<End
     tree
 }
 
-async fn settle(endpoint: &Endpoint, tree: &Tree<Endpoint>) {
+async fn settle(endpoint: &Endpoint, tree: &Tree) {
     while tree.is_restructuring() {
         endpoint.sleep(SETTLE_NS).await;
     }
 }
 
 /// Deletes most keys, one after the other.
-async fn thin_out(
-    endpoint: Endpoint,
-    tree: Tree<Endpoint>,
-    seen: Rc<RefCell<Seen>>,
-    deleted: Rc<RefCell<Vec<u64>>>,
-    sim: Sim,
-) {
+async fn thin_out(endpoint: Endpoint, tree: Tree, seen: Rc<RefCell<Seen>>, deleted: Rc<RefCell<Vec<u64>>>, sim: Sim) {
     let mut cx = OpContext::new(endpoint.clone());
     for number in (0..KEYS).filter(|number| number % STAYS > 0) {
         let before = (sim.verbs_posted(endpoint.id()), tree.structure());
@@ -78,12 +73,7 @@ async fn thin_out(
 }
 
 /// Goes all the way to keys that stay, until told to end; notes what is wrong.
-async fn read_on(
-    endpoint: Endpoint,
-    tree: Tree<Endpoint>,
-    is_over: Rc<Cell<bool>>,
-    wrong: Rc<RefCell<Option<String>>>,
-) {
+async fn read_on(endpoint: Endpoint, tree: Tree, is_over: Rc<Cell<bool>>, wrong: Rc<RefCell<Option<String>>>) {
     let mut number = 0;
     while !is_over.get() {
         let mut cx = OpContext::new(endpoint.clone());

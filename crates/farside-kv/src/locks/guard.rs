@@ -3,7 +3,6 @@
 use core::fmt;
 use std::rc::Rc;
 
-use farside_fabric::Endpoint;
 use farside_lock::{Grant, Mode};
 
 use super::error::readable;
@@ -14,8 +13,8 @@ use super::{Locks, LocksError};
 ///
 /// Dropping it leaves the lock to a task that gives it back; [`release`](Guard::release) waits for that, and says
 /// whether the lock was held all the time.
-pub struct Guard<E> {
-    locks: Locks<E>,
+pub struct Guard {
+    locks: Locks,
     name: Rc<[u8]>,
     /// `None` when it was released.
     grant: Option<Grant>,
@@ -24,8 +23,8 @@ pub struct Guard<E> {
     vow: Vow,
 }
 
-impl<E: Endpoint> Guard<E> {
-    pub(super) fn new(locks: Locks<E>, name: Rc<[u8]>, grant: Grant, token: u64) -> Self {
+impl Guard {
+    pub(super) fn new(locks: Locks, name: Rc<[u8]>, grant: Grant, token: u64) -> Self {
         Self {
             vow: locks.shared.lifeline.vow(),
             mode: grant.mode(),
@@ -86,7 +85,7 @@ impl<E: Endpoint> Guard<E> {
     }
 }
 
-impl<E> fmt::Debug for Guard<E> {
+impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &readable(&self.name))
@@ -96,7 +95,7 @@ impl<E> fmt::Debug for Guard<E> {
     }
 }
 
-impl<E> Drop for Guard<E> {
+impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(grant) = self.grant.take() {
             self.locks.shared.returns.leave(grant);

@@ -104,11 +104,11 @@ impl Holder {
 /// A client of the named locks in a pool. Clones are the same client; it belongs to one thread, and needs one
 /// that does not stand still: who holds locks there and blocks the thread for longer than the lease loses them.
 #[derive(Debug)]
-pub struct Locks<E> {
-    shared: Rc<Shared<E>>,
+pub struct Locks {
+    shared: Rc<Shared>,
 }
 
-impl<E> Clone for Locks<E> {
+impl Clone for Locks {
     fn clone(&self) -> Self {
         Self {
             shared: Rc::clone(&self.shared),
@@ -117,27 +117,27 @@ impl<E> Clone for Locks<E> {
 }
 
 #[derive(Debug)]
-struct Shared<E> {
-    endpoint: E,
+struct Shared {
+    endpoint: Endpoint,
     site: Site,
     locker: Locker,
     table: Table,
     owner: String,
     lifeline: Lifeline,
-    waits: Waits<Guard<E>>,
+    waits: Waits<Guard>,
     returns: Rc<Returns>,
     /// Where names were found, which may not be true any more.
     known: RefCell<HashMap<Rc<[u8]>, Place>>,
     /// Contexts that nobody uses; each has a buffer.
-    contexts: RefCell<Vec<OpContext<E>>>,
+    contexts: RefCell<Vec<OpContext>>,
 }
 
-impl<E: Endpoint> Locks<E> {
+impl Locks {
     /// A client of the locks in a pool that was opened before. An endpoint is one client.
     ///
     /// # Errors
     /// [`LocksError::NoTable`], or what the fabric reports.
-    pub async fn open(endpoint: E, options: LocksOptions) -> Result<Self, LocksError> {
+    pub async fn open(endpoint: Endpoint, options: LocksOptions) -> Result<Self, LocksError> {
         let mut cx = OpContext::new(endpoint.clone());
         let table = Table::find(&mut cx).await?.ok_or(LocksError::NoTable)?;
         let site = Site::new(LockOptions {
@@ -177,7 +177,7 @@ impl<E: Endpoint> Locks<E> {
     ///
     /// # Errors
     /// [`LocksError::Name`], [`LocksError::TableFull`], or what the fabric reports.
-    pub async fn acquire(&self, name: &[u8], mode: Mode) -> Result<Guard<E>, LocksError> {
+    pub async fn acquire(&self, name: &[u8], mode: Mode) -> Result<Guard, LocksError> {
         let taken = self.acquire_until(name, mode, Deadline::NEVER).await?;
         Ok(taken.expect("who waits for ever gets it"))
     }
@@ -192,7 +192,7 @@ impl<E: Endpoint> Locks<E> {
         name: &[u8],
         mode: Mode,
         deadline: Deadline,
-    ) -> Result<Option<Guard<E>>, LocksError> {
+    ) -> Result<Option<Guard>, LocksError> {
         check_name(name)?;
         let name: Rc<[u8]> = name.into();
         let (ticket, is_new) = self.shared.waits.join(&name, mode);
@@ -221,7 +221,7 @@ impl<E: Endpoint> Locks<E> {
     ///
     /// # Errors
     /// See [`Locks::acquire`].
-    pub async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<Guard<E>>, LocksError> {
+    pub async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<Guard>, LocksError> {
         if let Some((header, _)) = self.look(name).await?
             && !header.admits(mode)
         {
@@ -275,7 +275,7 @@ impl<E: Endpoint> Locks<E> {
     }
 
     /// Finds the place of a name and takes its lock, as often as the place turns out to be another name's.
-    async fn take(&self, name: Rc<[u8]>, mode: Mode) -> Result<Guard<E>, LocksError> {
+    async fn take(&self, name: Rc<[u8]>, mode: Mode) -> Result<Guard, LocksError> {
         let mut cx = self.context();
         let failed = |source| self.shared.failed(&name, source);
         // Ends: a place changes hands only when nobody waits for it.
@@ -330,13 +330,13 @@ impl<E: Endpoint> Locks<E> {
         Ok(Some((header, note)))
     }
 
-    fn context(&self) -> OpContext<E> {
+    fn context(&self) -> OpContext {
         let kept = self.shared.contexts.borrow_mut().pop();
         kept.unwrap_or_else(|| OpContext::new(self.shared.endpoint.clone()))
     }
 }
 
-impl<E> Drop for Shared<E> {
+impl Drop for Shared {
     fn drop(&mut self) {
         self.returns.close();
     }
@@ -352,7 +352,7 @@ fn check_name(name: &[u8]) -> Result<(), LocksError> {
 }
 
 /// Proves again and again that the client lives, until it ends.
-async fn keep_alive<E: Endpoint>(shared: Weak<Shared<E>>, endpoint: E) {
+async fn keep_alive(shared: Weak<Shared>, endpoint: Endpoint) {
     // Each look keeps the client for as long as it takes, and no longer.
     while let Some(shared) = shared.upgrade() {
         let proved = shared.prove().await;
@@ -366,7 +366,7 @@ async fn keep_alive<E: Endpoint>(shared: Weak<Shared<E>>, endpoint: E) {
 }
 
 /// Releases what guards that were dropped leave behind.
-async fn give_back<E: Endpoint>(returns: Rc<Returns>, locker: Locker, endpoint: E) {
+async fn give_back(returns: Rc<Returns>, locker: Locker, endpoint: Endpoint) {
     let mut cx = OpContext::new(endpoint);
     while let Some(grant) = returns.next().await {
         // If it fails we are cut off, and others take the lock back.
@@ -375,7 +375,7 @@ async fn give_back<E: Endpoint>(returns: Rc<Returns>, locker: Locker, endpoint: 
     }
 }
 
-impl<E: Endpoint> Shared<E> {
+impl Shared {
     /// Proves that nobody is about to cut the client off, or finds that somebody is.
     async fn prove(&self) -> Result<(), FabricError> {
         let asked_ns = self.endpoint.now_ns();
@@ -397,7 +397,7 @@ impl<E: Endpoint> Shared<E> {
     /// Under the lock of a place: writes who has it, and draws a token; `None` if the place is another name's.
     async fn move_in(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         place: Place,
         name: &[u8],
         mode: Mode,
@@ -435,7 +435,7 @@ impl<E: Endpoint> Shared<E> {
         error
     }
 
-    fn give_back_context(&self, cx: OpContext<E>) {
+    fn give_back_context(&self, cx: OpContext) {
         self.contexts.borrow_mut().push(cx);
     }
 

@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, FabricError, OpContext, Slice};
+use farside_fabric::{Batch, FabricError, OpContext, Slice};
 use farside_lock::declock::header::Header;
 use farside_lock::{Grant, LockError, Mode};
 
@@ -21,9 +21,9 @@ use super::head::{Note, name_of};
 use super::table::{Bucket, HEAD_BYTES, NAME_AT, PLACES, Place};
 use super::{LocksError, Shared};
 
-impl<E: Endpoint> Shared<E> {
+impl Shared {
     /// The place of a name, as far as this client knows: to be looked at again under its lock.
-    pub(super) async fn place_of(&self, cx: &mut OpContext<E>, name: &Rc<[u8]>) -> Result<Place, LocksError> {
+    pub(super) async fn place_of(&self, cx: &mut OpContext, name: &Rc<[u8]>) -> Result<Place, LocksError> {
         let known = self.known.borrow().get(name).copied();
         if let Some(place) = known {
             return Ok(place);
@@ -40,7 +40,7 @@ impl<E: Endpoint> Shared<E> {
     /// Looks for a name in its bucket.
     pub(super) async fn find(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         name: &[u8],
     ) -> Result<Option<(Place, Option<Note>)>, FabricError> {
         let bucket = self.table.bucket(name);
@@ -50,7 +50,7 @@ impl<E: Endpoint> Shared<E> {
     }
 
     /// Gives a name a place, under the directory lock.
-    async fn settle(&self, cx: &mut OpContext<E>, name: &[u8]) -> Result<Place, LocksError> {
+    async fn settle(&self, cx: &mut OpContext, name: &[u8]) -> Result<Place, LocksError> {
         let bucket = self.table.bucket(name);
         let failed = |source| self.failed(name, source);
         let directory = self.locker.acquire(cx, bucket.directory(), Mode::Exclusive).await;
@@ -64,12 +64,7 @@ impl<E: Endpoint> Shared<E> {
         place
     }
 
-    async fn settle_alone(
-        &self,
-        cx: &mut OpContext<E>,
-        bucket: Bucket,
-        name: &[u8],
-    ) -> Result<Option<Place>, LockError> {
+    async fn settle_alone(&self, cx: &mut OpContext, bucket: Bucket, name: &[u8]) -> Result<Option<Place>, LockError> {
         let found = self.find(cx, name).await?;
         if let Some((place, _)) = found.filter(|_| !is_planted("locks: a name written twice")) {
             return Ok(Some(place));
@@ -87,7 +82,7 @@ impl<E: Endpoint> Shared<E> {
 
     /// The places of a bucket whose locks nobody has: those without a name first, then the one that was used least
     /// recently.
-    async fn idle_places(&self, cx: &mut OpContext<E>, bucket: Bucket) -> Result<Vec<Place>, FabricError> {
+    async fn idle_places(&self, cx: &mut OpContext, bucket: Bucket) -> Result<Vec<Place>, FabricError> {
         let mut batch = Batch::new();
         let headers: Vec<_> = (0..PLACES)
             .map(|index| batch.read_word(bucket.place(index).lock))
@@ -107,7 +102,7 @@ impl<E: Endpoint> Shared<E> {
         Ok(idle.into_iter().map(|(_, place)| place).collect())
     }
 
-    async fn take_if_free(&self, cx: &mut OpContext<E>, place: Place) -> Result<Option<Grant>, LockError> {
+    async fn take_if_free(&self, cx: &mut OpContext, place: Place) -> Result<Option<Grant>, LockError> {
         // It looked free; if another client was quicker, it may be ours before long.
         cx.set_deadline(self.endpoint.deadline_in(self.site.options().lease_ns / 4));
         let taken = self.locker.acquire(cx, place.lock, Mode::Exclusive).await;
@@ -121,10 +116,7 @@ impl<E: Endpoint> Shared<E> {
 }
 
 /// The heads of a bucket, each word of which may be of another time.
-async fn read_heads<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    bucket: Bucket,
-) -> Result<Vec<[u8; HEAD_BYTES as usize]>, FabricError> {
+async fn read_heads(cx: &mut OpContext, bucket: Bucket) -> Result<Vec<[u8; HEAD_BYTES as usize]>, FabricError> {
     let all = Slice::first((PLACES * HEAD_BYTES) as u32);
     cx.read(bucket.heads(), all).await?;
     // A name is looked at again under its lock, and a note has a checksum.
@@ -133,7 +125,7 @@ async fn read_heads<E: Endpoint>(
     Ok(heads.to_vec())
 }
 
-async fn write_name<E: Endpoint>(cx: &mut OpContext<E>, place: Place, name: &[u8]) -> Result<(), FabricError> {
+async fn write_name(cx: &mut OpContext, place: Place, name: &[u8]) -> Result<(), FabricError> {
     cx.buffer_mut()[..name.len()].copy_from_slice(name);
     let mut batch = Batch::new();
     batch.write_word(place.head, 0);

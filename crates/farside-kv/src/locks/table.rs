@@ -21,7 +21,7 @@
 //!
 //! The other half of a head says who was granted the lock last; its holders write it, and it is for people.
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_lock::declock::entry_bytes;
 use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_pool::{Geometry, PoolError, make_root, root};
@@ -60,7 +60,7 @@ const _: () = assert!(DIRECTORY_AT + ENTRY_BYTES <= HEADS_AT);
 ///
 /// # Errors
 /// What the fabric reports, and if the node is too small after all.
-pub(crate) async fn make<E: Endpoint>(cx: &mut OpContext<E>, geometry: &Geometry) -> Result<(), PoolError> {
+pub(crate) async fn make(cx: &mut OpContext, geometry: &Geometry) -> Result<(), PoolError> {
     let bytes = (geometry.node_bytes / MEMORY_SHARE).min(TABLE_BYTES_MAX) / geometry.chunk_bytes * geometry.chunk_bytes;
     if bytes >= ROSTER_BYTES + BUCKET_BYTES {
         make_root(cx, geometry, ROOT, bytes).await?;
@@ -77,7 +77,7 @@ pub(super) struct Table {
 
 impl Table {
     /// The table of a pool, if it has one.
-    pub(super) async fn find<E: Endpoint>(cx: &mut OpContext<E>) -> Result<Option<Self>, PoolError> {
+    pub(super) async fn find(cx: &mut OpContext) -> Result<Option<Self>, PoolError> {
         let found = root(cx, NodeId::new(0), ROOT).await?;
         Ok(found.map(|root| Self {
             at: root.addr,

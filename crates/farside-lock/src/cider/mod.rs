@@ -165,19 +165,19 @@ enum Waited {
 
 /// One client's side of the queues: everything that an operation needs which may outlive its caller.
 #[derive(Clone, Debug)]
-pub struct Client<E> {
-    endpoint: E,
+pub struct Client {
+    endpoint: Endpoint,
     inbox: Inbox,
     options: LockOptions,
     retries: Rc<Cell<u64>>,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     /// Whether a fabric has what the queue needs.
     ///
     /// # Errors
     /// [`LockError::Unsupported`].
-    pub fn check(endpoint: &E) -> Result<(), LockError> {
+    pub fn check(endpoint: &Endpoint) -> Result<(), LockError> {
         let has = endpoint.capabilities();
         if has.wide_atomics && has.masked_atomics {
             return Ok(());
@@ -190,7 +190,7 @@ impl<E: Endpoint> Client<E> {
 
     /// A client of an endpoint, which counts its retries there.
     #[must_use]
-    pub fn new(endpoint: E, site: &Site, retries: Rc<Cell<u64>>) -> Self {
+    pub fn new(endpoint: Endpoint, site: &Site, retries: Rc<Cell<u64>>) -> Self {
         Self {
             inbox: site.inbox(endpoint.id()),
             options: *site.options(),
@@ -201,7 +201,7 @@ impl<E: Endpoint> Client<E> {
 
     /// Whose endpoint it is.
     #[must_use]
-    pub fn endpoint(&self) -> &E {
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 

@@ -28,8 +28,8 @@ const RESET_PAUSE_NS: u64 = 5_000;
 
 /// A client, as its tasks carry it around.
 #[derive(Clone, Debug)]
-pub(super) struct Client<E> {
-    pub(super) endpoint: E,
+pub(super) struct Client {
+    pub(super) endpoint: Endpoint,
     pub(super) node: Node,
     pub(super) inbox: Inbox,
     pub(super) retries: Rc<Cell<u64>>,
@@ -49,7 +49,7 @@ enum Entered {
     Reset,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     pub(super) fn roster(&self) -> &Roster {
         self.node.roster().expect("checked when the locker was made")
     }

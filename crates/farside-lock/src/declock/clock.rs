@@ -17,12 +17,7 @@ use crate::{LockError, Site};
 ///
 /// # Errors
 /// What the fabric reports.
-pub async fn synchronise<E: Endpoint>(
-    cx: &mut OpContext<E>,
-    site: &Site,
-    counter: RemoteAddr,
-    nodes: u64,
-) -> Result<(), LockError> {
+pub async fn synchronise(cx: &mut OpContext, site: &Site, counter: RemoteAddr, nodes: u64) -> Result<(), LockError> {
     if cx.fetch_add(counter, 1).await? + 1 == nodes {
         cx.write_word(counter, 0).await?;
     } else {
@@ -38,13 +33,13 @@ pub async fn synchronise<E: Endpoint>(
 /// Sets the clock of a compute node by the date, for nodes that come and go and cannot wait for each other.
 /// Their clocks are apart by as much as the dates of their machines; who is late by that much is passed by
 /// others that long, and nothing else depends on it.
-pub fn follow_date<E: Endpoint>(endpoint: &E, site: &Site) {
+pub fn follow_date(endpoint: &Endpoint, site: &Site) {
     let date_ns = endpoint.unix_ms().wrapping_mul(1_000_000);
     site.declock().set_clock(endpoint.now_ns().wrapping_sub(date_ns));
 }
 
 /// What the shared clock shows, in nanoseconds.
 #[must_use]
-pub fn now_ns<E: Endpoint>(endpoint: &E, site: &Site) -> u64 {
+pub fn now_ns(endpoint: &Endpoint, site: &Site) -> u64 {
     site.declock().shared_clock_ns(endpoint.now_ns())
 }

@@ -7,7 +7,7 @@
 //!   hold it the answer is *busy* now, and *done* when it has released it; otherwise *done* at once.
 //! - **Ask**: somebody wants to know whether we are still about to reset a lock.
 
-use farside_fabric::{Deadline, Endpoint, RemoteAddr};
+use farside_fabric::{Deadline, RemoteAddr};
 
 use super::client::Client;
 use super::node::Asked;
@@ -15,7 +15,7 @@ use crate::inbox::Seat;
 use crate::letter::LetterKind;
 
 /// Answers until the fabric fails: then the endpoint is cut off, or its node gone.
-pub(super) async fn serve<E: Endpoint>(client: Client<E>, seat: Seat) {
+pub(super) async fn serve(client: Client, seat: Seat) {
     while let Ok(arrived) = seat.receive(&client.endpoint, Deadline::NEVER).await {
         let Some(arrived) = arrived else { continue };
         let Some(entry) = RemoteAddr::from_bits(arrived.letter.words[0]) else {

@@ -14,7 +14,7 @@ use crate::{LockError, Site};
 ///
 /// # Errors
 /// What the fabric reports; the place is then given up by who finds out that the endpoint is gone.
-pub async fn leave<E: Endpoint>(endpoint: &E, site: &Site) -> Result<bool, LockError> {
+pub async fn leave(endpoint: &Endpoint, site: &Site) -> Result<bool, LockError> {
     let node = site.declock();
     let (Some(roster), true) = (node.roster(), node.is_idle()) else {
         return Ok(false);
@@ -36,7 +36,7 @@ pub async fn leave<E: Endpoint>(endpoint: &E, site: &Site) -> Result<bool, LockE
 ///
 /// # Errors
 /// What the fabric reports; nothing is known then.
-pub async fn vouch<E: Endpoint>(endpoint: &E, site: &Site, deadline: Deadline) -> Result<bool, FabricError> {
+pub async fn vouch(endpoint: &Endpoint, site: &Site, deadline: Deadline) -> Result<bool, FabricError> {
     let node = site.declock();
     let Some((roster, member)) = node.roster().zip(node.member(endpoint.id())) else {
         // Who is not in the roster is asked for nothing.
@@ -47,7 +47,7 @@ pub async fn vouch<E: Endpoint>(endpoint: &E, site: &Site, deadline: Deadline) -
     Ok(is_safe || node.member(endpoint.id()) != Some(member))
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     /// Strikes everybody off the roster who has died.
     pub(super) async fn weed(&self) -> Result<(), LockError> {
         let mut cx = OpContext::new(self.endpoint.clone());

@@ -60,7 +60,7 @@ mod reset;
 pub mod roster;
 pub mod timestamp;
 
-use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr};
 
 use client::Client;
 use local::{Asked, Handed, Policy};
@@ -104,7 +104,7 @@ impl DecLock {
         Ok(Self { node, inbox, policy })
     }
 
-    fn client<E: Endpoint>(&self, cx: &OpContext<E>) -> Client<E> {
+    fn client(&self, cx: &OpContext) -> Client {
         Client {
             endpoint: cx.endpoint().clone(),
             node: self.node.clone(),
@@ -119,12 +119,7 @@ impl Lock for DecLock {
         entry_bytes(options.declock_capacity)
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let (client, policy) = (self.client(cx), self.policy);
         let later = {
             let client = client.clone();
@@ -148,7 +143,7 @@ impl Lock for DecLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let work = release(self.client(cx), entry, grant.mode(), self.policy);
         patience::release(cx, entry, work).await
@@ -156,12 +151,7 @@ impl Lock for DecLock {
 }
 
 /// Figure 10, lines 1 to 18.
-async fn acquire<E: Endpoint>(
-    client: Client<E>,
-    entry: RemoteAddr,
-    mode: Mode,
-    policy: Policy,
-) -> Result<(), LockError> {
+async fn acquire(client: Client, entry: RemoteAddr, mode: Mode, policy: Policy) -> Result<(), LockError> {
     let local = client.node.local(entry);
     let time = Timestamp::of_ns(client.node.shared_clock_ns(client.endpoint.now_ns()));
     if policy == Policy::Cql {
@@ -198,12 +188,7 @@ async fn acquire<E: Endpoint>(
 }
 
 /// Figure 10, lines 19 to 33.
-async fn release<E: Endpoint>(
-    client: Client<E>,
-    entry: RemoteAddr,
-    mode: Mode,
-    policy: Policy,
-) -> Result<(), LockError> {
+async fn release(client: Client, entry: RemoteAddr, mode: Mode, policy: Policy) -> Result<(), LockError> {
     let local = client.node.local(entry);
     let released = if policy == Policy::Cql {
         client.give(&local, mode).await

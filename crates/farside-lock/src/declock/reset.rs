@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, Fence, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Batch, Deadline, EndpointId, FabricError, Fence, OpContext, RemoteAddr, Slice, Verb};
 
 use super::QUEUE_AT;
 use super::client::Client;
@@ -41,7 +41,7 @@ struct Pending {
     heard_ns: u64,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     /// Resets a lock whose reset ID is `id`: 0, or that of a member that has been cut off. A task of its own:
     /// a reset that has begun comes to its end.
     pub(super) fn start_reset(&self, local: &Rc<Local>, id: u64) {

@@ -94,7 +94,7 @@ impl Roster {
     ///
     /// # Panics
     /// If the endpoint's identity has more than 44 bits.
-    pub(super) async fn join<E: Endpoint>(&self, cx: &mut OpContext<E>, desk: Place) -> Result<Member, LockError> {
+    pub(super) async fn join(&self, cx: &mut OpContext, desk: Place) -> Result<Member, LockError> {
         let is_mapped = cx.endpoint().view(self.at, ROSTER_BYTES as u32).is_some();
         let words = self.read(cx).await?;
         // Each begins somewhere else, so that many who join at once do not meet at every place.
@@ -132,11 +132,7 @@ impl Roster {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(super) async fn look_up<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        member: Member,
-    ) -> Result<Option<Place>, FabricError> {
+    pub(super) async fn look_up(&self, endpoint: &Endpoint, member: Member) -> Result<Option<Place>, FabricError> {
         let Some(word) = self.word_of(endpoint, member, Deadline::NEVER).await? else {
             return Ok(None);
         };
@@ -148,10 +144,7 @@ impl Roster {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(super) async fn everybody<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-    ) -> Result<Vec<(Member, Place)>, FabricError> {
+    pub(super) async fn everybody(&self, cx: &mut OpContext) -> Result<Vec<(Member, Place)>, FabricError> {
         let words = self.read(cx).await?;
         let taken = (0_u64..).zip(words).filter(|(_, word)| word.endpoint() != 0);
         Ok(taken
@@ -160,9 +153,9 @@ impl Roster {
     }
 
     /// The word of a member, or `None` if its place was given up.
-    async fn word_of<E: Endpoint>(
+    async fn word_of(
         &self,
-        endpoint: &E,
+        endpoint: &Endpoint,
         member: Member,
         deadline: Deadline,
     ) -> Result<Option<Listed>, FabricError> {
@@ -177,9 +170,9 @@ impl Roster {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(super) async fn is_safe<E: Endpoint>(
+    pub(super) async fn is_safe(
         &self,
-        endpoint: &E,
+        endpoint: &Endpoint,
         member: Member,
         deadline: Deadline,
     ) -> Result<bool, FabricError> {
@@ -192,7 +185,7 @@ impl Roster {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(super) async fn warn<E: Endpoint>(&self, endpoint: &E, member: Member) -> Result<bool, FabricError> {
+    pub(super) async fn warn(&self, endpoint: &Endpoint, member: Member) -> Result<bool, FabricError> {
         // Ends: a word changes once more at most before it is another's.
         loop {
             let Some(word) = self.word_of(endpoint, member, Deadline::NEVER).await? else {
@@ -212,7 +205,7 @@ impl Roster {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(super) async fn strike<E: Endpoint>(&self, endpoint: &E, member: Member) -> Result<(), FabricError> {
+    pub(super) async fn strike(&self, endpoint: &Endpoint, member: Member) -> Result<(), FabricError> {
         self.known.borrow_mut().remove(&member);
         let at = self.at.plus(8 * member.place());
         // Ends: a word changes once more at most before it is another's.
@@ -225,7 +218,7 @@ impl Roster {
         Ok(())
     }
 
-    async fn read<E: Endpoint>(&self, cx: &mut OpContext<E>) -> Result<Vec<Listed>, FabricError> {
+    async fn read(&self, cx: &mut OpContext) -> Result<Vec<Listed>, FabricError> {
         let bytes = cx.read(self.at, Slice::first(ROSTER_BYTES as u32)).await?;
         let words = bytes
             .chunks_exact(8)

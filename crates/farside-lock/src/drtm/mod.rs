@@ -30,7 +30,7 @@
 
 pub mod word;
 
-use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
 
 use crate::atomics::withdraw;
 use crate::backoff::Backoff;
@@ -76,12 +76,7 @@ impl Lock for Drtm {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let mut found = DrtmWord::FREE;
         let mut retry = 0_u32;
         // Ends when the lock is free at our turn, at the latest at the deadline.
@@ -137,7 +132,7 @@ impl Lock for Drtm {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         match grant.mode() {
             Mode::Exclusive => Ok(cx.write_word(grant.entry(), DrtmWord::FREE.0).await?),
             Mode::Shared if grant.is_over(cx.endpoint().now_ns()) => Err(LockError::LeaseLost { entry: grant.entry() }),

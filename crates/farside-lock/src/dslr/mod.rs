@@ -109,12 +109,7 @@ impl Lock for Dslr {
         8
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         self.stopwatch.begin(mode);
         // Ends with a grant or at the deadline; each round but the last lost its ticket to somebody
         // who saw no progress for two leases, or to full counters.
@@ -158,7 +153,7 @@ impl Lock for Dslr {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let is_over = grant.is_over(cx.endpoint().now_ns());
         if is_over && !is_planted("dslr: a release after the lease") {
             return Err(LockError::LeaseLost { entry: grant.entry() });
@@ -173,9 +168,9 @@ impl Lock for Dslr {
 impl Dslr {
     /// Waits until it is the ticket's turn. `before` is the word that a fetch-and-add brought which was
     /// posted at `posted_ns`.
-    async fn wait<E: Endpoint>(
+    async fn wait(
         &self,
-        cx: &mut OpContext<E>,
+        cx: &mut OpContext,
         entry: RemoteAddr,
         ticket: Ticket,
         (before, mut posted_ns): (Tickets, u64),
@@ -222,13 +217,7 @@ impl Dslr {
     }
 
     /// Between two looks at the word.
-    async fn pause<E: Endpoint>(
-        &self,
-        cx: &OpContext<E>,
-        entry: RemoteAddr,
-        ahead: u64,
-        retry: u32,
-    ) -> Result<(), LockError> {
+    async fn pause(&self, cx: &OpContext, entry: RemoteAddr, ahead: u64, retry: u32) -> Result<(), LockError> {
         let endpoint = cx.endpoint();
         let wait_ns = match &self.backoff {
             Some(backoff) => {
@@ -246,13 +235,7 @@ impl Dslr {
     }
 
     /// The acquire has failed with a ticket in hand, which a task of its own gives back in its turn.
-    fn abandon<E: Endpoint>(
-        &self,
-        cx: &OpContext<E>,
-        entry: RemoteAddr,
-        ticket: (Tickets, Mode, u64),
-        error: LockError,
-    ) -> LockError {
+    fn abandon(&self, cx: &OpContext, entry: RemoteAddr, ticket: (Tickets, Mode, u64), error: LockError) -> LockError {
         match error {
             LockError::Timeout { .. } | LockError::Fabric(FabricError::DeadlineExceeded { .. }) => {
                 let endpoint = cx.endpoint().clone();
@@ -266,7 +249,7 @@ impl Dslr {
 
     /// Waits for the turn of a ticket that nobody wants any more, and gives it back. What fails is left
     /// to whoever waits behind it.
-    async fn serve_out<E: Endpoint>(self, endpoint: E, entry: RemoteAddr, ticket: (Tickets, Mode, u64)) {
+    async fn serve_out(self, endpoint: Endpoint, entry: RemoteAddr, ticket: (Tickets, Mode, u64)) {
         let (before, mode, posted_ns) = ticket;
         let mut cx = OpContext::new(endpoint);
         match before.ticket(mode) {
@@ -283,12 +266,7 @@ impl Dslr {
 
     /// The counters are full, and the ticket that was drawn is none: gives it back, and waits until the
     /// word has been started anew, by us or by somebody else.
-    async fn start_anew<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<(), LockError> {
+    async fn start_anew(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
         // As a task: it must come to its end even if we stop waiting.
         let endpoint = cx.endpoint().clone();
         cx.endpoint().spawn(async move {
@@ -322,7 +300,7 @@ impl Dslr {
 
 /// Gives back a ticket that was drawn behind the last. With a compare-and-swap: if the word is started
 /// anew at the same time, the ticket has gone with it.
-async fn give_back<E: Endpoint>(cx: &mut OpContext<E>, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
+async fn give_back(cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
     // Ends when nobody else changes the word between our READ and our swap. All who draw tickets now
     // do this once, and then only read.
     loop {

@@ -1,7 +1,8 @@
 //! Letters reach the seat that they are for, whichever client of the endpoint takes them out, and no other.
 
-use farside_fabric::sim::{Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Message, Messages, NodeId, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{Message, NodeId};
 
 use super::*;
 use crate::letter::LetterKind;

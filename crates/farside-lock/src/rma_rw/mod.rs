@@ -76,7 +76,7 @@ impl RmaRw {
         Self { inbox }
     }
 
-    fn client<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) -> Client<E> {
+    fn client(&self, cx: &OpContext, entry: RemoteAddr) -> Client {
         Client {
             endpoint: cx.endpoint().clone(),
             entry,
@@ -90,12 +90,7 @@ impl Lock for RmaRw {
         16
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let seat = match mode {
             Mode::Exclusive => Some(self.inbox.take_seat(entry)?),
             Mode::Shared => None,
@@ -118,7 +113,7 @@ impl Lock for RmaRw {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let held = match grant.into_held() {
             Held::RmaWriter(writer) => Some(writer),
@@ -131,13 +126,13 @@ impl Lock for RmaRw {
 
 /// A client with one lock, as its tasks carry it around.
 #[derive(Clone, Debug)]
-struct Client<E> {
-    endpoint: E,
+struct Client {
+    endpoint: Endpoint,
     entry: RemoteAddr,
     retries: Rc<Cell<u64>>,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     fn readers(&self) -> RemoteAddr {
         self.entry.plus(8)
     }

@@ -98,8 +98,8 @@ enum Outcome<H> {
 }
 
 /// An acquire or a release under way; it may outlive its caller.
-struct Attempt<E> {
-    endpoint: E,
+struct Attempt {
+    endpoint: Endpoint,
     entry: RemoteAddr,
     inbox: Inbox,
     options: LockOptions,
@@ -129,7 +129,7 @@ impl ShiftLock {
         }
     }
 
-    fn attempt<E: Endpoint>(&self, cx: &OpContext<E>, entry: RemoteAddr) -> Attempt<E> {
+    fn attempt(&self, cx: &OpContext, entry: RemoteAddr) -> Attempt {
         Attempt {
             endpoint: cx.endpoint().clone(),
             entry,
@@ -147,12 +147,7 @@ impl Lock for ShiftLock {
         16
     }
 
-    async fn acquire<E: Endpoint>(
-        &self,
-        cx: &mut OpContext<E>,
-        entry: RemoteAddr,
-        mode: Mode,
-    ) -> Result<Grant, LockError> {
+    async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let attempt = self.attempt(cx, entry);
         let give_back = self.attempt(cx, entry);
         let work = attempt.acquire(mode);
@@ -172,7 +167,7 @@ impl Lock for ShiftLock {
         }
     }
 
-    async fn release<E: Endpoint>(&self, cx: &mut OpContext<E>, grant: Grant) -> Result<(), LockError> {
+    async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let Held::Shift(hold) = grant.into_held() else {
             unreachable!("a grant goes back to the lock that gave it");
@@ -182,7 +177,7 @@ impl Lock for ShiftLock {
     }
 }
 
-impl<E: Endpoint> Attempt<E> {
+impl Attempt {
     async fn acquire(self, mode: Mode) -> Result<Hold, LockError> {
         self.stopwatch.begin(mode);
         // Ends when the lock is ours. Each turn means that it was reset.

@@ -13,7 +13,7 @@
 //!   a writer comes.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Endpoint, FabricError, MaskedAdd, Verb};
+use farside_fabric::{FabricError, MaskedAdd, Verb};
 
 use super::watch::{Lease, Seen, Watch};
 use super::word::{Entry, READERS_MAX, Releases};
@@ -34,7 +34,7 @@ pub(crate) struct ReaderHold {
     pub(super) end_ns: u64,
 }
 
-impl<E: Endpoint> Attempt<E> {
+impl Attempt {
     /// READER-ACQUIRE, once.
     pub(super) async fn enter(&self) -> Result<Outcome<ReaderHold>, LockError> {
         let posted_ns = self.endpoint.now_ns();

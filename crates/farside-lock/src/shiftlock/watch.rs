@@ -156,9 +156,9 @@ impl Watch {
     }
 
     /// Looks, and asks for recovery if the lock has stood still for too long.
-    pub(crate) async fn look<E: Endpoint>(
+    pub(crate) async fn look(
         &mut self,
-        endpoint: &E,
+        endpoint: &Endpoint,
         options: &LockOptions,
         entry: RemoteAddr,
         inbox: &Inbox,

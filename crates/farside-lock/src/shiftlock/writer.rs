@@ -15,7 +15,7 @@
 //! wait for an epoch that never comes.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, FabricError, MaskedAdd, MaskedCas, Verb};
+use farside_fabric::{Deadline, FabricError, MaskedAdd, MaskedCas, Verb};
 
 use super::watch::{Seen, Watch};
 use super::word::{Entry, Releases};
@@ -60,7 +60,7 @@ enum Waited {
     Again,
 }
 
-impl<E: Endpoint> Attempt<E> {
+impl Attempt {
     /// WRITER-ACQUIRE, once: queues up and waits.
     pub(super) async fn queue_up(&self, seat: Seat) -> Result<Outcome<WriterHold>, LockError> {
         let posted_ns = self.endpoint.now_ns();

@@ -1,7 +1,7 @@
 //! What an acquire and a release cost when nobody is in the way, as equalities.
 
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{CounterSnapshot, OpContext, VerbKind, Verbs};
+use farside_fabric::{CounterSnapshot, OpContext, VerbKind};
 use farside_lock::{Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};

@@ -4,7 +4,7 @@
 
 use std::sync::mpsc;
 
-use farside_fabric::{Clock, Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
 use farside_lock::{Grant, LockError, LockOptions, Locker, Mode};
 
 use crate::exclusion::COUNT;
@@ -47,13 +47,13 @@ fn options<P: Place>(subject: Subject) -> LockOptions {
     }
 }
 
-struct Client<E> {
-    cx: OpContext<E>,
+struct Client {
+    cx: OpContext,
     locker: Locker,
 }
 
-impl<E: Endpoint> Client<E> {
-    async fn new<P: Place<Endpoint = E>>(place: &P, subject: Subject) -> Self {
+impl Client {
+    async fn new<P: Place>(place: &P, subject: Subject) -> Self {
         let endpoint = place.endpoint().await;
         Self {
             locker: Locker::new(subject.kind, &endpoint, &service::site_with(options::<P>(subject)))
@@ -117,7 +117,7 @@ fn die<P: Place>(place: &P, subject: Subject, death: Death) {
 }
 
 /// Counts under a lock; returns how often it could before its lease was over.
-async fn count<E: Endpoint>(client: &mut Client<E>, death: Death, rounds: u64) -> u64 {
+async fn count(client: &mut Client, death: Death, rounds: u64) -> u64 {
     let mut counted = 0;
     for _ in 0..rounds {
         let grant = client.acquire(lock_of(death), Mode::Exclusive).await;

@@ -18,7 +18,7 @@ pub(crate) const INSIDE: RemoteAddr = RemoteAddr::new(NodeId::new(0), 576);
 pub(crate) const MEMORY_BYTES: u64 = 16 << 10;
 
 /// One client: `rounds` times acquire, count, release.
-pub(crate) async fn count_under_lock<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, rounds: u64) {
+pub(crate) async fn count_under_lock(cx: &mut OpContext, locker: &Locker, rounds: u64) {
     for _ in 0..rounds {
         let grant = locker.acquire(cx, LOCK, Mode::Exclusive).await.expect("no deadline");
         assert_eq!(cx.fetch_add(INSIDE, 1).await, Ok(0), "nobody else is inside");
@@ -85,7 +85,7 @@ fn one_simulation(subject: Subject, seed: u64, profile: Profile) -> Result<(), L
         let endpoint = sim.endpoint(compute_nodes[client as usize % 2]);
         let (task, done) = (endpoint.clone(), Rc::clone(&done));
         let locker = Locker::new(subject.kind, &task, &sites[client as usize % 2])?;
-        farside_fabric::Spawn::spawn(&endpoint, async move {
+        endpoint.spawn(async move {
             count_under_lock(&mut OpContext::new(task), &locker, ROUNDS).await;
             done.set(done.get() + 1);
         });
@@ -103,7 +103,7 @@ fn one_simulation(subject: Subject, seed: u64, profile: Profile) -> Result<(), L
 }
 
 /// `clients` tasks of this thread with one endpoint, each for `rounds` rounds.
-pub(crate) async fn count_together<E: Endpoint>(endpoint: E, subject: Subject, clients: u16, rounds: u64) {
+pub(crate) async fn count_together(endpoint: Endpoint, subject: Subject, clients: u16, rounds: u64) {
     let site = subject.site();
     let mut tasks = Vec::new();
     for _ in 0..clients {

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use farside_fabric::OpContext;
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{Clock, OpContext, Random, Spawn};
 use farside_lock::{Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};

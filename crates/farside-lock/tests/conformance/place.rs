@@ -17,9 +17,6 @@ const BYTES: u64 = 1 << 20;
 
 /// Memory on this machine, and a way to it.
 pub(crate) trait Place: Sync {
-    /// A client of it.
-    type Endpoint: Endpoint;
-
     /// Whether a client can be cut off that still runs.
     const CUTS_OFF: bool;
 
@@ -35,7 +32,7 @@ pub(crate) trait Place: Sync {
     fn start() -> Self;
 
     /// A new client, on a thread with tasks.
-    async fn endpoint(&self) -> Self::Endpoint;
+    async fn endpoint(&self) -> Endpoint;
 
     /// The memory itself.
     fn segment(&self) -> &Segment;
@@ -53,8 +50,6 @@ pub(crate) struct Mapped {
 }
 
 impl Place for Mapped {
-    type Endpoint = shm::Endpoint;
-
     const CUTS_OFF: bool = false;
 
     fn start() -> Self {
@@ -64,7 +59,7 @@ impl Place for Mapped {
         Self { segment, _agent: agent }
     }
 
-    async fn endpoint(&self) -> shm::Endpoint {
+    async fn endpoint(&self) -> Endpoint {
         let fabric = shm::Fabric::new(vec![self.segment.clone()]);
         fabric.endpoint().expect("an endpoint")
     }
@@ -83,8 +78,6 @@ pub(crate) struct Served {
 }
 
 impl Place for Served {
-    type Endpoint = tcp::Endpoint;
-
     const CUTS_OFF: bool = true;
 
     fn start() -> Self {
@@ -100,7 +93,7 @@ impl Place for Served {
         }
     }
 
-    async fn endpoint(&self) -> tcp::Endpoint {
+    async fn endpoint(&self) -> Endpoint {
         connect(NodeLocation::Remote(self.address.clone())).await
     }
 
@@ -128,8 +121,6 @@ pub(crate) struct Reached {
 }
 
 impl Place for Reached {
-    type Endpoint = tcp::Endpoint;
-
     const CUTS_OFF: bool = true;
 
     // Each queue pair takes an emulated machine up to a fifth of a second, in which its client answers nobody.
@@ -159,7 +150,7 @@ impl Place for Reached {
         }
     }
 
-    async fn endpoint(&self) -> tcp::Endpoint {
+    async fn endpoint(&self) -> Endpoint {
         connect(self.location.clone()).await
     }
 
@@ -168,7 +159,7 @@ impl Place for Reached {
     }
 }
 
-async fn connect(location: NodeLocation) -> tcp::Endpoint {
+async fn connect(location: NodeLocation) -> Endpoint {
     let connected = tcp::connect(vec![location], ConnectOptions::default()).await;
     connected.expect("the node is there")
 }

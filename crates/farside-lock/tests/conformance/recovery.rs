@@ -5,8 +5,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, EndpointId, FabricError, Messages, OpContext, Random, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
+use farside_fabric::{EndpointId, FabricError, OpContext};
 use farside_lock::{LockError, LockOptions, Locker, Mode, Site};
 
 use crate::exclusion::{COUNT, LOCK, MEMORY_BYTES};
@@ -163,7 +164,7 @@ fn add(cell: &Cell<u64>, by: i64) {
 
 /// One section. Who finds that its lease is over does nothing more under the lock.
 async fn enter(
-    cx: &mut OpContext<Endpoint>,
+    cx: &mut OpContext,
     locker: &Locker,
     is_writer: bool,
     inside_ns: u64,

@@ -2,8 +2,8 @@
 
 use std::thread::JoinHandle;
 
-use farside_fabric::sim::{self, Sim};
-use farside_fabric::{Endpoint, NodeId, RemoteAddr, Spawn};
+use farside_fabric::sim::Sim;
+use farside_fabric::{Endpoint, NodeId, RemoteAddr};
 use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Site};
 use tokio::sync::oneshot;
@@ -44,7 +44,7 @@ pub(crate) fn site_with(options: LockOptions) -> Site {
 }
 
 /// Starts an agent on a compute node of its own.
-pub(crate) fn start(sim: &Sim) -> sim::Endpoint {
+pub(crate) fn start(sim: &Sim) -> Endpoint {
     let endpoint = sim.endpoint(sim.add_compute_node());
     let agent = sim.block_on(Agent::start(endpoint.clone(), &site_with(LockOptions::default())));
     let agent = agent.expect("the node is there");
@@ -63,7 +63,7 @@ pub(crate) struct AgentThread {
 
 impl AgentThread {
     /// Returns when the agent is there, with an endpoint that it makes for itself.
-    pub(crate) fn start<E: Endpoint>(endpoint: impl AsyncFnOnce() -> E + Send + 'static) -> Self {
+    pub(crate) fn start(endpoint: impl AsyncFnOnce() -> Endpoint + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Profile, Sim, SimOptions};
-use farside_fabric::{Deadline, Endpoint, OpContext, Spawn};
+use farside_fabric::{Deadline, Endpoint, OpContext};
 use farside_lock::backoff::give_way;
 use farside_lock::{Grant, LockError, Locker, Mode};
 
@@ -18,12 +18,12 @@ use crate::service::{self, Subject};
 /// Longer than any lease of readers, far shorter than one of whoever may write.
 const PATIENCE_NS: u64 = 3_000_000;
 
-struct Client<E> {
-    cx: OpContext<E>,
+struct Client {
+    cx: OpContext,
     locker: Locker,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     async fn acquire(&mut self, mode: Mode, patience_ns: u64) -> Option<Grant> {
         let deadline = self.cx.endpoint().now_ns() + patience_ns;
         self.cx.set_deadline(Deadline(deadline));
@@ -107,7 +107,7 @@ struct Inside {
 }
 
 /// One client: `rounds` sections, of which chance makes some shared.
-async fn read_and_write<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, rounds: u64, inside: &Inside) -> u64 {
+async fn read_and_write(cx: &mut OpContext, locker: &Locker, rounds: u64, inside: &Inside) -> u64 {
     let mut writes = 0;
     for _ in 0..rounds {
         let is_writer = cx.endpoint().random_below(3) == 0;
@@ -201,7 +201,7 @@ pub(crate) fn threads<P: Place>(subject: Subject) {
     assert_eq!(place.word(COUNT), writes, "no write was lost");
 }
 
-async fn read_and_write_together<E: Endpoint>(endpoint: E, subject: Subject, clients: u16, rounds: u64) -> u64 {
+async fn read_and_write_together(endpoint: Endpoint, subject: Subject, clients: u16, rounds: u64) -> u64 {
     let writes = Rc::new(Cell::new(0));
     let (inside, site) = (Rc::new(Inside::default()), subject.site());
     let mut tasks = Vec::new();

@@ -1,7 +1,7 @@
 //! Deadlines: an acquire ends at its own, and leaves nothing that a later one would trip over.
 
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_fabric::{Clock, Deadline, Endpoint, OpContext};
+use farside_fabric::{Deadline, Endpoint, OpContext};
 use farside_lock::{LockError, LockKind, Locker, Mode};
 
 use crate::exclusion::{LOCK, MEMORY_BYTES};
@@ -29,7 +29,7 @@ const REAL: Patience = Patience {
 };
 
 /// One client holds the lock, the other gives up, and gets it when it is free.
-async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E, patience: Patience) {
+async fn gives_up(subject: Subject, first: Endpoint, second: Endpoint, patience: Patience) {
     let site = subject.site();
     let new = |endpoint| Locker::new(subject.kind, endpoint, &site).expect("it has all atomics");
     let (holder, waiter) = (new(&first), new(&second));
@@ -60,7 +60,7 @@ async fn gives_up<E: Endpoint>(subject: Subject, first: E, second: E, patience: 
 }
 
 /// Whether a client that has nothing to do with it is granted the lock, before its patience ends.
-async fn is_free<E: Endpoint>(cx: &mut OpContext<E>, locker: &Locker, patience_ns: u64) -> bool {
+async fn is_free(cx: &mut OpContext, locker: &Locker, patience_ns: u64) -> bool {
     cx.set_deadline(Deadline(cx.endpoint().now_ns() + patience_ns));
     let acquired = locker.acquire(cx, LOCK, Mode::Exclusive).await;
     cx.set_deadline(Deadline::NEVER);

@@ -83,14 +83,14 @@ pub(crate) fn work_if_ordered() {
     }
 }
 
-async fn serve<E: Endpoint>(endpoint: E) {
+async fn serve(endpoint: Endpoint) {
     let agent = Agent::start(endpoint, &memory::site()).await;
     println!("{READY}");
     let end = agent.expect("the segment is there").serve().await;
     panic!("the agent has ended: {end}");
 }
 
-async fn work<E: Endpoint>(endpoint: E, kind: LockKind, is_asking: bool, number: u64) {
+async fn work(endpoint: Endpoint, kind: LockKind, is_asking: bool, number: u64) {
     let site = memory::site();
     let mut tasks = Vec::new();
     for client in number * CLIENTS..(number + 1) * CLIENTS {
@@ -108,14 +108,14 @@ async fn work<E: Endpoint>(endpoint: E, kind: LockKind, is_asking: bool, number:
     }
 }
 
-struct Client<E> {
-    cx: OpContext<E>,
+struct Client {
+    cx: OpContext,
     /// `None`: it does not ask.
     locker: Option<Locker>,
     number: u64,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     async fn work(&mut self) {
         while self.read(memory::stop()).await == 0 {
             let random = self.cx.endpoint().random();

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use farside_fabric::sim::Endpoint;
 use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, account};
 
@@ -43,7 +42,7 @@ fn lives(history: &[Operation], losses: &[(u64, u64)]) -> Vec<Vec<Operation>> {
 
 /// Nobody is a member of the pool any more, and each of its blocks is free, or linked by the index, once.
 pub(super) async fn memory(
-    cx: &mut OpContext<Endpoint>,
+    cx: &mut OpContext,
     geometry: &[Geometry],
     linked: &[RemoteAddr],
     shared: &Shared,

@@ -4,8 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim};
-use farside_fabric::{Clock, Deadline, NodeId, OpContext, RemoteAddr, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::Sim;
+use farside_fabric::{Deadline, NodeId, OpContext, RemoteAddr};
 use farside_lock::service::Agent;
 use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
 
@@ -93,7 +94,7 @@ impl Critical {
         holds.len() - 1
     }
 
-    async fn enter(&self, cx: &mut OpContext<Endpoint>, locker: &Locker, shared: &Shared) -> Result<(), LockError> {
+    async fn enter(&self, cx: &mut OpContext, locker: &Locker, shared: &Shared) -> Result<(), LockError> {
         let place = self.ask(shared);
         let deadline = self.patience_ns.map(|patience_ns| cx.endpoint().now_ns() + patience_ns);
         cx.set_deadline(deadline.map_or(Deadline::NEVER, Deadline));
@@ -129,11 +130,11 @@ impl Critical {
     }
 
     /// What is done under the lock.
-    async fn work(&self, cx: &mut OpContext<Endpoint>, grant: &Grant, shared: &Shared) -> Result<(), LockError> {
+    async fn work(&self, cx: &mut OpContext, grant: &Grant, shared: &Shared) -> Result<(), LockError> {
         let at = count(self.lock);
         let seen = cx.read_word(at).await?;
         cx.endpoint().clone().sleep(self.inside_ns).await;
-        let is_over = |cx: &OpContext<Endpoint>| grant.is_over(cx.endpoint().now_ns());
+        let is_over = |cx: &OpContext| grant.is_over(cx.endpoint().now_ns());
         if is_over(cx) {
             shared.count("operations answered", "section: lease lost");
             return Ok(());

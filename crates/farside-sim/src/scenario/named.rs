@@ -5,8 +5,9 @@
 
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim};
-use farside_fabric::{Clock, Deadline, Messages, NodeId, OpContext, Random, RemoteAddr, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::Sim;
+use farside_fabric::{Deadline, NodeId, OpContext, RemoteAddr};
 use farside_kv::locks::{Guard, Mode};
 use farside_kv::{Locks, LocksError, LocksOptions, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions};
@@ -111,7 +112,7 @@ async fn act(sim: Sim, endpoint: Endpoint, actor: usize, shared: Rc<Shared>) {
 /// A client that takes named locks.
 struct Holder {
     sim: Sim,
-    locks: Locks<Endpoint>,
+    locks: Locks,
     shared: Rc<Shared>,
 }
 
@@ -128,7 +129,7 @@ impl Holder {
         Ok(())
     }
 
-    async fn enter(&self, cx: &mut OpContext<Endpoint>, critical: &Critical) -> Result<(), String> {
+    async fn enter(&self, cx: &mut OpContext, critical: &Critical) -> Result<(), String> {
         let shared = &self.shared;
         let place = critical.ask(shared);
         let name = format!("lock {}", critical.lock).into_bytes();
@@ -170,7 +171,7 @@ impl Holder {
     }
 
     /// Who was cut off must know that it holds nothing.
-    fn check_belief(&self, endpoint: &Endpoint, guard: &Guard<Endpoint>) {
+    fn check_belief(&self, endpoint: &Endpoint, guard: &Guard) {
         let id = endpoint.id();
         assert!(
             !self.sim.is_fenced(id) || !guard.is_held(),
@@ -179,12 +180,7 @@ impl Holder {
     }
 
     /// What is done under the lock.
-    async fn work(
-        &self,
-        cx: &mut OpContext<Endpoint>,
-        guard: &Guard<Endpoint>,
-        critical: &Critical,
-    ) -> Result<(), String> {
+    async fn work(&self, cx: &mut OpContext, guard: &Guard, critical: &Critical) -> Result<(), String> {
         let (at, shared) = (count(critical.lock), &self.shared);
         let failed = |error: farside_fabric::FabricError| error.to_string();
         let seen = cx.read_word(at).await.map_err(failed)?;

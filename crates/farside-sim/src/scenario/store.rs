@@ -13,8 +13,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, MemoryAfterCrash, Sim};
-use farside_fabric::{Clock, OpContext, Pipeline, Spawn, interleave};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{MemoryAfterCrash, Sim};
+use farside_fabric::{OpContext, Pipeline, interleave};
 use farside_index::{IndexKind, RaceOptions, check};
 use farside_kv::{
     Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, LeafOptions, Quota, Session,
@@ -186,7 +187,7 @@ impl EvictionWitness for Witness {
 }
 
 /// The store with the eviction of the plan.
-fn with_eviction(store: Store<Endpoint>, eviction: &Eviction, shared: &Rc<Shared>) -> Store<Endpoint> {
+fn with_eviction(store: Store, eviction: &Eviction, shared: &Rc<Shared>) -> Store {
     let policy = EvictionPolicy::by_name(&eviction.policy);
     let policy = policy.unwrap_or_else(|| panic!("no policy {}", eviction.policy));
     let quota = Quota::default();
@@ -256,7 +257,7 @@ pub(crate) async fn act(endpoint: Endpoint, actor: usize, kind: Kind, shared: Rc
 }
 
 /// Counts what went with something else.
-fn count_together(store: &Store<Endpoint>, shared: &Shared) {
+fn count_together(store: &Store, shared: &Shared) {
     let (local, global) = (store.index().shared(), store.index().combined());
     let mut coverage = shared.coverage.borrow_mut();
     for (what, count) in [
@@ -277,7 +278,7 @@ fn name(error: &KvError) -> String {
         .join("#")
 }
 
-async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, shared: &Shared) -> Result<(), KvError> {
+async fn perform(session: &mut Session, client: u32, work: Work, shared: &Shared) -> Result<(), KvError> {
     match work {
         Work::Think(duration_ns) => {
             session.context().endpoint().clone().sleep(duration_ns).await;
@@ -315,7 +316,7 @@ async fn perform(session: &mut Session<Endpoint>, client: u32, work: Work, share
 }
 
 /// Reads everything. Each key that the plan knows was there or not at some instant meanwhile.
-async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> Result<(), KvError> {
+async fn scan(session: &mut Session, client: u32, shared: &Shared) -> Result<(), KvError> {
     let keys = shared.plan.keys();
     let places: Vec<usize> = keys.iter().map(|&key| shared.ask(client, key, Call::Get)).collect();
     let mut seen = BTreeMap::new();
@@ -345,12 +346,7 @@ async fn scan(session: &mut Session<Endpoint>, client: u32, shared: &Shared) -> 
     Ok(())
 }
 
-pub(crate) async fn execute(
-    session: &mut Session<Endpoint>,
-    key: u64,
-    call: Call,
-    is_evicting: bool,
-) -> Result<Answer, KvError> {
+pub(crate) async fn execute(session: &mut Session, key: u64, call: Call, is_evicting: bool) -> Result<Answer, KvError> {
     let bytes = key_bytes(key, session.store().index().kind());
     let when = |condition, value| SetOptions {
         condition,

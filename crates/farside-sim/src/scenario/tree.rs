@@ -8,8 +8,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Endpoint, Sim};
-use farside_fabric::{Clock, Deadline, OpContext, Pipeline, Spawn, interleave};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::Sim;
+use farside_fabric::{Deadline, OpContext, Pipeline, interleave};
 use farside_index::tree::Census;
 use farside_index::tree::{Key, NodeLock, TurnOptions};
 use farside_index::{Budget, IndexError, Tree, TreeKind, TreeOptions};
@@ -39,10 +40,10 @@ pub(crate) const KEYS_MAX: u64 = 256;
 /// Joins the pool and opens the tree; makes both if there are none. Starts what takes over from the dead.
 async fn open_tree(
     endpoint: &Endpoint,
-    cx: &mut OpContext<Endpoint>,
+    cx: &mut OpContext,
     setup: &Setup,
     (kind, node_lock): Made,
-) -> Result<Tree<Endpoint>, IndexError> {
+) -> Result<Tree, IndexError> {
     let tree = &setup.tree;
     let format = FormatOptions {
         clients_max: 48,
@@ -80,12 +81,12 @@ async fn open_tree(
 }
 
 /// Searches for what dead clients have left, as long as this one is a member.
-async fn take_over_from_the_dead(endpoint: Endpoint, tree: Tree<Endpoint>, tick_ns: u64) {
+async fn take_over_from_the_dead(endpoint: Endpoint, tree: Tree, tick_ns: u64) {
     let mut cx = OpContext::new(endpoint.clone());
     while !tree.pool().has_ended() {
         endpoint.sleep(tick_ns).await;
         if tree.pool().needs_recovery() {
-            let walk = async |cx: &mut OpContext<Endpoint>, visit: &mut dyn FnMut(_)| Ok(tree.walk(cx, visit).await?);
+            let walk = async |cx: &mut OpContext, visit: &mut dyn FnMut(_)| Ok(tree.walk(cx, visit).await?);
             // It is tried again.
             let _ = tree.pool().recover(&mut cx, walk).await;
         }
@@ -93,7 +94,7 @@ async fn take_over_from_the_dead(endpoint: Endpoint, tree: Tree<Endpoint>, tick_
 }
 
 /// Leaves the pool when no task works on the structure any more.
-async fn close(tree: Tree<Endpoint>) -> Result<(), IndexError> {
+async fn close(tree: Tree) -> Result<(), IndexError> {
     let pool = tree.pool().clone();
     // Ends: such a task is done, or this client is cut off.
     while tree.is_restructuring() {
@@ -153,7 +154,7 @@ async fn act(endpoint: Endpoint, actor: usize, made: Made, shared: Rc<Shared>) {
 }
 
 /// Counts what a client has done to the structure, and what it has guessed.
-fn count_structure(tree: &Tree<Endpoint>, shared: &Shared) {
+fn count_structure(tree: &Tree, shared: &Shared) {
     let (structure, speculations) = (tree.structure(), tree.speculations());
     let mut coverage = shared.coverage.borrow_mut();
     for (what, count) in [
@@ -177,13 +178,7 @@ fn name(error: &IndexError) -> String {
         .join("#")
 }
 
-async fn perform(
-    cx: &mut OpContext<Endpoint>,
-    tree: &Tree<Endpoint>,
-    client: u32,
-    work: Work,
-    shared: &Shared,
-) -> Result<(), IndexError> {
+async fn perform(cx: &mut OpContext, tree: &Tree, client: u32, work: Work, shared: &Shared) -> Result<(), IndexError> {
     let timeout_ns = shared.plan.setup.timeout_ns;
     let deadline = timeout_ns.map_or(Deadline::NEVER, |timeout_ns| {
         Deadline(cx.endpoint().now_ns() + timeout_ns)
@@ -218,8 +213,8 @@ async fn perform(
 /// Reads up to `count` keys from the key number `from` on. Each key that the plan knows and the scan came past was there or
 /// not at some instant meanwhile.
 async fn scan(
-    cx: &mut OpContext<Endpoint>,
-    tree: &Tree<Endpoint>,
+    cx: &mut OpContext,
+    tree: &Tree,
     client: u32,
     (from, count): (u64, u64),
     shared: &Shared,
@@ -246,12 +241,7 @@ async fn scan(
     Ok(())
 }
 
-pub(crate) async fn execute(
-    cx: &mut OpContext<Endpoint>,
-    tree: &Tree<Endpoint>,
-    key: u64,
-    call: Call,
-) -> Result<Answer, IndexError> {
+pub(crate) async fn execute(cx: &mut OpContext, tree: &Tree, key: u64, call: Call) -> Result<Answer, IndexError> {
     Ok(match call {
         Call::Get => Answer::Value(tree.search(cx, key).await?),
         Call::Put(value) => {

@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{
-    Candidate, Choices, Chooser, CrashPoint, Endpoint, Explored, Profile, Sim, SimOptions, explore,
-};
-use farside_fabric::{Clock, EndpointId, Messages, OpContext, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
+use farside_fabric::{EndpointId, OpContext};
 use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
@@ -80,7 +79,7 @@ fn bounded(choices: &Choices, switches: u32) -> Chooser {
     })
 }
 
-async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree<Endpoint> {
+async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree {
     let mut cx = OpContext::new(endpoint.clone());
     let format = FormatOptions {
         clients_max: 8,
@@ -110,7 +109,7 @@ async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree<Endpoint> {
 }
 
 /// Does some things one after the other.
-async fn perform(log: &Log, endpoint: &Endpoint, tree: &Tree<Endpoint>, client: u32, calls: &[(u64, Call)]) {
+async fn perform(log: &Log, endpoint: &Endpoint, tree: &Tree, client: u32, calls: &[(u64, Call)]) {
     let mut cx = OpContext::new(endpoint.clone());
     for &(key, call) in calls {
         let place = log.ask(client, key, call);
@@ -157,7 +156,7 @@ fn one_tree(choices: &Choices, scope: &Scope, all: &mut Structure) {
         let verb = sim.verbs_posted(victim) + 1 + choices.pick(CRASH_POINTS) as u64;
         sim.crash_client_at(victim, CrashPoint { verb, lines: None });
     }
-    let trees: Vec<Tree<Endpoint>> = clients.iter().map(|(_, tree, _)| tree.clone()).collect();
+    let trees: Vec<Tree> = clients.iter().map(|(_, tree, _)| tree.clone()).collect();
     sim.set_chooser(Some(bounded(choices, scope.switches)));
     for (client, (endpoint, tree, calls)) in (0..).zip(clients) {
         let log = Rc::clone(&log);

@@ -1,7 +1,8 @@
 //! Checks of trees that take an order which plans hardly ever draw.
 
-use farside_fabric::sim::{CrashPoint, Endpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, OpContext, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::OpContext;
+use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 use farside_sim::panics::caught;
@@ -19,7 +20,7 @@ const PATIENCE_NS: u64 = 60_000;
 /// What is stored at first is smaller.
 const NEW: u64 = 1_000_000;
 
-async fn open(endpoint: &Endpoint) -> Tree<Endpoint> {
+async fn open(endpoint: &Endpoint) -> Tree {
     let mut cx = OpContext::new(endpoint.clone());
     let geometry = open_or_format(&mut cx, FormatOptions::default()).await;
     let times = PoolOptions {

@@ -23,7 +23,7 @@
 //! `cider-no-wc` does not combine: who has credit waits for its turn, and writes. Batches being always of one, credit is then
 //! measured by whether somebody else was in the queue. `cider-no-ca` does not switch: all updates queue up (section 5.4).
 
-use farside_fabric::{Endpoint, FabricError, OpContext};
+use farside_fabric::{FabricError, OpContext};
 use farside_lock::LockError;
 use farside_lock::cider::{Client, Entered as Queued, Outcome, Request, Version};
 use farside_lock::patience::carry;
@@ -37,14 +37,14 @@ use crate::turn::{Held, Turn};
 const REPAIRS_MAX: u32 = 2;
 
 /// The way of an update or a DELETE that is about to write.
-pub(crate) async fn enter<E: Endpoint>(
-    sync: &Synchroniser<E>,
-    cx: &mut OpContext<E>,
+pub(crate) async fn enter(
+    sync: &Synchroniser,
+    cx: &mut OpContext,
     target: Target,
     old: Pointer,
     intent: Intent,
     pin: &Pin,
-) -> Result<Entered<E>, FabricError> {
+) -> Result<Entered, FabricError> {
     let parts = sync.parts();
     let is_pessimistic =
         intent == Intent::Delete || !parts.switches || sync.contention().borrow_mut().take_credit(target.name);
@@ -103,12 +103,7 @@ pub(crate) async fn enter<E: Endpoint>(
 }
 
 /// Enters the queue; what goes on without this client gives its turn away.
-async fn queue_up<E: Endpoint>(
-    cx: &OpContext<E>,
-    client: &Client<E>,
-    request: Request,
-    pin: &Pin,
-) -> Result<Queued, LockError> {
+async fn queue_up(cx: &OpContext, client: &Client, request: Request, pin: &Pin) -> Result<Queued, LockError> {
     let (pin, later) = (pin.clone(), client.clone());
     let work = client.clone().enter(request);
     let give_up = async move |entered: Result<Queued, LockError>| {
@@ -128,7 +123,7 @@ async fn queue_up<E: Endpoint>(
 }
 
 /// A pessimistic update has ended (algorithm 1, lines 13 to 16).
-pub(crate) fn note<E: Endpoint>(sync: &Synchroniser<E>, target: Target, went_together: bool) {
+pub(crate) fn note(sync: &Synchroniser, target: Target, went_together: bool) {
     if sync.parts().switches {
         let mut contention = sync.contention().borrow_mut();
         contention.note_with_credit(target.name, went_together);

@@ -1,8 +1,8 @@
 //! Who goes, and who returns with whom.
 
 use super::*;
-use farside_fabric::sim::{Endpoint as SimEndpoint, Sim, SimOptions};
-use farside_fabric::{Clock, Messages, Spawn};
+use farside_fabric::Endpoint;
+use farside_fabric::sim::{Sim, SimOptions};
 
 /// How long an operation is under way.
 const WORK_NS: u64 = 1_000;
@@ -20,7 +20,7 @@ impl Log {
         self.lines.borrow_mut().push(line);
     }
 
-    async fn operate(&self, endpoint: SimEndpoint, key: &[u8], number: u32, succeeds: bool) {
+    async fn operate(&self, endpoint: Endpoint, key: &[u8], number: u32, succeeds: bool) {
         let cx = OpContext::new(endpoint.clone());
         match self.combiner.ask(&cx, key).await {
             Asked::Go(turn) => {
@@ -93,7 +93,7 @@ fn whoever_is_cancelled_is_in_nobodys_way() {
     let sim = Sim::new(SimOptions::default());
     let compute_node = sim.add_compute_node();
     let log = Rc::new(Log::default());
-    let endpoints: Vec<SimEndpoint> = (0..5).map(|_| sim.endpoint(compute_node)).collect();
+    let endpoints: Vec<_> = (0..5).map(|_| sim.endpoint(compute_node)).collect();
     for (number, endpoint) in (0..).zip(&endpoints) {
         let (client, log) = (endpoint.clone(), Rc::clone(&log));
         endpoint.spawn(async move {

@@ -2,7 +2,6 @@
 //! loses, clients that die in the middle of a batch.
 
 use farside_fabric::sim::CrashPoint;
-use farside_fabric::{Clock, Messages};
 
 use super::*;
 

@@ -3,16 +3,15 @@
 use core::time::Duration;
 
 use farside_fabric::host::HostClock;
-use farside_fabric::{Deadline, Endpoint, shm, tcp};
+use farside_fabric::{Deadline, Endpoint};
 use farside_kv as kv;
-use farside_kv::locks::{Holder, Mode};
-use farside_kv::stack::{self, Connected};
+use farside_kv::locks::{Guard, Holder, Mode};
+use farside_kv::stack;
 
 use super::error::Error;
 use super::operations::boxed;
 use super::options::{Located, Options};
 use super::runtime::require_local_set;
-use super::store::of_any;
 
 /// Locks with names, in the memory that a store may be in as well: whoever opens the same memory takes turns.
 ///
@@ -45,13 +44,7 @@ use super::store::of_any;
 /// Futures can be dropped at any point. Memory for names is limited; a name that nobody uses makes room for others.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    any: AnyLocks,
-}
-
-#[derive(Clone, Debug)]
-enum AnyLocks {
-    Mapped(kv::Locks<shm::Endpoint>),
-    Remote(kv::Locks<tcp::Endpoint>),
+    inner: kv::Locks,
 }
 
 /// A lock that is held until this is released or dropped. Dropping leaves the lock to a task, which gives it back;
@@ -59,17 +52,11 @@ enum AnyLocks {
 #[derive(Debug)]
 #[must_use = "a guard that is dropped gives its lock back"]
 pub struct LockGuard {
-    any: AnyGuard,
-}
-
-#[derive(Debug)]
-enum AnyGuard {
-    Mapped(kv::locks::Guard<shm::Endpoint>),
-    Remote(kv::locks::Guard<tcp::Endpoint>),
+    inner: Guard,
 }
 
 /// The locks of the memory that an endpoint reaches; new memory is made ready first.
-pub(crate) async fn open<E: Endpoint>(endpoint: E, located: &Located) -> Result<kv::Locks<E>, Error> {
+pub(crate) async fn open(endpoint: Endpoint, located: &Located) -> Result<kv::Locks, Error> {
     match kv::Locks::open(endpoint.clone(), located.locks.clone()).await {
         Err(kv::LocksError::NoTable) => {
             let store = boxed(kv::Store::open(endpoint.clone(), located.config)).await?;
@@ -86,23 +73,6 @@ pub(crate) fn deadline_after(patience: Duration) -> Deadline {
     Deadline(HostClock.now_ns().saturating_add(patience_ns))
 }
 
-/// Does something with the locks of whichever fabric, and makes a guard of what comes of it.
-macro_rules! guarded {
-    ($locks:expr, $inner:ident => $taken:expr) => {
-        match &$locks.any {
-            AnyLocks::Mapped($inner) => {
-                let taken: Option<_> = $taken;
-                taken.map(AnyGuard::Mapped)
-            }
-            AnyLocks::Remote($inner) => {
-                let taken: Option<_> = $taken;
-                taken.map(AnyGuard::Remote)
-            }
-        }
-        .map(|any| LockGuard { any })
-    };
-}
-
 impl Locks {
     /// Opens the memory; makes it ready if it is new.
     ///
@@ -112,11 +82,9 @@ impl Locks {
     pub async fn open(options: Options) -> Result<Self, Error> {
         require_local_set()?;
         let located = options.locate()?;
-        let any = match stack::connect(located.nodes.clone(), located.secret.clone()).await? {
-            Connected::Mapped(endpoint) => AnyLocks::Mapped(open(endpoint, &located).await?),
-            Connected::Remote(endpoint) => AnyLocks::Remote(open(endpoint, &located).await?),
-        };
-        Ok(Self { any })
+        let endpoint = stack::connect(located.nodes.clone(), located.secret.clone()).await?;
+        let inner = open(endpoint, &located).await?;
+        Ok(Self { inner })
     }
 
     /// Waits until nobody else holds the lock.
@@ -159,13 +127,13 @@ impl Locks {
 
     /// Who holds the lock, and since when; it may have changed meanwhile. Of several readers, the last that came.
     pub async fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Holder>, Error> {
-        Ok(of_any!(&self.any, AnyLocks, locks => boxed(locks.holder(name.as_ref())).await)?)
+        Ok(boxed(self.inner.holder(name.as_ref())).await?)
     }
 
     /// Whether this client was cut off from the memory: what it held is lost, and it has to be opened anew.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        of_any!(&self.any, AnyLocks, locks => locks.has_ended())
+        self.inner.has_ended()
     }
 
     /// Waits until the locks of dropped guards are given back, and leaves. Without it others find out that the
@@ -174,21 +142,23 @@ impl Locks {
     /// # Errors
     /// If the memory cannot be reached.
     pub async fn close(self) -> Result<(), Error> {
-        Ok(of_any!(self.any, AnyLocks, locks => boxed(locks.close()).await)?)
+        Ok(boxed(self.inner.close()).await?)
     }
 
     async fn acquire(&self, name: &[u8], mode: Mode) -> Result<LockGuard, Error> {
-        let taken = guarded!(self, locks => Some(boxed(locks.acquire(name, mode)).await?));
-        Ok(taken.expect("it was given"))
+        let inner = boxed(self.inner.acquire(name, mode)).await?;
+        Ok(LockGuard { inner })
     }
 
     async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<LockGuard>, Error> {
-        Ok(guarded!(self, locks => boxed(locks.try_acquire(name, mode)).await?))
+        let taken = boxed(self.inner.try_acquire(name, mode)).await?;
+        Ok(taken.map(|inner| LockGuard { inner }))
     }
 
     async fn acquire_within(&self, name: &[u8], mode: Mode, patience: Duration) -> Result<Option<LockGuard>, Error> {
         let deadline = deadline_after(patience);
-        Ok(guarded!(self, locks => boxed(locks.acquire_until(name, mode, deadline)).await?))
+        let taken = boxed(self.inner.acquire_until(name, mode, deadline)).await?;
+        Ok(taken.map(|inner| LockGuard { inner }))
     }
 }
 
@@ -196,13 +166,13 @@ impl LockGuard {
     /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        of_any!(&self.any, AnyGuard, guard => guard.name())
+        self.inner.name()
     }
 
     /// How it is held.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        of_any!(&self.any, AnyGuard, guard => guard.mode())
+        self.inner.mode()
     }
 
     /// The fencing token: larger than that of every grant of this lock before, by whomever. Send it along with what
@@ -210,14 +180,14 @@ impl LockGuard {
     /// can then do no harm.
     #[must_use]
     pub fn token(&self) -> u64 {
-        of_any!(&self.any, AnyGuard, guard => guard.token())
+        self.inner.token()
     }
 
     /// Whether the lock is held, and was since it was granted; takes no round trip. Once it says no, somebody else
     /// may hold the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        of_any!(&self.any, AnyGuard, guard => guard.is_held())
+        self.inner.is_held()
     }
 
     /// Gives the lock back.
@@ -225,6 +195,6 @@ impl LockGuard {
     /// # Errors
     /// [`Error::Lock`] if it may not have been held to the end, or the memory cannot be reached.
     pub async fn release(self) -> Result<(), Error> {
-        Ok(of_any!(self.any, AnyGuard, guard => boxed(guard.release()).await)?)
+        Ok(boxed(self.inner.release()).await?)
     }
 }

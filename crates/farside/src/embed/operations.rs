@@ -4,15 +4,15 @@
 
 use core::pin::Pin;
 
-use farside_fabric::{Endpoint, Pipeline, interleave};
+use farside_fabric::{Pipeline, interleave};
 use farside_kv::{KvError, Session, Store};
 
 /// How many changes [`put_many`] keeps in flight.
 const IN_FLIGHT: usize = 16;
 
 /// The values of many keys, each given to `visit` with its number.
-pub(crate) async fn visit_many<E: Endpoint, K: AsRef<[u8]>>(
-    session: &mut Session<E>,
+pub(crate) async fn visit_many<K: AsRef<[u8]>>(
+    session: &mut Session,
     keys: &[K],
     mut visit: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<(), KvError> {
@@ -32,8 +32,8 @@ pub(crate) async fn visit_many<E: Endpoint, K: AsRef<[u8]>>(
 }
 
 /// Stores many items with several changes in flight; returns how many were stored before the first error.
-pub(crate) async fn put_many<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    store: &Store<E>,
+pub(crate) async fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    store: &Store,
     items: impl Iterator<Item = (K, V)>,
 ) -> (u64, Result<(), KvError>) {
     let pipeline = Pipeline::default();
@@ -62,7 +62,7 @@ pub(crate) async fn put_many<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
 }
 
 /// Bytes of the pool that hold something or are reserved for it, tables included.
-pub(crate) async fn memory_used<E: Endpoint>(session: &Session<E>) -> Result<u64, KvError> {
+pub(crate) async fn memory_used(session: &Session) -> Result<u64, KvError> {
     let pool = session.store().pool();
     let mut cx = farside_fabric::OpContext::new(pool.endpoint().clone());
     let mut used = 0;

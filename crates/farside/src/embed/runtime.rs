@@ -38,5 +38,5 @@ pub(crate) fn require_local_set() -> Result<(), Error> {
     if tokio::runtime::Handle::try_current().is_err() {
         return Err(Error::NoLocalSet);
     }
-    std::panic::catch_unwind(|| host::spawn_local(core::future::ready(()))).map_err(|_| Error::NoLocalSet)
+    std::panic::catch_unwind(|| host::spawn_local(Box::pin(core::future::ready(())))).map_err(|_| Error::NoLocalSet)
 }

@@ -3,13 +3,12 @@
 use core::ops::RangeBounds;
 use core::time::Duration;
 
-use farside_fabric::{shm, tcp};
 use farside_kv as kv;
 use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome};
 
 use super::error::Error;
 use super::operations::{boxed, memory_used, visit_many};
-use super::store::{AnyStore, Store, of_any};
+use super::store::Store;
 use super::time::{Lifetime, after};
 use super::walk::Walk;
 
@@ -34,24 +33,14 @@ use super::walk::Walk;
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    any: AnySession,
+    inner: kv::Session,
     _store: Store,
-}
-
-#[derive(Debug)]
-enum AnySession {
-    Mapped(kv::Session<shm::Endpoint>),
-    Remote(kv::Session<tcp::Endpoint>),
 }
 
 /// All operations fail with [`Error::Operation`].
 impl Session {
-    pub(crate) fn new(store: Store, any: &AnyStore) -> Self {
-        let any = match any {
-            AnyStore::Mapped(store) => AnySession::Mapped(store.session()),
-            AnyStore::Remote(store) => AnySession::Remote(store.session()),
-        };
-        Self { any, _store: store }
+    pub(crate) fn new(store: Store, inner: kv::Session) -> Self {
+        Self { inner, _store: store }
     }
 
     /// The value of a key. It stands in the session's buffer until the next operation.
@@ -60,7 +49,7 @@ impl Session {
     /// If the memory cannot be reached or is damaged; likewise for all operations below.
     #[inline]
     pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.get(key).await)?)
+        Ok(self.inner.get(key).await?)
     }
 
     /// The values of many keys one after the other, sixteen of them read together. They are not one
@@ -80,23 +69,20 @@ impl Session {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub fn values<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k> {
-        Values(match &mut self.any {
-            AnySession::Mapped(session) => AnyValues::Mapped(session.get_many(keys)),
-            AnySession::Remote(session) => AnyValues::Remote(session.get_many(keys)),
-        })
+        Values(self.inner.get_many(keys))
     }
 
     /// The values of many keys, in their order; sixteen are read together.
     pub async fn get_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let mut values = Vec::with_capacity(keys.len());
         let visit = |_, value: Option<&[u8]>| values.push(value.map(<[u8]>::to_vec));
-        of_any!(&mut self.any, AnySession, session => boxed(visit_many(session, keys, visit)).await)?;
+        boxed(visit_many(&mut self.inner, keys, visit)).await?;
         Ok(values)
     }
 
     /// Stores a value for good, whatever was there.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.put(key, value).await)?)
+        Ok(self.inner.put(key, value).await?)
     }
 
     /// Stores a value that is gone after `duration`.
@@ -125,17 +111,17 @@ impl Session {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.set(key, value, options).await)?)
+        Ok(self.inner.set(key, value, options).await?)
     }
 
     /// Removes a key; returns whether it was there.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.delete(key).await)?)
+        Ok(self.inner.delete(key).await?)
     }
 
     /// Removes a key; returns the value it had.
     pub async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.take(key).await)?)
+        Ok(self.inner.take(key).await?)
     }
 
     /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
@@ -146,19 +132,19 @@ impl Session {
         key: &[u8],
         update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
     ) -> Result<Result<(), R>, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => session.update(key, update).await)?)
+        Ok(self.inner.update(key, update).await?)
     }
 
     /// Changes when a key expires; returns whether it is there.
     pub async fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         let decide = |_: &[u8], _| (expiry, ());
-        let changed = of_any!(&mut self.any, AnySession, session => session.expire(key, decide).await)?;
+        let changed = self.inner.expire(key, decide).await?;
         Ok(changed.is_some())
     }
 
     /// How much longer a key stays.
     pub async fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
-        let expiry_ms = of_any!(&mut self.any, AnySession, session => session.expiry_ms(key).await)?;
+        let expiry_ms = self.inner.expiry_ms(key).await?;
         Ok(Lifetime::until(expiry_ms))
     }
 
@@ -182,7 +168,7 @@ impl Session {
     pub fn items(&mut self) -> Items<'_> {
         Items {
             page: Vec::new().into_iter(),
-            walk: Walk::all(of_any!(&self.any, AnySession, session => session.store().index().kind())),
+            walk: Walk::all(self.inner.store().index().kind()),
             session: self,
         }
     }
@@ -191,7 +177,7 @@ impl Session {
     pub fn keys(&mut self) -> Keys<'_> {
         Keys {
             page: Vec::new().into_iter(),
-            walk: Walk::all(of_any!(&self.any, AnySession, session => session.store().index().kind())),
+            walk: Walk::all(self.inner.store().index().kind()),
             session: self,
         }
     }
@@ -238,35 +224,29 @@ impl Session {
     /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
     /// index.
     pub async fn count(&mut self) -> Result<u64, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.count()).await)?)
+        Ok(boxed(self.inner.count()).await?)
     }
 
     /// Removes every key; returns how many there were.
     pub async fn clear(&mut self) -> Result<u64, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.clear()).await)?)
+        Ok(boxed(self.inner.clear()).await?)
     }
 
     /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
     /// clients it counts what they said at their last tick, a millisecond ago.
     pub async fn memory_held(&mut self) -> Result<u64, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => boxed(session.store().held()).await)?)
+        Ok(boxed(self.inner.store().held()).await?)
     }
 
     /// Bytes of memory that are in use or reserved by clients, tables included.
     pub async fn memory_used(&mut self) -> Result<u64, Error> {
-        Ok(of_any!(&mut self.any, AnySession, session => boxed(memory_used(session)).await)?)
+        Ok(boxed(memory_used(&self.inner)).await?)
     }
 }
 
 /// The values of many keys; see [`Session::values`].
 #[derive(Debug)]
-pub struct Values<'s, 'k>(AnyValues<'s, 'k>);
-
-#[derive(Debug)]
-enum AnyValues<'s, 'k> {
-    Mapped(kv::Values<'s, 'k, shm::Endpoint>),
-    Remote(kv::Values<'s, 'k, tcp::Endpoint>),
-}
+pub struct Values<'s, 'k>(kv::Values<'s, 'k>);
 
 impl Values<'_, '_> {
     /// The value of the next key, in the session's buffer until the next call.
@@ -278,7 +258,7 @@ impl Values<'_, '_> {
     /// If all keys have been asked for.
     #[inline]
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Error> {
-        Ok(of_any!(&mut self.0, AnyValues, values => values.next().await)?)
+        Ok(self.0.next().await?)
     }
 }
 
@@ -304,7 +284,7 @@ impl Items<'_> {
                 return Ok(None);
             }
             let walk = &mut self.walk;
-            let page = of_any!(&mut self.session.any, AnySession, session => walk.next_items(session).await);
+            let page = walk.next_items(&mut self.session.inner).await;
             self.page = page?.into_iter();
         }
     }
@@ -332,7 +312,7 @@ impl Keys<'_> {
                 return Ok(None);
             }
             let walk = &mut self.walk;
-            let page = of_any!(&mut self.session.any, AnySession, session => walk.next_keys(session).await);
+            let page = walk.next_keys(&mut self.session.inner).await;
             self.page = page?.into_iter();
         }
     }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use farside_fabric::{Endpoint, shm, tcp};
 use farside_kv as kv;
-use farside_kv::stack::{self, Connected};
+use farside_kv::stack;
 
 use super::error::Error;
 use super::operations::{boxed, put_many};
@@ -24,39 +23,22 @@ use super::session::Session;
 /// others find out when the lease has run out, and search for what this client held; nothing is lost.
 #[derive(Clone, Debug)]
 pub struct Store {
-    any: AnyStore,
+    inner: kv::Store,
     _housekeeping: std::rc::Rc<Housekeeping>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum AnyStore {
-    Mapped(kv::Store<shm::Endpoint>),
-    Remote(kv::Store<tcp::Endpoint>),
-}
-
-/// Does `$operation` with the store or session of whichever fabric.
-macro_rules! of_any {
-    ($any:expr, $kind:ident, $inner:ident => $operation:expr) => {
-        match $any {
-            $kind::Mapped($inner) => $operation,
-            $kind::Remote($inner) => $operation,
-        }
-    };
-}
-pub(crate) use of_any;
-
 /// Ends with the last clone of a store, and the tasks with it.
 #[derive(Debug)]
-struct Housekeeping(AnyStore);
+struct Housekeeping(kv::Store);
 
 impl Drop for Housekeeping {
     fn drop(&mut self) {
-        of_any!(&self.0, AnyStore, store => store.clone().abandon());
+        self.0.clone().abandon();
     }
 }
 
 /// The store with this quota, and with a task that evicts beside its operations if that is wanted.
-pub(crate) fn keep_within<E: Endpoint>(store: kv::Store<E>, quota: &Arc<kv::Quota>) -> kv::Store<E> {
+pub(crate) fn keep_within(store: kv::Store, quota: &Arc<kv::Quota>) -> kv::Store {
     let store = store.with_quota(Arc::clone(quota));
     if quota.policy().evicts() {
         let pace = kv::EvictionPace::default();
@@ -87,17 +69,12 @@ impl Store {
     pub async fn open(options: Options) -> Result<Self, Error> {
         require_local_set()?;
         let located = options.locate()?;
-        let any = match stack::connect(located.nodes, located.secret).await? {
-            Connected::Mapped(endpoint) => AnyStore::Mapped(boxed(kv::Store::open(endpoint, located.config)).await?),
-            Connected::Remote(endpoint) => AnyStore::Remote(boxed(kv::Store::open(endpoint, located.config)).await?),
-        };
-        let any = match any {
-            AnyStore::Mapped(store) => AnyStore::Mapped(keep_within(store, &located.quota)),
-            AnyStore::Remote(store) => AnyStore::Remote(keep_within(store, &located.quota)),
-        };
+        let endpoint = stack::connect(located.nodes, located.secret).await?;
+        let store = boxed(kv::Store::open(endpoint, located.config)).await?;
+        let inner = keep_within(store, &located.quota);
         Ok(Self {
-            _housekeeping: std::rc::Rc::new(Housekeeping(any.clone())),
-            any,
+            _housekeeping: std::rc::Rc::new(Housekeeping(inner.clone())),
+            inner,
         })
     }
 
@@ -105,7 +82,7 @@ impl Store {
     /// each, and nothing else.
     #[must_use]
     pub fn session(&self) -> Session {
-        Session::new(self.clone(), &self.any)
+        Session::new(self.clone(), self.inner.session())
     }
 
     /// Stores many items, sixteen in flight; returns how many.
@@ -129,20 +106,20 @@ impl Store {
         V: AsRef<[u8]>,
     {
         let items = items.into_iter();
-        let (stored, result) = of_any!(&self.any, AnyStore, store => boxed(put_many(store, items)).await);
+        let (stored, result) = boxed(put_many(&self.inner, items)).await;
         Ok(result.map(|()| stored)?)
     }
 
     /// How many keys this opening of the store has evicted; see [`Options::eviction`].
     #[must_use]
     pub fn evicted(&self) -> u64 {
-        of_any!(&self.any, AnyStore, store => store.quota().evicted())
+        self.inner.quota().evicted()
     }
 
     /// Which index the memory has.
     #[must_use]
     pub fn index(&self) -> kv::IndexKind {
-        of_any!(&self.any, AnyStore, store => store.index().kind())
+        self.inner.index().kind()
     }
 
     /// Leaves the memory: gives back what this client held. Takes some milliseconds, while which the other
@@ -151,6 +128,6 @@ impl Store {
     /// # Errors
     /// If the memory cannot be reached; the others clean up then.
     pub async fn close(self) -> Result<(), Error> {
-        Ok(of_any!(self.any.clone(), AnyStore, store => boxed(store.close()).await)?)
+        Ok(boxed(self.inner.clone().close()).await?)
     }
 }

@@ -5,7 +5,6 @@
 
 use core::ops::{Bound, RangeBounds};
 
-use farside_fabric::Endpoint;
 use farside_kv::{IndexKind, KeyValue, KvError, Session, prefix_end};
 
 /// How many items of a range are read together.
@@ -63,7 +62,7 @@ impl Walk {
     ///
     /// # Errors
     /// What the store reports; the next call tries again, unless the index has no order.
-    pub(crate) async fn next_items<E: Endpoint>(&mut self, session: &mut Session<E>) -> Result<Vec<KeyValue>, KvError> {
+    pub(crate) async fn next_items(&mut self, session: &mut Session) -> Result<Vec<KeyValue>, KvError> {
         let read = match &self.place {
             Place::Cursor(cursor) => session.scan(*cursor).await.map(at_cursor),
             Place::Key(from) => {
@@ -76,7 +75,7 @@ impl Walk {
     }
 
     /// The same without the values.
-    pub(crate) async fn next_keys<E: Endpoint>(&mut self, session: &mut Session<E>) -> Result<Vec<Vec<u8>>, KvError> {
+    pub(crate) async fn next_keys(&mut self, session: &mut Session) -> Result<Vec<Vec<u8>>, KvError> {
         let read = match &self.place {
             Place::Cursor(cursor) => session.scan_keys(*cursor).await.map(at_cursor),
             Place::Key(from) => {

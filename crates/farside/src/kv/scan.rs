@@ -10,12 +10,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use farside_fabric::Endpoint;
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{KeyValue, KvError, Session, Store, StoreConfig};
 use tokio::sync::mpsc;
 
-use crate::failure::{Failure, chain};
 use crate::gateway::PoolArgs;
+use farside_cli::{Failure, chain};
 
 /// How many keys are read together.
 const KEYS_AT_ONCE: usize = 256;
@@ -44,7 +44,8 @@ pub(super) fn run(pool: &PoolArgs, args: ScanArgs) -> Result<ExitCode, Failure> 
     let writer = std::thread::Builder::new().name("farside-writer".to_owned());
     let writer = writer.spawn(move || write(written));
     let writer = writer.map_err(|error| Failure::runtime(format!("cannot start a thread: {error}")))?;
-    let ended = stack::run(nodes, secret, Scan { args, pages });
+    let scan = Scan { args, pages };
+    let ended = stack::run(nodes, secret, async |endpoint| Box::pin(scan.run(endpoint)).await);
     // What was read before an error is printed before it. A closed pipe is the reader's choice.
     let _ = writer.join().expect("the writer does not panic");
     let ended = ended.map_err(|error| Failure::usage(chain(&error)))?;
@@ -97,12 +98,10 @@ struct Scan {
     pages: mpsc::Sender<Page>,
 }
 
-impl EndpointTask for Scan {
-    type Output = Result<(), KvError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
+impl Scan {
+    async fn run(self, endpoint: Endpoint) -> Result<(), KvError> {
         let config = StoreConfig {
-            timeout_ns,
+            timeout_ns: stack::timeout_ns(&endpoint),
             ..StoreConfig::default()
         };
         let store = Store::open(endpoint, config).await?;
@@ -116,7 +115,7 @@ impl EndpointTask for Scan {
 }
 
 impl Scan {
-    async fn read<E: Endpoint>(&self, session: &mut Session<E>) -> Result<(), KvError> {
+    async fn read(&self, session: &mut Session) -> Result<(), KvError> {
         let to = self.args.to.as_ref().map(|to| to.as_bytes());
         let mut next = self
             .args

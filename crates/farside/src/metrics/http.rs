@@ -52,10 +52,10 @@ async fn accept(listener: tokio::net::TcpListener, source: Rc<impl Source>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let source = Rc::clone(&source);
-                spawn_local(async move {
+                spawn_local(Box::pin(async move {
                     serve(stream, source).await;
                     drop(place);
-                });
+                }));
             }
             Err(error) => {
                 tracing::warn!("cannot accept a scrape of the metrics: {error}");

@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use super::frame;
 use super::history::History;
 use super::link::{Link, Target};
-use crate::failure::Failure;
+use farside_cli::Failure;
 
 /// How long a key or a new report may wait.
 const LOOK: Duration = Duration::from_millis(100);

@@ -100,8 +100,8 @@ fn mistakes_are_explained_in_one_line() {
         (&["fsck", "--pool", &absent_pool], absent),
         (&["fsck", "--pool", "somewhere"], "shm:PATH"),
         (&["list", "--json"], "--json"),
-        (&["report", "cider-99"], "choose from shiftlock-retry"),
-        (&["report", "--fast"], "--fast"),
+        (&["report", "cider-99"], "./lab report cider-99"),
+        (&["bench", "lock", "--fast"], "./lab bench lock --fast"),
     ] {
         let line = refusal(arguments);
         assert!(line.contains(hint), "{arguments:?}: `{hint}` is not in: {line}");

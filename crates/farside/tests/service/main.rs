@@ -17,7 +17,6 @@ mod persistence;
 mod pools;
 mod process;
 mod ranges;
-mod reports;
 mod scan;
 mod shutdown;
 mod substrings;

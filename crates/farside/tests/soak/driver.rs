@@ -12,12 +12,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farside_fabric::Endpoint;
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{Segment, SegmentOptions};
-use farside_index::IndexKind;
-use farside_kv::stack::{self, EndpointTask};
-use farside_kv::{KvError, PoolSpec, Store};
+use farside_kv::stack;
+use farside_kv::{PoolSpec, Store};
 use farside_sync::Scheme;
 
 use crate::dice::Dice;
@@ -170,17 +168,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Opens the store and leaves it.
-struct OpenOnce((IndexKind, Scheme));
-
-impl EndpointTask for OpenOnce {
-    type Output = Result<(), KvError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
-        Store::open(endpoint, config(self.0)).await?.close().await
-    }
-}
-
 impl Run<'_> {
     /// The pool as the last worker sees it: over TCP, if anybody does.
     fn pool(&self) -> &str {
@@ -189,11 +176,10 @@ impl Run<'_> {
 
     fn open_once(&self) {
         let spec: PoolSpec = self.pool().parse().expect("it is a list of nodes");
-        let opened = stack::run(
-            spec.locate().expect("they are there"),
-            None,
-            OpenOnce((self.plan.index, self.plan.scheme)),
-        );
+        let made_of = (self.plan.index, self.plan.scheme);
+        let opened = stack::run(spec.locate().expect("they are there"), None, async |endpoint| {
+            Store::open(endpoint, config(made_of)).await?.close().await
+        });
         opened
             .expect("nothing has happened yet")
             .expect("nothing has happened yet");

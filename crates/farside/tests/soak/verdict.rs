@@ -9,7 +9,7 @@ use std::process::Command;
 use farside_fabric::host::HostClock;
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::IndexKind;
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{KvError, PoolSpec, Store};
 use farside_pool::account;
 use farside_sim::checkers::linearizability;
@@ -32,7 +32,9 @@ pub(crate) fn read_everything(pool: &str, made_of: (IndexKind, Scheme), start_ns
         made_of,
         start_ns,
     };
-    let read = stack::run(spec.locate().expect("they are there"), None, task);
+    let read = stack::run(spec.locate().expect("they are there"), None, async |endpoint| {
+        Box::pin(task.run(endpoint)).await
+    });
     read.expect("all nodes are back")
         .expect("the store works when nothing happens")
 }
@@ -43,10 +45,8 @@ struct ReadEverything {
     start_ns: u64,
 }
 
-impl EndpointTask for ReadEverything {
-    type Output = Result<u64, KvError>;
-
-    async fn run<E: Endpoint>(mut self, endpoint: E, _: Option<u64>) -> Self::Output {
+impl ReadEverything {
+    async fn run(mut self, endpoint: Endpoint) -> Result<u64, KvError> {
         let store = Store::open(endpoint, config(self.made_of)).await?;
         // A dead client is noticed when its lease has run out; then what it held is searched for.
         let mut cx = OpContext::new(store.endpoint().clone());

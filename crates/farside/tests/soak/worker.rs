@@ -16,7 +16,7 @@ use farside_fabric::host::HostClock;
 use farside_fabric::tcp::ConnectError;
 use farside_fabric::{Endpoint, FabricError};
 use farside_index::{IndexError, IndexKind, LeafOptions};
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{Condition, KvError, PoolSpec, Session, SetOptions, StackError, Store, StoreConfig};
 use farside_pool::{PoolError, PoolOptions};
 use farside_sim::history::{Answer, Call};
@@ -160,7 +160,7 @@ impl Worker {
         let spec: PoolSpec = self.order.pool.parse().expect("the driver wrote it");
         let nodes = spec.locate().expect("the driver made the segments");
         self.has_lost_store.set(false);
-        let reason = match stack::run(nodes, None, Work { worker: self }) {
+        let reason = match stack::run(nodes, None, async |endpoint| Box::pin(self.run(endpoint)).await) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
                 let is_cut_off = matches!(judge(&error), Trouble::CutOff);
@@ -196,7 +196,7 @@ impl Worker {
     }
 
     /// One session's operations, one after the other.
-    async fn converse<E: Endpoint>(&self, store: &Store<E>, name: u32) -> Result<(), KvError> {
+    async fn converse(&self, store: &Store, name: u32) -> Result<(), KvError> {
         let mut session = store.session();
         let is_over = || self.is_told_to_end.load(Ordering::Relaxed) || self.has_lost_store.get();
         let is_ordered = store.index().kind().is_ordered();
@@ -231,7 +231,7 @@ impl Worker {
         (generation + 1) * KEYS - 1
     }
 
-    async fn operate<E: Endpoint>(&self, session: &mut Session<E>, name: u32) -> Result<(), KvError> {
+    async fn operate(&self, session: &mut Session, name: u32) -> Result<(), KvError> {
         // Some keys are hotter.
         let key = self.last_key() - self.roll(KEYS).min(self.roll(KEYS));
         let call = match self.roll(100) {
@@ -250,7 +250,7 @@ impl Worker {
         self.note(index, answer)
     }
 
-    async fn read_many<E: Endpoint>(&self, session: &mut Session<E>, name: u32) -> Result<(), KvError> {
+    async fn read_many(&self, session: &mut Session, name: u32) -> Result<(), KvError> {
         let last = self.last_key();
         let first = last.saturating_sub(1 + self.roll(20));
         let asked: Vec<(u64, Call)> = (first..=last).map(|key| (key, Call::Get)).collect();
@@ -268,7 +268,7 @@ impl Worker {
     }
 
     /// Reads a range, page by page: as if each of some keys had been asked for at some instant of it.
-    async fn read_range<E: Endpoint>(&self, session: &mut Session<E>, name: u32) -> Result<(), KvError> {
+    async fn read_range(&self, session: &mut Session, name: u32) -> Result<(), KvError> {
         let last = self.last_key();
         let first = last.saturating_sub(1 + self.roll(20));
         let asked: Vec<(u64, Call)> = (first..=last).map(|key| (key, Call::Get)).collect();
@@ -330,7 +330,7 @@ fn read(key: u64, value: Option<&[u8]>) -> Answer {
     Answer::Value(value.map(|value| number_of(key, value).expect("values are never torn")))
 }
 
-async fn perform<E: Endpoint>(session: &mut Session<E>, key: u64, call: Call) -> Result<Answer, KvError> {
+async fn perform(session: &mut Session, key: u64, call: Call) -> Result<Answer, KvError> {
     let name = key_bytes(key);
     match call {
         Call::Get => Ok(read(key, session.get(&name).await?)),
@@ -368,24 +368,18 @@ async fn perform<E: Endpoint>(session: &mut Session<E>, key: u64, call: Call) ->
     }
 }
 
-struct Work<'w> {
-    worker: &'w Worker,
-}
-
-impl EndpointTask for Work<'_> {
-    type Output = Result<(), KvError>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, timeout_ns: Option<u64>) -> Self::Output {
-        let (index, scheme) = &self.worker.order.made_of;
+impl Worker {
+    async fn run(&self, endpoint: Endpoint) -> Result<(), KvError> {
+        let (index, scheme) = &self.order.made_of;
         let index = IndexKind::by_name(index).expect("the driver wrote it");
         let scheme = Scheme::by_name(scheme).expect("the driver wrote it");
         let config = StoreConfig {
-            timeout_ns: timeout_ns.map(|timeout_ns| timeout_ns.min(OPERATION_NS)),
+            timeout_ns: stack::timeout_ns(&endpoint).map(|timeout_ns| timeout_ns.min(OPERATION_NS)),
             ..config((index, scheme))
         };
         let store = Store::open(endpoint, config).await?;
-        self.worker.log.borrow_mut().remark("joined");
-        let (one, other) = tokio::join!(self.worker.converse(&store, 0), self.worker.converse(&store, 1));
+        self.log.borrow_mut().remark("joined");
+        let (one, other) = tokio::join!(self.converse(&store, 0), self.converse(&store, 1));
         one.and(other)?;
         store.close().await
     }

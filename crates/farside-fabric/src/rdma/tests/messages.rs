@@ -5,10 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Barrier, mpsc};
 
-use super::{HERE, LinkDown, Node, on_this_thread, soon};
-use crate::rng::Random;
-use crate::tcp::{ConnectOptions, Endpoint, NodeLocation, connect};
-use crate::{Clock, Deadline, EndpointId, FabricError, Message, Messages};
+use super::{HERE, LinkDown, Node, on_this_thread, remote, soon};
+use crate::tcp::{ConnectOptions, NodeLocation, connect};
+use crate::{Deadline, Endpoint, EndpointId, FabricError, Message};
 
 fn message(number: u64) -> Message {
     Message::try_from(&number.to_le_bytes()[..]).expect("short enough")
@@ -48,9 +47,9 @@ async fn require_silence(endpoint: &Endpoint) {
 
 /// Sends numbers from `from` on, each received before the next, until one went by the card. Returns the next number.
 async fn get_to_know(sender: &Endpoint, receiver: &Endpoint, from: u64) -> u64 {
-    let (before, give_up) = (sender.sent_by_card(), soon(sender));
+    let (before, give_up) = (remote(sender).sent_by_card(), soon(sender));
     let mut next = from;
-    while sender.sent_by_card() == before {
+    while remote(sender).sent_by_card() == before {
         assert!(sender.now_ns() < give_up.0, "no pair after {next} messages");
         send(sender, receiver.id(), next).await.expect("it is there");
         let received = receiver.receive(soon(receiver)).await.expect("it was sent");
@@ -81,7 +80,7 @@ fn rdma_messages_go_from_card_to_card_both_ways_at_once() {
         assert_eq!((of_one, of_two), ([(one.id(), EACH)].into(), [(two.id(), EACH)].into()));
         for client in [&one, &two] {
             require_silence(client).await;
-            let relayed = EACH - client.sent_by_card();
+            let relayed = EACH - remote(client).sent_by_card();
             assert!((1..EACH / 2).contains(&relayed), "{relayed} were relayed");
         }
     });
@@ -128,7 +127,7 @@ fn rdma_messages_to_a_client_that_stands_still_wait_or_are_refused() {
             let sender = node.client().await;
             let peer = id.recv().expect("it joins");
             let mut next = 0;
-            while sender.sent_by_card() == 0 {
+            while remote(&sender).sent_by_card() == 0 {
                 send(&sender, peer, next).await.expect("it is there");
                 next += 1;
             }
@@ -183,13 +182,13 @@ fn rdma_first_messages_do_not_wait_for_a_client_that_stands_still() {
                     .await
                     .expect("there is room");
             }
-            assert_eq!(sender.sent_by_card(), 0, "nobody has answered");
+            assert_eq!(remote(&sender).sent_by_card(), 0, "nobody has answered");
             wake.send(()).expect("it waits");
             for number in 20..40 {
                 send(&sender, peer, number).await.expect("it is there");
                 sender.sleep(20_000_000).await;
             }
-            assert!(sender.sent_by_card() > 0, "it has answered");
+            assert!(remote(&sender).sent_by_card() > 0, "it has answered");
         });
     });
 }
@@ -236,10 +235,10 @@ fn rdma_a_flood_of_messages_from_several_clients_arrives() {
                         send(&sender, peer, number).await.expect("it is there");
                     }
                     // Its end stays until everything has arrived.
-                    while sender.in_flight_by_card() > 0 {
+                    while remote(&sender).in_flight_by_card() > 0 {
                         sender.sleep(1_000_000).await;
                     }
-                    assert!(sender.sent_by_card() > EACH / 2);
+                    assert!(remote(&sender).sent_by_card() > EACH / 2);
                 });
             });
         }
@@ -292,8 +291,8 @@ fn rdma_messages_to_a_killed_process_end_and_others_notice_nothing() {
         let (sender, other) = (node.client().await, node.client().await);
         let known = get_to_know(&sender, &other, 0).await;
         let (mut child, peer) = start_peer(&node);
-        let before = sender.sent_by_card();
-        while sender.sent_by_card() < before + 10 {
+        let before = remote(&sender).sent_by_card();
+        while remote(&sender).sent_by_card() < before + 10 {
             send(&sender, peer, 0).await.expect("it is there");
         }
         child.kill().expect("it is ours");
@@ -306,14 +305,14 @@ fn rdma_messages_to_a_killed_process_end_and_others_notice_nothing() {
             }
         };
         assert_eq!(end, FabricError::PeerUnknown { peer });
-        let before = sender.sent_by_card();
+        let before = remote(&sender).sent_by_card();
         for expected in known..known + 100 {
             send(&sender, other.id(), expected).await.expect("it is there");
             let received = other.receive(soon(&other)).await.expect("it was sent");
             assert_eq!(number(&received.message), expected);
         }
-        assert_eq!(sender.sent_by_card() - before, 100, "by the same pair");
-        assert_eq!(sender.in_flight_by_card(), 0);
+        assert_eq!(remote(&sender).sent_by_card() - before, 100, "by the same pair");
+        assert_eq!(remote(&sender).in_flight_by_card(), 0);
     });
 }
 
@@ -325,11 +324,11 @@ fn rdma_messages_go_on_when_a_client_comes_back_and_when_a_new_one_comes() {
         let (sender, receiver) = (node.client().await, node.client().await);
         let mut next = get_to_know(&sender, &receiver, 0).await;
         for lost in [&receiver, &sender] {
-            lost.nic(HERE).spoil_key();
+            remote(lost).nic(HERE).spoil_key();
             let mut op = crate::OpContext::new(lost.clone());
             op.read_word(super::at(0)).await.expect_err("the key is wrong");
             assert!(lost.send(lost.id(), &message(0), soon(lost)).await.is_err());
-            lost.reconnect(HERE).await.expect("the node lets it in");
+            remote(lost).reconnect(HERE).await.expect("the node lets it in");
             next = get_to_know(&sender, &receiver, next).await;
         }
         require_silence(&receiver).await;
@@ -426,7 +425,7 @@ fn rdma_messages_go_between_all_of_many_clients() {
         }
         for client in &clients {
             require_silence(client).await;
-            assert!(client.sent_by_card() > CLIENTS * EACH / 2);
+            assert!(remote(client).sent_by_card() > CLIENTS * EACH / 2);
         }
     });
 }
@@ -457,7 +456,7 @@ fn rdma_messages_among_clients_that_all_send_at_once_are_neither_lost_nor_double
                                 client.sleep(client.random() % 3_000_000).await;
                             }
                         }
-                        while client.in_flight_by_card() > 0 {
+                        while remote(&client).in_flight_by_card() > 0 {
                             client.sleep(1_000_000).await;
                         }
                     };
@@ -465,7 +464,11 @@ fn rdma_messages_among_clients_that_all_send_at_once_are_neither_lost_nor_double
                     let ((), received) = tokio::join!(send_all, receive_in_order(&client, count));
                     assert!(received.values().all(|count| *count == EACH), "{received:?}");
                     require_silence(&client).await;
-                    assert!(client.sent_by_card() > count / 2, "{}", client.sent_by_card());
+                    assert!(
+                        remote(&client).sent_by_card() > count / 2,
+                        "{}",
+                        remote(&client).sent_by_card()
+                    );
                 });
             });
         }

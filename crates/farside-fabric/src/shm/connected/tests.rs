@@ -6,8 +6,7 @@ use core::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::addr::NodeId;
-use crate::endpoint::{Fence, Fencing};
-use crate::message::Messages;
+use crate::backend::Fence;
 use crate::shm::{Fabric, SegmentOptions};
 
 const HERE: NodeId = NodeId::new(0);

@@ -314,7 +314,7 @@ fn a_closed_segment_is_closed_for_all_until_held() {
 }
 
 /// A file's clients, each over a mapping of its own.
-fn client(path: &Path) -> Result<crate::shm::Endpoint, SegmentError> {
+fn client(path: &Path) -> Result<crate::Endpoint, SegmentError> {
     crate::shm::Fabric::new(vec![Segment::open(path)?]).endpoint()
 }
 
@@ -325,9 +325,9 @@ fn memory_that_network_cards_work_on_is_mapped_by_nobody() {
     let segment = Segment::create(&path, OPTIONS).expect("a new file");
     let hold = segment.hold().expect("nobody has it");
     let before = client(&path).expect("room");
-    let view = |endpoint: &crate::shm::Endpoint| {
+    let view = |endpoint: &crate::Endpoint| {
         let addr = crate::RemoteAddr::NULL;
-        crate::Verbs::view(endpoint, addr, 8).is_some()
+        endpoint.view(addr, 8).is_some()
     };
     assert!(view(&before));
     let nic_use = segment.use_by_nic().expect("once");

@@ -9,14 +9,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::batch::Batch;
-use crate::clock::Clock;
 use crate::error::FabricError;
 use crate::op::OpContext;
-use crate::rng::Random;
-use crate::sim::{Endpoint, MemoryAfterCrash, Profile, Sim, SimOptions, Step, TraceEntry};
-use crate::spawn::Spawn;
+use crate::sim::{MemoryAfterCrash, Profile, Sim, SimOptions, Step, TraceEntry};
 use crate::verb::VerbKind;
-use crate::{NodeId, RemoteAddr};
+use crate::{Endpoint, NodeId, RemoteAddr};
 
 /// From the post to the arrival, and from the end of the service to the completion.
 const WAY: u64 = 501;

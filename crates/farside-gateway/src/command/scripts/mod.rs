@@ -13,7 +13,6 @@ mod run;
 
 use std::collections::BTreeMap;
 
-use farside_fabric::Endpoint;
 use sha1::{Digest, Sha1};
 
 use self::known::Script;
@@ -63,7 +62,7 @@ fn from_hex(text: &[u8]) -> Option<Sha> {
 }
 
 /// Finds a script by its text, and remembers it.
-fn load<E: Endpoint>(call: &Call<'_, E>, text: &[u8]) -> Option<(Sha, Script)> {
+fn load(call: &Call<'_>, text: &[u8]) -> Option<(Sha, Script)> {
     let sha = sha(text);
     let mut loaded = lock(&call.context.shared.live.scripts);
     if let Some(script) = loaded.0.get(&sha) {
@@ -84,20 +83,20 @@ fn key_count(request: &Request<'_>) -> Result<usize, Refusal> {
     Ok(count)
 }
 
-pub(crate) async fn eval<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn eval(call: &mut Call<'_>) -> Handled {
     let keys = key_count(call.request)?;
     let (sha, script) = load(call, call.request.arg(1)).ok_or(UNKNOWN)?;
     run::run(call, sha, script, keys).await
 }
 
-pub(crate) async fn evalsha<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn evalsha(call: &mut Call<'_>) -> Handled {
     let keys = key_count(call.request)?;
     let sha = from_hex(call.request.arg(1)).ok_or(NO_SCRIPT)?;
     let script = lock(&call.context.shared.live.scripts).0.get(&sha).copied();
     run::run(call, sha, script.ok_or(NO_SCRIPT)?, keys).await
 }
 
-pub(crate) async fn script<E: Endpoint>(call: &mut Call<'_, E>) -> Handled {
+pub(crate) async fn script(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let scripts = &call.context.shared.live.scripts;
     if request.arg_is(1, "load") {

@@ -4,7 +4,6 @@
 //! each is changed atomically for itself, in an order that is safe for locks: a lock over several keys is
 //! held only by who set every one of them, and who fails gives back what it has just set.
 
-use farside_fabric::Endpoint;
 use farside_kv::{Alteration, Condition, Expiry, SetOptions};
 
 use super::known::{Answer, Compare, One, Script, Step};
@@ -23,7 +22,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-pub(super) async fn run<E: Endpoint>(call: &mut Call<'_, E>, sha: Sha, script: Script, key_count: usize) -> Handled {
+pub(super) async fn run(call: &mut Call<'_>, sha: Sha, script: Script, key_count: usize) -> Handled {
     let keys: Vec<&[u8]> = call.request.args(3).take(key_count).collect();
     let arguments = Arguments(call.request.args(3 + key_count).collect());
     let answer = match script {
@@ -52,12 +51,7 @@ pub(super) async fn run<E: Endpoint>(call: &mut Call<'_, E>, sha: Sha, script: S
 /// The changes of one attempt: what becomes of the key, and what is answered.
 type Outcome<'v> = (Alteration<'v>, Result<Answer, Refusal>);
 
-async fn run_one<E: Endpoint>(
-    call: &mut Call<'_, E>,
-    one: One,
-    key: &[u8],
-    arguments: &Arguments<'_>,
-) -> Result<Answer, Refusal> {
+async fn run_one(call: &mut Call<'_>, one: One, key: &[u8], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     let uses_ms = |step| matches!(step, Step::Expire | Step::ExpireOrAdd | Step::Set(_));
     let needed = match uses_ms(one.equal) || uses_ms(one.absent) {
         true => one.ms_at + 1,
@@ -144,7 +138,7 @@ fn take_step<'v>(step: Step, expiry_ms: u64, now_ms: u64, arguments: &Arguments<
 }
 
 /// When the locks of a script over several keys expire; checks that its two arguments are there.
-fn all_expire_at_ms<E: Endpoint>(call: &Call<'_, E>, arguments: &Arguments<'_>) -> Result<u64, Refusal> {
+fn all_expire_at_ms(call: &Call<'_>, arguments: &Arguments<'_>) -> Result<u64, Refusal> {
     if arguments.0.len() < 2 {
         return Err(MISSING_ARGUMENT.into());
     }
@@ -152,11 +146,7 @@ fn all_expire_at_ms<E: Endpoint>(call: &Call<'_, E>, arguments: &Arguments<'_>) 
     Unit::MILLISECONDS.at_ms("set", arguments.get(1), || now_ms)
 }
 
-async fn acquire_all<E: Endpoint>(
-    call: &mut Call<'_, E>,
-    keys: &[&[u8]],
-    arguments: &Arguments<'_>,
-) -> Result<Answer, Refusal> {
+async fn acquire_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     let at_ms = all_expire_at_ms(call, arguments)?;
     let options = SetOptions {
         condition: Condition::IfAbsent,
@@ -184,11 +174,7 @@ async fn acquire_all<E: Endpoint>(
     Ok(Answer::Number(count as i64))
 }
 
-async fn extend_all<E: Endpoint>(
-    call: &mut Call<'_, E>,
-    keys: &[&[u8]],
-    arguments: &Arguments<'_>,
-) -> Result<Answer, Refusal> {
+async fn extend_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     let at_ms = all_expire_at_ms(call, arguments)?;
     // A look first, so that normally nothing is extended unless all is.
     for key in keys {
@@ -208,11 +194,7 @@ async fn extend_all<E: Endpoint>(
     Ok(Answer::Number(keys.len() as i64))
 }
 
-async fn release_all<E: Endpoint>(
-    call: &mut Call<'_, E>,
-    keys: &[&[u8]],
-    arguments: &Arguments<'_>,
-) -> Result<Answer, Refusal> {
+async fn release_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     if arguments.0.is_empty() {
         return Err(MISSING_ARGUMENT.into());
     }

@@ -4,13 +4,12 @@ use core::future::poll_fn;
 use core::task::Poll;
 use std::sync::Arc;
 
-use farside_fabric::Endpoint;
+use farside_fabric::{Endpoint, Seat};
 use farside_kv as kv;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 use super::presence::{Arrival, Presence};
-use super::seat::Seat;
 use crate::embed::error::Error;
 use crate::embed::operations::boxed;
 use crate::embed::options::Located;
@@ -21,41 +20,56 @@ pub(super) enum Host {
     /// The thread alone: memory is mapped.
     Thread,
     /// An event loop, for connections.
-    EventLoop(Box<(Runtime, LocalSet)>),
+    EventLoop(Box<EventLoop>),
 }
 
-impl Host {
-    pub(super) fn event_loop() -> Result<Self, Error> {
+/// A runtime of one thread, and the tasks on it.
+#[derive(Debug)]
+pub(super) struct EventLoop {
+    runtime: Runtime,
+    tasks: LocalSet,
+}
+
+impl EventLoop {
+    pub(super) fn new() -> Result<Box<Self>, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Self::EventLoop(Box::new((
-            runtime.map_err(Error::Start)?,
-            LocalSet::new(),
-        ))))
+        Ok(Box::new(Self {
+            runtime: runtime.map_err(Error::Start)?,
+            tasks: LocalSet::new(),
+        }))
+    }
+
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.tasks.block_on(&self.runtime, future)
     }
 }
 
 /// A client of the memory on one thread.
 #[derive(Debug)]
-pub(super) struct Client<E: Endpoint> {
-    pub(super) session: kv::Session<Seat<E>>,
-    pub(super) ground: Ground<E>,
+pub(super) struct Client {
+    pub(super) session: kv::Session,
+    pub(super) ground: Ground,
 }
 
 /// What the session stands on; apart, since the session lends its buffer.
 #[derive(Debug)]
-pub(super) struct Ground<E: Endpoint> {
-    pub(super) store: kv::Store<Seat<E>>,
-    seat: Seat<E>,
+pub(super) struct Ground {
+    pub(super) store: kv::Store,
+    seat: Seat,
     pub(super) presence: Arc<Presence>,
     is_cut_off: bool,
     host: Host,
 }
 
-impl<E: Endpoint> Client<E> {
+impl Client {
     /// Opens the store with an endpoint that was made on this host.
-    pub(super) fn open(host: Host, endpoint: E, located: &Located) -> Result<Self, Error> {
-        let seat = Seat::new(endpoint, matches!(host, Host::Thread));
-        let opened = run(&host, &seat, boxed(kv::Store::open(seat.clone(), located.config)));
+    pub(super) fn open(host: Host, endpoint: Endpoint, located: &Located) -> Result<Self, Error> {
+        let seat = Seat::new();
+        let opened = run(
+            &host,
+            &seat,
+            boxed(kv::Store::open(endpoint.seated(&seat), located.config)),
+        );
         let store = opened.inspect_err(|_| seat.clear())?;
         // The keeper evicts beside the operations.
         let store = store.with_quota(Arc::clone(&located.quota));
@@ -73,14 +87,14 @@ impl<E: Endpoint> Client<E> {
 }
 
 #[inline]
-fn run<E: Endpoint, F: Future>(host: &Host, seat: &Seat<E>, future: F) -> F::Output {
+fn run<F: Future>(host: &Host, seat: &Seat, future: F) -> F::Output {
     match host {
         Host::Thread => seat.block_on(seat.drive(future)),
-        Host::EventLoop(event_loop) => event_loop.1.block_on(&event_loop.0, seat.drive(future)),
+        Host::EventLoop(event_loop) => event_loop.block_on(seat.drive(future)),
     }
 }
 
-impl<E: Endpoint> Ground<E> {
+impl Ground {
     /// The thread is here, and an operation will start. Returns whether the client can carry it out; if
     /// not, the session has to be opened anew.
     #[inline]
@@ -101,7 +115,7 @@ impl<E: Endpoint> Ground<E> {
             let pool = self.store.pool();
             let resumed = match &self.host {
                 Host::Thread => self.seat.block_on(pool.resume()),
-                Host::EventLoop(event_loop) => event_loop.1.block_on(&event_loop.0, pool.resume()),
+                Host::EventLoop(event_loop) => event_loop.block_on(pool.resume()),
             };
             self.is_cut_off = resumed.is_err();
         }
@@ -146,11 +160,11 @@ impl<E: Endpoint> Ground<E> {
             is_done || self.is_cut_off || self.store.pool().has_ended()
         };
         self.run(poll_fn(|_| if is_at_rest() { Poll::Ready(()) } else { Poll::Pending }));
-        self.seat.was_stirred();
+        let _ = self.seat.was_stirred();
     }
 }
 
-impl<E: Endpoint> Drop for Ground<E> {
+impl Drop for Ground {
     /// Leaves the pool, unless it is lost anyway.
     fn drop(&mut self) {
         if !std::thread::panicking() && self.arrive() {

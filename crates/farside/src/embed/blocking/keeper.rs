@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use farside_fabric::Endpoint;
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{IndexKind, Store};
 use farside_pool::{Pool, PoolError, Rest};
 
@@ -91,7 +91,9 @@ fn keep(watch: &Watch, ready: mpsc::Sender<Result<IndexKind, Error>>) {
             ready: &mut ready,
         };
         let located = watch.located.clone();
-        let ended = stack::run(located.nodes, located.secret, round);
+        let ended = stack::run(located.nodes, located.secret, async |endpoint| {
+            round.run(endpoint).await
+        });
         let error = match ended {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error,
@@ -114,10 +116,9 @@ struct Round<'w> {
     ready: &'w mut Option<mpsc::Sender<Result<IndexKind, Error>>>,
 }
 
-impl EndpointTask for Round<'_> {
-    type Output = Result<(), Error>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
+impl Round<'_> {
+    /// Keeps the store until that is over.
+    async fn run(self, endpoint: Endpoint) -> Result<(), Error> {
         let config = self.watch.located.config;
         let store = Store::open(endpoint.clone(), config).await?;
         let store = keep_within(store, &self.watch.located.quota);
@@ -142,7 +143,7 @@ impl EndpointTask for Round<'_> {
 }
 
 /// Acts for a client whose thread is away.
-async fn stand_in<E: Endpoint>(pool: &Pool<E>, presence: &Presence) -> Result<(), PoolError> {
+async fn stand_in(pool: &Pool, presence: &Presence) -> Result<(), PoolError> {
     let Some(acting) = presence.stand_in() else {
         return Ok(());
     };

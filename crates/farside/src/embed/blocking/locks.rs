@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use farside_fabric::{Endpoint, host};
 use farside_kv::locks::{Guard, Holder, Mode};
-use farside_kv::stack::{self, EndpointTask};
+use farside_kv::stack;
 use farside_kv::{self as kv, LocksError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -268,7 +268,9 @@ fn work(located: &Located, mut commands: UnboundedReceiver<Command>) {
             commands: &mut commands,
             first: &mut first,
         };
-        let ended = stack::run(located.nodes.clone(), located.secret.clone(), round);
+        let ended = stack::run(located.nodes.clone(), located.secret.clone(), async |endpoint| {
+            round.run(endpoint).await
+        });
         if let Err(error) = ended.map_err(Error::from).and_then(|ended| ended)
             && let Some(command) = first.take()
         {
@@ -285,10 +287,9 @@ struct Round<'w> {
     first: &'w mut Option<Command>,
 }
 
-impl EndpointTask for Round<'_> {
-    type Output = Result<(), Error>;
-
-    async fn run<E: Endpoint>(self, endpoint: E, _: Option<u64>) -> Self::Output {
+impl Round<'_> {
+    /// Serves until that is over.
+    async fn run(self, endpoint: Endpoint) -> Result<(), Error> {
         let locks = boxed(open(endpoint, self.located)).await?;
         let desk = Rc::new(Desk {
             locks,
@@ -310,12 +311,12 @@ impl EndpointTask for Round<'_> {
 }
 
 /// The locks that the thread holds for others.
-struct Desk<E> {
-    locks: kv::Locks<E>,
-    held: RefCell<HashMap<Hold, Guard<E>>>,
+struct Desk {
+    locks: kv::Locks,
+    held: RefCell<HashMap<Hold, Guard>>,
 }
 
-impl<E: Endpoint> Desk<E> {
+impl Desk {
     /// Does at once what takes no time, and starts a task for what does.
     fn begin(self: &Rc<Self>, command: Command) {
         // Whoever asked may have gone; then the answer is for nobody.
@@ -333,27 +334,27 @@ impl<E: Endpoint> Desk<E> {
                 reply,
             } => {
                 let desk = Rc::clone(self);
-                host::spawn_local(async move {
+                host::spawn_local(Box::pin(async move {
                     let taken = desk.take(&name, mode, patience).await;
                     drop(reply.send(taken.map_err(Error::from)));
-                });
+                }));
             }
             Command::Release { hold, name, reply } => {
                 let guard = self.held.borrow_mut().remove(&hold);
-                host::spawn_local(async move {
+                host::spawn_local(Box::pin(async move {
                     let released = match guard {
                         Some(guard) => guard.release().await,
                         None => Err(LocksError::lost(&name)),
                     };
                     drop(reply.send(released.map_err(Error::from)));
-                });
+                }));
             }
             Command::Holder { name, reply } => {
                 let desk = Rc::clone(self);
-                host::spawn_local(async move {
+                host::spawn_local(Box::pin(async move {
                     let holder = desk.locks.holder(&name).await;
                     drop(reply.send(holder.map_err(Error::from)));
-                });
+                }));
             }
         }
     }

@@ -50,7 +50,6 @@ mod client;
 mod keeper;
 mod locks;
 mod presence;
-mod seat;
 mod session;
 mod store;
 

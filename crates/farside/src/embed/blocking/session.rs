@@ -5,11 +5,10 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::Arc;
 
-use farside_fabric::{shm, tcp};
-use farside_kv::stack::{self, Connected};
-use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome};
+use farside_kv::stack;
+use farside_kv::{self as kv, Expiry, KeyValue, KvError, SetOptions, SetOutcome};
 
-use super::client::{Client, Host};
+use super::client::{Client, EventLoop, Host};
 use super::keeper::Keeper;
 use crate::embed::error::Error;
 use crate::embed::operations;
@@ -37,100 +36,68 @@ use crate::embed::walk::Walk;
 #[derive(Debug)]
 pub struct Session {
     // First: it leaves the pool while the keeper is still there.
-    any: AnyClient,
+    client: Box<Client>,
     keeper: Arc<Keeper>,
 }
 
-#[derive(Debug)]
-enum AnyClient {
-    Mapped(Box<Client<shm::Endpoint>>),
-    Remote(Box<Client<tcp::Endpoint>>),
-}
-
-impl AnyClient {
-    fn open(keeper: &Keeper) -> Result<Self, Error> {
-        let located = keeper.watch.located.clone();
-        let is_mapped = located.is_mapped();
-        let connect = stack::connect(located.nodes.clone(), located.secret.clone());
-        let (host, connected) = if is_mapped {
-            let mut connect = core::pin::pin!(connect);
-            let mut context = Context::from_waker(Waker::noop());
-            let Poll::Ready(connected) = connect.as_mut().poll(&mut context) else {
-                unreachable!("mapped memory has nothing to wait for");
-            };
-            (Host::Thread, connected?)
-        } else {
-            let host = Host::event_loop()?;
-            let Host::EventLoop(event_loop) = &host else {
-                unreachable!("it has just been made");
-            };
-            let connected = event_loop.1.block_on(&event_loop.0, connect)?;
-            (host, connected)
+/// A client that has joined, and is known to the keeper.
+fn join(keeper: &Keeper) -> Result<Box<Client>, Error> {
+    let located = keeper.watch.located.clone();
+    let connect = stack::connect(located.nodes.clone(), located.secret.clone());
+    let (host, endpoint) = if located.is_mapped() {
+        let mut connect = core::pin::pin!(connect);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(connected) = connect.as_mut().poll(&mut context) else {
+            unreachable!("mapped memory has nothing to wait for");
         };
-        let any = match connected {
-            Connected::Mapped(endpoint) => Self::Mapped(Box::new(Client::open(host, endpoint, &located)?)),
-            Connected::Remote(endpoint) => Self::Remote(Box::new(Client::open(host, endpoint, &located)?)),
-        };
-        keeper.watch.enter(any.presence());
-        Ok(any)
-    }
-
-    fn presence(&self) -> &Arc<super::presence::Presence> {
-        match self {
-            Self::Mapped(client) => &client.ground.presence,
-            Self::Remote(client) => &client.ground.presence,
-        }
-    }
-}
-
-/// Carries `$operation` out with the session of whichever fabric, and the store `$store`.
-macro_rules! carry_out {
-    ($self:expr, |$session:ident, $store:ident| $operation:expr) => {{
-        $self.arrive()?;
-        match &mut $self.any {
-            AnyClient::Mapped(client) => carry_out!(@with client, $session, $store, $operation),
-            AnyClient::Remote(client) => carry_out!(@with client, $session, $store, $operation),
-        }
-    }};
-    (@with $client:ident, $session:ident, $store:ident, $operation:expr) => {{
-        let Client { session: $session, ground } = &mut **$client;
-        let $store = &ground.store;
-        let result = ground.run($operation);
-        let is_cut_off = matches!(&result, Err(error) if error.is_cut_off());
-        ground.leave(is_cut_off);
-        result.map_err(Error::from)
-    }};
+        (Host::Thread, connected?)
+    } else {
+        let event_loop = EventLoop::new()?;
+        let endpoint = event_loop.block_on(connect)?;
+        (Host::EventLoop(event_loop), endpoint)
+    };
+    let client = Box::new(Client::open(host, endpoint, &located)?);
+    keeper.watch.enter(&client.ground.presence);
+    Ok(client)
 }
 
 /// All operations fail with [`Error::Operation`], or with what opening a session anew reports.
 impl Session {
     pub(super) fn open(keeper: Arc<Keeper>) -> Result<Self, Error> {
-        let mut session = Self {
-            any: AnyClient::open(&keeper)?,
-            keeper,
-        };
-        match &mut session.any {
-            AnyClient::Mapped(client) => client.ground.leave(false),
-            AnyClient::Remote(client) => client.ground.leave(false),
-        }
-        Ok(session)
+        let mut client = join(&keeper)?;
+        client.ground.leave(false);
+        Ok(Self { client, keeper })
     }
 
     #[inline]
     fn arrive(&mut self) -> Result<(), Error> {
-        let can_go_on = match &mut self.any {
-            AnyClient::Mapped(client) => client.ground.arrive(),
-            AnyClient::Remote(client) => client.ground.arrive(),
-        };
-        if can_go_on { Ok(()) } else { self.reopen() }
+        if self.client.ground.arrive() {
+            Ok(())
+        } else {
+            self.reopen()
+        }
     }
 
     #[cold]
     fn reopen(&mut self) -> Result<(), Error> {
-        let any = AnyClient::open(&self.keeper)?;
-        let before = core::mem::replace(&mut self.any, any);
-        self.keeper.watch.exit(before.presence());
+        let client = join(&self.keeper)?;
+        let before = core::mem::replace(&mut self.client, client);
+        self.keeper.watch.exit(&before.ground.presence);
         Ok(())
+    }
+
+    /// Carries an operation out.
+    #[inline]
+    fn carry_out<'s, T, F>(&'s mut self, operation: impl FnOnce(&'s mut kv::Session) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, KvError>>,
+    {
+        self.arrive()?;
+        let Client { session, ground } = &mut *self.client;
+        let result = ground.run(operation(session));
+        let is_cut_off = matches!(&result, Err(error) if error.is_cut_off());
+        ground.leave(is_cut_off);
+        result.map_err(Error::from)
     }
 
     /// The value of a key. It stands in the session's buffer until the next operation.
@@ -139,7 +106,7 @@ impl Session {
     /// If the memory cannot be reached or is damaged; likewise for all operations below.
     #[inline]
     pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        carry_out!(self, |session, _store| session.get(key))
+        self.carry_out(|session| session.get(key))
     }
 
     /// The values of many keys, in their order. Sixteen are read together; they are not one snapshot.
@@ -165,14 +132,12 @@ impl Session {
         keys: &[impl AsRef<[u8]>],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), Error> {
-        carry_out!(self, |session, _store| operations::visit_many(
-            session, keys, &mut visit
-        ))
+        self.carry_out(|session| operations::visit_many(session, keys, &mut visit))
     }
 
     /// Stores a value for good, whatever was there.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        carry_out!(self, |session, _store| session.put(key, value))
+        self.carry_out(|session| session.put(key, value))
     }
 
     /// Stores many items, sixteen in flight; returns how many.
@@ -194,8 +159,8 @@ impl Session {
         V: AsRef<[u8]>,
     {
         let mut items = items.into_iter();
-        carry_out!(self, |_session, store| async {
-            let (stored, result) = operations::boxed(operations::put_many(store, &mut items)).await;
+        self.carry_out(async |session| {
+            let (stored, result) = operations::boxed(operations::put_many(session.store(), &mut items)).await;
             result.map(|()| stored)
         })
     }
@@ -234,17 +199,17 @@ impl Session {
     /// # Ok::<(), farside::Error>(())
     /// ```
     pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, Error> {
-        carry_out!(self, |session, _store| session.set(key, value, options))
+        self.carry_out(|session| session.set(key, value, options))
     }
 
     /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
-        carry_out!(self, |session, _store| session.delete(key))
+        self.carry_out(|session| session.delete(key))
     }
 
     /// Removes a key; returns the value it had.
     pub fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        carry_out!(self, |session, _store| session.take(key))
+        self.carry_out(|session| session.take(key))
     }
 
     /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
@@ -255,19 +220,19 @@ impl Session {
         key: &[u8],
         mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
     ) -> Result<Result<(), R>, Error> {
-        carry_out!(self, |session, _store| session.update(key, &mut update))
+        self.carry_out(|session| session.update(key, &mut update))
     }
 
     /// Changes when a key expires; returns whether it is there.
     pub fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         let decide = |_: &[u8], _| (expiry, ());
-        let changed = carry_out!(self, |session, _store| session.expire(key, decide));
+        let changed = self.carry_out(|session| session.expire(key, decide));
         Ok(changed?.is_some())
     }
 
     /// How much longer a key stays.
     pub fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
-        let expiry_ms = carry_out!(self, |session, _store| session.expiry_ms(key));
+        let expiry_ms = self.carry_out(|session| session.expiry_ms(key));
         Ok(Lifetime::until(expiry_ms?))
     }
 
@@ -340,40 +305,38 @@ impl Session {
     /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
     /// index.
     pub fn count(&mut self) -> Result<u64, Error> {
-        carry_out!(self, |session, _store| operations::boxed(session.count()))
+        self.carry_out(|session| operations::boxed(session.count()))
     }
 
     /// Removes every key; returns how many there were.
     pub fn clear(&mut self) -> Result<u64, Error> {
-        carry_out!(self, |session, _store| operations::boxed(session.clear()))
+        self.carry_out(|session| operations::boxed(session.clear()))
     }
 
     /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
     /// clients it counts what they said at their last tick, a millisecond ago.
     pub fn memory_held(&mut self) -> Result<u64, Error> {
-        carry_out!(self, |session, _store| operations::boxed(session.store().held()))
+        self.carry_out(|session| operations::boxed(session.store().held()))
     }
 
     /// Bytes of memory that are in use or reserved by clients, tables included.
     pub fn memory_used(&mut self) -> Result<u64, Error> {
-        carry_out!(self, |session, _store| operations::boxed(operations::memory_used(
-            session
-        )))
+        self.carry_out(|session| operations::boxed(operations::memory_used(session)))
     }
 
     fn next_items(&mut self, walk: &mut Walk) -> Result<Vec<KeyValue>, Error> {
-        carry_out!(self, |session, _store| walk.next_items(session))
+        self.carry_out(|session| walk.next_items(session))
     }
 
     fn next_keys(&mut self, walk: &mut Walk) -> Result<Vec<Vec<u8>>, Error> {
-        carry_out!(self, |session, _store| walk.next_keys(session))
+        self.carry_out(|session| walk.next_keys(session))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // Nobody stands in for who leaves.
-        self.keeper.watch.exit(self.any.presence());
+        self.keeper.watch.exit(&self.client.ground.presence);
     }
 }
 

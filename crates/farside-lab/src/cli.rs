@@ -1,0 +1,605 @@
+//! `farside-lab bench`, `farside-lab figure` and `farside-lab report`: the arguments, and what happens with them.
+//!
+//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`] and [`ReportArgs`] as subcommands and calls
+//! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
+
+mod embedded;
+mod hot_keys;
+mod lock_peers;
+mod lock_services;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use farside_cli::DeviceArgs;
+use farside_fabric::sim::Profile;
+use farside_index::tree::NodeLock;
+use farside_index::{IndexKind, TreeKind};
+use farside_lock::{LockKind, LockOptions};
+use farside_sync::{CreditOptions, Scheme};
+
+use self::embedded::{EmbeddedArgs, WorkerArgs};
+use self::hot_keys::{HotKeysArgs, HotKeysWorkerArgs};
+use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
+use self::lock_services::LockServicesArgs;
+use crate::error::BenchError;
+use crate::figure::{self, report};
+use crate::latency::{self, CountAllocations, LatencyOptions};
+use crate::lock::LockProgram;
+use crate::progress::Progress;
+use crate::quantity::{parse_bytes, parse_duration};
+use crate::report::{Report, heading};
+use crate::stage::{Conditions, FabricKind, Setting};
+use crate::store::{StoreProgram, TICK_NS, index_by_name, index_names};
+use crate::tree::{self, TreeProgram};
+use crate::verbs;
+use crate::workload::{Population, Workload};
+use crate::{measure_lock, measure_store, measure_tree};
+
+/// What messages begin with.
+pub const PROGRAM: &str = "farside-lab";
+
+/// How many clients share a compute node unless something else is said: a core each.
+const LOCK_CLIENTS_PER_COMPUTE_NODE: u64 = 48;
+const STORE_CLIENTS_PER_COMPUTE_NODE: u64 = 4;
+const TREE_CLIENTS_PER_COMPUTE_NODE: u64 = 64;
+/// How long is measured: simulated, and in real time.
+const SIMULATED_NS: u64 = 20_000_000;
+const REAL_NS: u64 = 1_000_000_000;
+
+/// One measurement.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Bench,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Bench {
+    /// Clients that acquire and release locks
+    Lock(LockArgs),
+    /// Clients that search and change keys of an index
+    Store(StoreArgs),
+    /// The raw verb rate of a fabric
+    Verbs(VerbsArgs),
+    /// GET over mapped memory against the latency of the memory itself
+    Latency(LatencyArgs),
+    /// Embedded in a program, against maps of one process, LMDB and Redis (needs the feature `peers`)
+    Embedded(EmbeddedArgs),
+    /// A process of `bench embedded`
+    #[command(hide = true)]
+    EmbeddedWorker(WorkerArgs),
+    /// Every lock over mapped memory, against the locks of the machine (needs the feature `peers`)
+    LockPeers(LockPeersArgs),
+    /// A process of `bench lock-peers`
+    #[command(hide = true)]
+    LockWorker(LockWorkerArgs),
+    /// Processes that change a few keys, by one scheme after the other
+    HotKeys(HotKeysArgs),
+    /// A process of `bench hot-keys`
+    #[command(hide = true)]
+    HotKeysWorker(HotKeysWorkerArgs),
+    /// Locks as a service: ours against Redis, Redlock and etcd (needs the feature `peers`, and their servers)
+    LockServices(LockServicesArgs),
+}
+
+/// What every measurement with clients takes.
+#[derive(Args, Clone, Debug)]
+struct StageArgs {
+    /// Where the memory is
+    #[arg(long, value_enum, default_value = "sim")]
+    fabric: FabricKind,
+    /// NIC of the simulated fabric: cx4, cx5 or cx6
+    #[arg(long, value_parser = parse_profile, default_value = "cx5")]
+    profile: Profile,
+    /// How long to measure: simulated time on `sim`, else real time [default: 20ms simulated, 1s real]
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<u64>,
+    /// How long to run before that [default: half as long]
+    #[arg(long, value_parser = parse_duration)]
+    warm_up: Option<u64>,
+    /// Decides everything that chance decides
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print one object of JSON per line and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LockArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Locks to measure, by name
+    #[arg(long, value_delimiter = ',', value_parser = parse_lock, required = true)]
+    lock: Vec<LockKind>,
+    /// How many clients there are
+    #[arg(long, default_value_t = 1)]
+    clients: u64,
+    /// How many compute nodes they run on; threads on a real fabric [default: 48 clients each; one per core]
+    #[arg(long)]
+    cns: Option<u64>,
+    /// How many locks there are
+    #[arg(long, default_value_t = 1)]
+    locks: u64,
+    /// How much more popular some locks are than others; 0 is uniform
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// The share of acquires in shared mode
+    #[arg(long, default_value_t = 0.0)]
+    read_ratio: f64,
+    /// How many words are read while a lock is held
+    #[arg(long, default_value_t = 0)]
+    section_verbs: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct StoreArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Which index: pointer-array, race, chime or sherman
+    #[arg(long, value_parser = AnyIndex::by_name, default_value = "pointer-array")]
+    index: AnyIndex,
+    /// Synchronisation schemes to measure, by name; chime and sherman have their own [default: optimistic]
+    #[arg(long, value_delimiter = ',', value_parser = parse_scheme)]
+    sync: Vec<Scheme>,
+    /// Let a compute node's clients combine their writes of a key, and share their reads of it
+    #[arg(long)]
+    local_wc: bool,
+    /// How many clients there are
+    #[arg(long, default_value_t = 1)]
+    clients: u64,
+    /// How many compute nodes they run on; threads on a real fabric [default: 4 clients each; one per core]
+    #[arg(long)]
+    cns: Option<u64>,
+    /// How many keys there are at the start
+    #[arg(long, default_value_t = 1_000_000)]
+    items: u64,
+    /// What is done with them: write-intensive, read-intensive, write-only, load, ycsb-a to ycsb-f
+    #[arg(long, value_parser = Workload::by_name, default_value = "write-intensive")]
+    workload: Workload,
+    /// Bytes of a key
+    #[arg(long, value_parser = parse_bytes, default_value = "8")]
+    key_size: u64,
+    /// Bytes of a value
+    #[arg(long, value_parser = parse_bytes, default_value = "8")]
+    value_size: u64,
+    /// How much more popular some keys are than others; 0 is uniform
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// What a compute node may remember of chime or sherman, hotspots included [default: 100MB]
+    #[arg(long, value_parser = parse_bytes_or_none)]
+    cache: Option<u64>,
+    /// How much of that are hotspots of chime; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
+    #[arg(long, value_parser = parse_bytes_or_none)]
+    hotspots: Option<u64>,
+    /// Let `load` go on with a tree of all keys, for as long as is measured, rather than store them into an empty one
+    #[arg(long)]
+    filled: bool,
+    /// Entries of a leaf of chime or sherman [default: 64]
+    #[arg(long)]
+    span: Option<usize>,
+    /// Entries of a neighbourhood of chime [default: 8]
+    #[arg(long)]
+    neighbourhood: Option<usize>,
+    /// How clients of chime or sherman take turns to lock leaves: cas, spin, hierarchical, on-chip (simulated only), or the name of a
+    /// lock [default: cas]
+    #[arg(long, value_parser = parse_node_lock)]
+    node_lock: Option<NodeLock>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct VerbsArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// How many READs are in flight
+    #[arg(long, default_value_t = 256)]
+    in_flight: u64,
+    /// How many bytes each returns
+    #[arg(long, value_parser = parse_bytes, default_value = "64")]
+    bytes: u64,
+}
+
+/// What `bench latency` takes.
+#[derive(Args, Clone, Debug)]
+pub struct LatencyArgs {
+    /// How many keys the store holds
+    #[arg(long, default_value_t = 10_000_000)]
+    items: u64,
+    /// Which index
+    #[arg(long, value_parser = parse_index, default_value = "race")]
+    index: IndexKind,
+    /// How many slots a pointer array has; keys that share one cost a READ more [default: as many as items]
+    #[arg(long)]
+    slots: Option<u64>,
+    /// How many GETs are in flight in the pipelined part
+    #[arg(long, default_value_t = 16)]
+    in_flight: u64,
+    /// Of how many rounds the medians are taken
+    #[arg(long, default_value_t = 7)]
+    rounds: u64,
+    /// A new file for the segment, say on a tmpfs mounted with huge=always [default: anonymous memory]
+    #[arg(long)]
+    segment: Option<PathBuf>,
+    /// Decides the keys
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one object of JSON and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// The sweep of a published figure.
+#[derive(Args, Clone, Debug)]
+pub struct FigureArgs {
+    /// Figures, by name
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// A smaller sweep that takes less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Folder for data and plots
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+}
+
+/// All figures on one page.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    /// Figures, by name [default: all]
+    ids: Vec<String>,
+    /// Smaller sweeps that take less than a minute each
+    #[arg(long)]
+    quick: bool,
+    /// Folder for data, plots and the page, report.html; results that are there already are not measured again
+    #[arg(long, default_value = "out")]
+    out: PathBuf,
+}
+
+fn parse_profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| format!("`{name}` is no profile: choose cx4, cx5 or cx6"))
+}
+
+fn choose_from<'a>(name: &str, what: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    format!(
+        "`{name}` is no {what}: choose from {}",
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn parse_bytes_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { parse_bytes(text) }
+}
+
+fn parse_lock(name: &str) -> Result<LockKind, String> {
+    LockKind::by_name(name).ok_or_else(|| choose_from(name, "lock", LockKind::named().map(|(_, known)| known)))
+}
+
+fn parse_scheme(name: &str) -> Result<Scheme, String> {
+    Scheme::by_name(name)
+        .ok_or_else(|| choose_from(name, "synchronisation scheme", Scheme::named().map(|(_, known)| known)))
+}
+
+fn parse_node_lock(name: &str) -> Result<NodeLock, String> {
+    NodeLock::by_name(name).ok_or_else(|| choose_from(name, "node lock", NodeLock::names()))
+}
+
+fn parse_index(name: &str) -> Result<IndexKind, String> {
+    IndexKind::by_name(name).ok_or_else(|| choose_from(name, "index", IndexKind::ALL.map(|(_, known, _)| known)))
+}
+
+impl StageArgs {
+    fn setting(&self, clients: u64, compute_nodes: Option<u64>, clients_per_compute_node: u64) -> Setting {
+        let usual = match self.fabric {
+            FabricKind::Sim => clients.div_ceil(clients_per_compute_node),
+            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => std::thread::available_parallelism()
+                .map_or(1, |cores| cores.get() as u64)
+                .min(clients),
+        };
+        let usual_ns = match self.fabric {
+            FabricKind::Sim => SIMULATED_NS,
+            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => REAL_NS,
+        };
+        Setting {
+            fabric: self.fabric,
+            profile: self.profile.clone(),
+            clients,
+            compute_nodes: compute_nodes.unwrap_or(usual.max(1)),
+            duration_ns: self.duration.unwrap_or(usual_ns),
+            warm_up_ns: self.warm_up,
+            conditions: Conditions::default(),
+            device: self.device.options(),
+            seed: self.seed,
+        }
+    }
+}
+
+/// An index that can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AnyIndex {
+    /// One of a store.
+    Table(IndexKind),
+    /// A range index.
+    Tree(TreeKind),
+}
+
+impl AnyIndex {
+    fn by_name(name: &str) -> Result<Self, String> {
+        let table = index_by_name(name).map(Self::Table);
+        let found = table.or_else(|| TreeKind::by_name(name).map(Self::Tree));
+        let names = index_names().chain(TreeKind::ALL.map(|(_, known, _)| known));
+        found.ok_or_else(|| choose_from(name, "index", names))
+    }
+}
+
+/// Turns a result into an exit status; says what went wrong.
+fn exit(result: Result<(), BenchError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{PROGRAM}: {error}");
+            ExitCode::from(if matches!(error, BenchError::Argument(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+impl BenchArgs {
+    /// Measures and prints.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        exit(match self.what {
+            Bench::Lock(args) => args.run(),
+            Bench::Store(args) => args.run(),
+            Bench::Verbs(args) => args.run(),
+            Bench::Latency(args) => args.run(None),
+            Bench::Embedded(args) => args.run(),
+            Bench::EmbeddedWorker(args) => args.run(),
+            Bench::LockPeers(args) => args.run(),
+            Bench::LockWorker(args) => args.run(),
+            Bench::HotKeys(args) => args.run(),
+            Bench::HotKeysWorker(args) => args.run(),
+            Bench::LockServices(args) => args.run(),
+        })
+    }
+}
+
+/// Prints reports as they come.
+struct Printer {
+    is_json: bool,
+    has_heading: bool,
+}
+
+impl Printer {
+    fn new(is_json: bool) -> Self {
+        Self {
+            is_json,
+            has_heading: false,
+        }
+    }
+
+    fn print(&mut self, report: &Report) {
+        if self.is_json {
+            say(format_args!("{}", report.to_json()));
+            return;
+        }
+        if !self.has_heading {
+            say(format_args!("{}", heading()));
+            self.has_heading = true;
+        }
+        say(format_args!("{}", report.to_row()));
+    }
+}
+
+impl LockArgs {
+    fn run(self) -> Result<(), BenchError> {
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, LOCK_CLIENTS_PER_COMPUTE_NODE);
+        let mut printer = Printer::new(self.stage.json);
+        for kind in self.lock {
+            let program = LockProgram {
+                kind,
+                options: LockOptions::default(),
+                locks: self.locks,
+                theta: self.theta,
+                read_ratio: self.read_ratio,
+                section_verbs: self.section_verbs,
+                failure_rate: 0.0,
+                is_timed: false,
+                noted: Arc::default(),
+                seed: self.stage.seed,
+            };
+            let progress = Progress::new(100, kind.name());
+            let report = measure_lock(&program, &setting, &mut None, &progress)?;
+            drop(progress);
+            printer.print(&report);
+        }
+        Ok(())
+    }
+}
+
+impl StoreArgs {
+    fn run(self) -> Result<(), BenchError> {
+        match self.index {
+            AnyIndex::Table(kind) => self.run_table(kind),
+            AnyIndex::Tree(kind) => self.run_tree(kind),
+        }
+    }
+
+    fn population(&self) -> Population {
+        Population::new(self.items, self.workload, self.theta, self.stage.seed)
+    }
+
+    fn run_table(self, kind: IndexKind) -> Result<(), BenchError> {
+        let of_trees = [
+            ("--cache", self.cache.is_some()),
+            ("--hotspots", self.hotspots.is_some()),
+            ("--filled", self.filled),
+            ("--span", self.span.is_some()),
+            ("--neighbourhood", self.neighbourhood.is_some()),
+            ("--node-lock", self.node_lock.is_some()),
+        ];
+        if let Some((option, _)) = of_trees.iter().find(|(_, is_given)| *is_given) {
+            return Err(BenchError::Argument(format!(
+                "{option} is for chime and sherman, which a {} is not; leave it out",
+                kind.name()
+            )));
+        }
+        let schemes = if self.sync.is_empty() {
+            vec![Scheme::Optimistic]
+        } else {
+            self.sync.clone()
+        };
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, STORE_CLIENTS_PER_COMPUTE_NODE);
+        let mut printer = Printer::new(self.stage.json);
+        let mut memory = None;
+        for scheme in schemes {
+            let program = StoreProgram {
+                index: kind,
+                scheme,
+                local_wc: self.local_wc,
+                credits: CreditOptions::default(),
+                population: self.population(),
+                key_bytes: self.key_size as usize,
+                value_bytes: self.value_size as usize,
+                compute_nodes: setting.compute_nodes,
+                tick_ns: TICK_NS,
+                seen: Arc::default(),
+            };
+            let progress = Progress::new(100, scheme.name());
+            let report = measure_store(&program, &setting, &mut memory, &progress)?;
+            drop(progress);
+            printer.print(&report);
+        }
+        Ok(())
+    }
+
+    fn run_tree(self, kind: TreeKind) -> Result<(), BenchError> {
+        if !self.sync.is_empty() {
+            return Err(BenchError::Argument(format!(
+                "--sync: {} locks its leaves, whatever the scheme; leave it out",
+                kind.name()
+            )));
+        }
+        if self.key_size != tree::ITEM_HALF_BYTES {
+            return Err(BenchError::Argument(format!("--key-size is 8 in {}", kind.name())));
+        }
+        if kind == TreeKind::Sherman && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
+            return Err(BenchError::argument(
+                "--hotspots and --neighbourhood are for chime; sherman reads whole leaves",
+            ));
+        }
+        let setting = self
+            .stage
+            .setting(self.clients, self.cns, TREE_CLIENTS_PER_COMPUTE_NODE);
+        let population = if self.filled {
+            self.population().filled()
+        } else {
+            self.population()
+        };
+        let usual = TreeProgram::published(kind, population, setting.compute_nodes);
+        let cache_bytes = self.cache.unwrap_or(usual.cache_bytes);
+        let program = TreeProgram {
+            span: self.span.unwrap_or(usual.span),
+            neighbourhood: self.neighbourhood.unwrap_or(usual.neighbourhood),
+            value_bytes: self.value_size,
+            cache_bytes,
+            hotspot_bytes: self.hotspots.unwrap_or(tree::usual_hotspot_bytes(kind, cache_bytes)),
+            local_wc: self.local_wc,
+            node_lock: self.node_lock.unwrap_or_default(),
+            turn_capacity: tree::turn_capacity(&setting),
+            ..usual
+        };
+        let progress = Progress::new(100, kind.name());
+        let report = measure_tree(&program, &setting, &mut None, &progress)?;
+        drop(progress);
+        Printer::new(self.stage.json).print(&report);
+        Ok(())
+    }
+}
+
+impl VerbsArgs {
+    fn run(self) -> Result<(), BenchError> {
+        let setting = self.stage.setting(self.in_flight, Some(1), 1);
+        let bytes = u32::try_from(self.bytes).map_err(|_| BenchError::argument("--bytes is at most 128MiB"))?;
+        let report = verbs::run(&setting, bytes)?;
+        if self.stage.json {
+            say(format_args!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is plain data")
+            ));
+        } else {
+            say(format_args!("{}", report.to_row()));
+        }
+        Ok(())
+    }
+}
+
+impl LatencyArgs {
+    /// Measures and prints. `count_allocations` is for programs whose allocator counts.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub fn run(self, count_allocations: Option<CountAllocations<'_>>) -> Result<(), BenchError> {
+        let options = LatencyOptions {
+            items: self.items,
+            index: self.index,
+            slots: self.slots.unwrap_or(self.items),
+            in_flight: self.in_flight,
+            rounds: self.rounds,
+            segment: self.segment,
+            seed: self.seed,
+        };
+        let progress = Progress::new(100, "latency");
+        let report = latency::run(&options, count_allocations, &progress)?;
+        drop(progress);
+        if self.json {
+            say(format_args!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is plain data")
+            ));
+        } else {
+            say(format_args!("{}", report.to_table()));
+        }
+        Ok(())
+    }
+}
+
+impl FigureArgs {
+    /// Runs the sweeps, writes data and plots, and prints the verdicts.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        exit(figure::run_all(&self.ids, self.quick, &self.out))
+    }
+}
+
+impl ReportArgs {
+    /// Runs what has not been run yet, prints a line for each figure, and writes the page.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let written = match report::run(&self.ids, self.quick, &self.out, |line| say(format_args!("{line}"))) {
+            Ok(written) => written,
+            Err(error) => return exit(Err(error)),
+        };
+        say(format_args!("{}", written.path.display()));
+        match written.failures {
+            0 => ExitCode::SUCCESS,
+            count => {
+                eprintln!("{PROGRAM}: {count} of the figures failed; the page says which");
+                ExitCode::from(1)
+            }
+        }
+    }
+}
+
+/// Prints a line; a closed pipe is the reader's choice.
+fn say(line: core::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,130 @@
+//! `farside-lab report`: every figure on one page, which a browser shows without a network.
+//!
+//! A figure whose result is in the folder already is not run again, so that a report that was interrupted goes on
+//! where it was. A figure that fails does not stop the others: the page names it, and the report says so at its end.
+
+use std::path::{Path, PathBuf};
+
+use super::file::Figure;
+use super::outcome::Outcome;
+use super::{FIGURES, by_id, measure, output, page};
+use crate::error::BenchError;
+
+/// A figure of the report: what came out, or what went wrong.
+#[derive(Debug)]
+pub struct Entry {
+    /// The figure.
+    pub figure: Figure,
+    /// Its runs and verdicts, or why there are none.
+    pub result: Result<Outcome, String>,
+}
+
+/// What became of a report.
+#[derive(Debug)]
+pub struct Written {
+    /// The page.
+    pub path: PathBuf,
+    /// How many figures failed.
+    pub failures: usize,
+}
+
+/// Runs what has not been run yet of the named figures, or of all if none is named, and writes `report.html`. `say` is
+/// given a line for each figure.
+///
+/// # Errors
+/// An unknown name, or a folder that cannot be written. A figure that fails is no error, nor is a claim that is missed.
+pub fn run(ids: &[String], is_quick: bool, folder: &Path, mut say: impl FnMut(&str)) -> Result<Written, BenchError> {
+    let figures = chosen(ids)?;
+    output::make_folder(folder)?;
+    let count = figures.len();
+    let mut memory = None;
+    let mut entries = Vec::new();
+    for (number, figure) in (1..).zip(figures) {
+        let stored = Outcome::stored(&figure, is_quick, folder);
+        let is_stored = stored.is_some();
+        let result = match stored {
+            Some(outcome) => Ok(outcome),
+            None => measure(&figure, is_quick, &mut memory, folder).map_err(|error| error.to_string()),
+        };
+        let entry = Entry { figure, result };
+        say(&format!("[{number}/{count}] {}", line(&entry, is_stored)));
+        entries.push(entry);
+    }
+    let path = folder.join("report.html");
+    std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
+    let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
+    Ok(Written { path, failures })
+}
+
+/// The named figures, each once; all of them if none is named.
+fn chosen(ids: &[String]) -> Result<Vec<Figure>, BenchError> {
+    if ids.is_empty() {
+        return FIGURES.iter().map(|(id, _)| by_id(id)).collect();
+    }
+    let mut figures: Vec<Figure> = Vec::new();
+    for id in ids {
+        let figure = by_id(id)?;
+        if figures.iter().all(|known| known.id != figure.id) {
+            figures.push(figure);
+        }
+    }
+    Ok(figures)
+}
+
+/// One figure and its verdicts, in the order of its claims.
+fn line(entry: &Entry, is_stored: bool) -> String {
+    let id = &entry.figure.id;
+    match &entry.result {
+        Err(reason) => format!("{id:16} failed: {reason}"),
+        Ok(outcome) => {
+            let verdicts = outcome.verdicts.iter();
+            let words: Vec<&str> = verdicts
+                .map(|verdict| if verdict.is_ok { "ok" } else { "missed" })
+                .collect();
+            let remark = if is_stored { " [of an earlier run]" } else { "" };
+            let (held, count) = (outcome.held(), words.len());
+            format!("{id:16} {held} of {count} claims hold: {}{remark}", words.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_chosen_once_each_and_all_if_none_is_named() {
+        let ids = |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+        assert_eq!(chosen(&[]).expect("all").len(), FIGURES.len());
+        let twice = chosen(&ids(&["cider-1", "shiftlock-retry", "cider-1"])).expect("known");
+        let twice: Vec<&str> = twice.iter().map(|figure| figure.id.as_str()).collect();
+        assert_eq!(twice, ["cider-1", "shiftlock-retry"]);
+        let error = chosen(&ids(&["cider-1", "cider-99"])).expect_err("no such figure");
+        assert!(error.to_string().contains("`cider-99`"), "{error}");
+    }
+
+    #[test]
+    fn an_interrupted_report_goes_on_and_a_failure_is_counted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ids = ["shiftlock-retry".to_owned()];
+        let report = |expected: &str| {
+            let mut lines = Vec::new();
+            let written = run(&ids, true, folder.path(), |line| lines.push(line.to_owned())).expect("writable");
+            assert_eq!(lines.len(), 1);
+            assert!(lines[0].contains(expected), "{}", lines[0]);
+            written
+        };
+        let first = report("claims hold: ok");
+        assert_eq!((first.failures, first.path.exists()), (0, true));
+        report("[of an earlier run]");
+
+        // Whatever cannot be read is no result, and where nothing can be written the figure fails.
+        let path = folder.path().join("shiftlock-retry.json");
+        std::fs::remove_file(&path).expect("it was written");
+        std::fs::create_dir(&path).expect("writable");
+        let second = report("failed: ");
+        assert_eq!(second.failures, 1);
+        let html = std::fs::read_to_string(&second.path).expect("a page");
+        assert!(html.contains("shiftlock-retry.json"), "the page says what went wrong");
+    }
+}

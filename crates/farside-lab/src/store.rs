@@ -1,0 +1,335 @@
+//! Clients that search and change keys of an index.
+//!
+//! The pointer array is measured as in CIDER, section 2.2: the key is the number of its slot, an
+//! UPDATE reads the slot, writes the item and swaps the pointer until that succeeds, a SEARCH reads
+//! the slot and the item. Its memory is filled before the clients come, without verbs. So is that of RACE, with the table
+//! that INSERTs one after the other would have made. An ordered index is laid out as full as INSERTs leave it, if keys have
+//! eight bytes, and compute nodes know its internal nodes before anything counts. What the clients change afterwards is
+//! allocated and reclaimed as always.
+
+mod client;
+mod fill;
+mod growth;
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use farside_fabric::region::Region;
+use farside_fabric::{Endpoint, NodeId, OpContext};
+use farside_index::item::Item;
+use farside_index::{Addressing, Index, IndexKind, IndexOptions, LeafOptions, PointerArray, Race, RaceOptions};
+use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
+use farside_pool::size_class::SizeClass;
+use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
+use farside_sync::{CreditOptions, LOCK_BYTES, Scheme, SyncOptions};
+
+pub use self::client::StoreClient;
+pub use self::growth::{Growth, Seen};
+use crate::error::BenchError;
+use crate::lock::check_theta;
+use crate::program::{Laid, Program};
+use crate::tree::key_of;
+use crate::workload::Population;
+
+/// The smallest key: the number of its slot.
+const KEY_BYTES_MIN: usize = 8;
+/// The longest key and value that are measured: blocks are laid out in chunks, not in runs.
+const KEY_BYTES_MAX: usize = 1 << 10;
+const VALUE_BYTES_MAX: usize = 32 << 10;
+/// What is kept free for blocks on their way from one client to another.
+pub(crate) const SPARE_BYTES: u64 = 256 << 20;
+/// And for each compute node, which cuts blocks from chunks of its own.
+pub(crate) const SPARE_BYTES_PER_NODE: u64 = 4 << 20;
+/// How many keys beyond the first ones a workload that inserts finds slots for.
+pub(crate) const SPARE_ITEMS: u64 = 4 << 20;
+/// Bytes of a RACE table for each key at most: subtables that have just been split are half full, and what
+/// they replace is reclaimed a little later.
+const TABLE_BYTES_PER_ITEM: u64 = 40;
+/// Bytes of a tree's nodes for each key at most: leaves may be half full.
+const TREE_BYTES_PER_ITEM: u64 = 96;
+/// What the name of an index ends with here if it is a tree of data pointers: without that it is one of values.
+const OF_POINTERS: &str = "-indirect";
+/// How often a client that leaves looks whether its index is in order.
+pub(crate) const RESTRUCTURING_POLL_NS: u64 = 100_000;
+/// How long a thread may be busy before the others take it for dead.
+pub(crate) const LEASE_NS: u64 = 60_000_000_000;
+
+/// The index of a store by its name in benchmarks: `chime` and `sherman` alone are the trees of values, as published.
+#[must_use]
+pub fn index_by_name(name: &str) -> Option<IndexKind> {
+    let is_tree = name.ends_with(OF_POINTERS);
+    let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
+    (kind.is_ordered() == is_tree).then_some(kind)
+}
+
+/// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
+/// one that has nothing to do with it, as in a tree of values.
+fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
+    if index.is_ordered() {
+        key_of(number).to_be_bytes()
+    } else {
+        number.to_le_bytes()
+    }
+}
+
+/// Those names.
+pub fn index_names() -> impl Iterator<Item = &'static str> {
+    ["race", "pointer-array", "chime-indirect", "sherman-indirect"].into_iter()
+}
+
+/// What clients do with keys.
+#[derive(Clone, Debug)]
+pub struct StoreProgram {
+    /// Which index.
+    pub index: IndexKind,
+    /// How pointers are replaced.
+    pub scheme: Scheme,
+    /// Whether the clients of a compute node share their operations on a key.
+    pub local_wc: bool,
+    /// What makes a key hot, for schemes that tell hot keys from others.
+    pub credits: CreditOptions,
+    /// The keys, and what is done with them.
+    pub population: Population,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// How many compute nodes there will be.
+    pub compute_nodes: u64,
+    /// How often each renews its lease and publishes its epoch, in nanoseconds.
+    pub tick_ns: u64,
+    /// What the compute nodes have seen when a run has ended.
+    pub seen: Arc<Seen>,
+}
+
+/// How often a compute node does housekeeping unless something else is said.
+pub const TICK_NS: u64 = 1_000_000;
+
+impl StoreProgram {
+    /// Refuses settings that make no sense.
+    ///
+    /// # Errors
+    /// [`BenchError::Argument`].
+    pub fn check(&self) -> Result<(), BenchError> {
+        if self.population.items == 0 {
+            return Err(BenchError::argument("--items is at least 1"));
+        }
+        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&self.key_bytes) {
+            let text =
+                format!("--key-size is from {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes: a key is its slot's number");
+            return Err(BenchError::Argument(text));
+        }
+        if self.value_bytes > VALUE_BYTES_MAX {
+            return Err(BenchError::Argument(format!(
+                "--value-size is at most {VALUE_BYTES_MAX} bytes"
+            )));
+        }
+        check_theta(self.population.theta)
+    }
+
+    /// Whether operations can go together, or wait for each other.
+    #[must_use]
+    pub fn combines(&self) -> bool {
+        self.local_wc || self.scheme.needs_locks()
+    }
+
+    /// Bytes of far memory for each data pointer.
+    #[must_use]
+    pub fn pointer_bytes(&self) -> u64 {
+        8 + if self.scheme.needs_locks() { LOCK_BYTES } else { 0 }
+    }
+
+    fn sync(&self) -> SyncOptions {
+        SyncOptions {
+            local_wc: self.local_wc,
+            credits: self.credits,
+            ..self.scheme.into()
+        }
+    }
+
+    fn slots(&self) -> u64 {
+        let more = if self.population.workload.inserts() && !self.population.is_finite() {
+            self.population.items + SPARE_ITEMS
+        } else {
+            0
+        };
+        self.population.items + more
+    }
+
+    /// What they are stored with.
+    fn first_value(&self) -> Vec<u8> {
+        vec![0x5a; self.value_bytes]
+    }
+
+    fn item_bytes(&self) -> u64 {
+        self.item(&vec![0; self.key_bytes], &vec![0; self.value_bytes]).bytes()
+    }
+
+    fn item<'a>(&self, key: &'a [u8], value: &'a [u8]) -> Item<'a> {
+        Item {
+            key,
+            value,
+            expiry_ms: 0,
+        }
+    }
+
+    fn pool_options(&self) -> PoolOptions {
+        PoolOptions {
+            tick_ns: self.tick_ns,
+            lease_ns: LEASE_NS,
+        }
+    }
+}
+
+impl StoreProgram {
+    /// The tree of a pool; makes it if there is none.
+    async fn open_tree(&self, cx: &mut OpContext, pool: Pool) -> Result<Index, BenchError> {
+        let options = IndexOptions {
+            slots: 1,
+            race: RaceOptions::default(),
+            leaf: LeafOptions::default(),
+        };
+        let wanted = Some(self.index);
+        Ok(Index::open_or_create(cx, pool, wanted, self.sync(), options).await?)
+    }
+}
+
+impl Program for StoreProgram {
+    type Node = Index;
+    type Client = StoreClient;
+
+    fn memory_bytes(&self) -> u64 {
+        // The largest chunk, so that the class is the one of any pool.
+        let block_bytes = SizeClass::for_bytes(self.item_bytes(), 1 << 20).bytes();
+        let slot_bytes = match self.index {
+            IndexKind::PointerArray => 8,
+            IndexKind::Race => TABLE_BYTES_PER_ITEM,
+            IndexKind::Chime | IndexKind::Sherman => TREE_BYTES_PER_ITEM,
+        };
+        let lock_bytes = match self.index {
+            _ if !self.scheme.needs_locks() => 0,
+            // Leaves may be half full.
+            IndexKind::Chime | IndexKind::Sherman => 3 * LOCK_BYTES,
+            // Beside each word a lock entry of twice its size.
+            IndexKind::PointerArray | IndexKind::Race => slot_bytes * LOCK_BYTES / 8,
+        };
+        let slot_bytes = slot_bytes + lock_bytes;
+        let used = self.slots() * (slot_bytes + block_bytes);
+        // Tables, the reserve for overwrites, and what a chunk has left over.
+        let whole = used + used / 16 + SPARE_BYTES + self.compute_nodes * SPARE_BYTES_PER_NODE;
+        whole.next_multiple_of(2 << 20)
+    }
+
+    fn layout(&self) -> String {
+        let sizes = (
+            self.population.items_at_start(),
+            self.slots(),
+            self.key_bytes,
+            self.value_bytes,
+        );
+        let locks = self.scheme.needs_locks();
+        format!(
+            "{:?} with locks {locks} of {sizes:?} every {} ns",
+            self.index, self.tick_ns
+        )
+    }
+
+    async fn prepare(&self, endpoint: Endpoint, region: &Region) -> Result<Laid, BenchError> {
+        let mut cx = OpContext::new(endpoint);
+        let format = FormatOptions {
+            clients_max: self.compute_nodes as u16 + 8,
+            ..FormatOptions::default()
+        };
+        let geometry = open_or_format(&mut cx, format).await?;
+        let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
+        match self.index {
+            IndexKind::PointerArray => {
+                let slots = self.slots();
+                let array = PointerArray::create(&mut cx, pool, self.sync(), Addressing::Direct, slots).await?;
+                fill::lay_out(self, &array, region)?;
+                self.leave(Index::PointerArray(array)).await?;
+                Ok(Laid::default())
+            }
+            IndexKind::Race => {
+                let race = Race::create(&mut cx, pool, self.sync(), RaceOptions::default()).await?;
+                fill::lay_out_table(self, &race, region)?;
+                let (splits, first_split) = race.splits();
+                self.leave(Index::Race(race)).await?;
+                Ok(Laid { splits, first_split })
+            }
+            IndexKind::Chime | IndexKind::Sherman => {
+                let index = self.open_tree(&mut cx, pool).await?;
+                match &index {
+                    Index::Ordered(ordered) if self.key_bytes == KEY_BYTES_MIN => {
+                        fill::lay_out_ordered(self, ordered, region)?;
+                    }
+                    _ => fill::insert(self, &index, &mut cx).await?,
+                }
+                self.leave(index).await?;
+                Ok(Laid::default())
+            }
+        }
+    }
+
+    async fn join(&self, endpoint: Endpoint) -> Result<Index, BenchError> {
+        let mut cx = OpContext::new(endpoint);
+        let geometry = open(&mut cx).await?;
+        let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
+        pool.restock(self.item_bytes(), 1, Purpose::Overwrite).await?;
+        Ok(match self.index {
+            IndexKind::PointerArray => {
+                Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
+            }
+            IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
+            IndexKind::Chime | IndexKind::Sherman => {
+                let index = self.open_tree(&mut cx, pool).await?;
+                if let Index::Ordered(ordered) = &index {
+                    ordered.remember_all(&mut cx).await?;
+                }
+                index
+            }
+        })
+    }
+
+    fn client(&self, node: &Index, _: &Endpoint, number: u64) -> StoreClient {
+        StoreClient::new(self, node.clone(), number)
+    }
+
+    fn begin(&self, node: &Index) {
+        self.seen.begin(node);
+    }
+
+    fn note(&self, node: &Index) {
+        self.seen.note(node);
+    }
+
+    async fn leave(&self, node: Index) -> Result<(), BenchError> {
+        // Ends: such a task goes on until it is done, or this client is cut off.
+        while node.is_restructuring() {
+            node.pool().endpoint().sleep(RESTRUCTURING_POLL_NS).await;
+        }
+        Ok(node.pool().clone().leave().await?)
+    }
+
+    fn move_hot_set(&self) {
+        self.population.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_finite(&self) -> bool {
+        self.population.is_finite()
+    }
+
+    fn memory_used(&self, region: &Region) -> Option<u64> {
+        memory_used(region)
+    }
+}
+
+/// Bytes of a pool's node in use: tables, and every chunk that is not free.
+pub(crate) fn memory_used(region: &Region) -> Option<u64> {
+    let word = |offset| region.word(offset).load(Ordering::SeqCst);
+    let words: [u64; GEOMETRY_WORDS] = core::array::from_fn(|index| word(index as u64 * 8));
+    let geometry = Geometry::from_words(&words, NodeId::new(0), region.bytes()).ok()?;
+    let is_used = |&index: &u64| word(geometry.chunk_word(index).offset()) != ChunkState::Free.to_word();
+    let chunks = (0..geometry.chunk_count).filter(is_used).count() as u64;
+    Some(geometry.chunks_at + chunks * geometry.chunk_bytes)
+}
