@@ -60,7 +60,7 @@ pub use endpoint::Endpoint;
 pub use error::FabricError;
 pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Received};
 pub use op::OpContext;
-pub use posted::{LocalFuture, Posted, Soon};
+pub use posted::{LocalFuture, Posted, Soon, at_once};
 pub use prefetch::prefetch;
 pub use seat::Seat;
 pub use spawn::{Pipeline, Task, Turn, interleave};

@@ -6,12 +6,21 @@
 
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
 
 use crate::error::FabricError;
 #[cfg(feature = "sim")]
 use crate::sim;
+
+/// What a future comes to if nothing in it waits, as over mapped memory; `None` if something does, and the future is dropped.
+#[inline]
+pub fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
 
 /// A future on one thread, whatever is in it.
 pub type LocalFuture<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;

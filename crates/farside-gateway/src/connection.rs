@@ -208,7 +208,7 @@ impl Connection {
             if at >= approached {
                 let (keys, bytes) = lookahead::set_keys(rest);
                 if keys.len() > 1 {
-                    session.approach(&keys).await;
+                    session.approach(&keys);
                 }
                 approached = at + bytes;
             }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Endpoint, LocalFuture, NodeId, OpContext, RemoteAddr, Soon, at_once};
 use farside_pool::{Geometry, Pool, root};
 use farside_sync::{Combined, SyncOptions};
 
@@ -13,7 +13,7 @@ use crate::blocks::Blocks;
 use crate::error::IndexError;
 use crate::item::Item;
 use crate::local::{Local, Shared};
-use crate::operation::{Change, Decision, Found, Likely, Sampled, Searched, SearchedKeys, Wanted};
+use crate::operation::{Change, Decide, Decision, Found, Likely, Sampled, Searched, SearchedKeys, Wanted};
 use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Race, RaceOptions};
@@ -102,13 +102,15 @@ impl IndexKind {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn of_pool(cx: &mut OpContext) -> Result<Option<Self>, IndexError> {
-        for (kind, number) in [(Self::Race, race::ROOT), (Self::PointerArray, pointer_array::ROOT)] {
-            if root(cx, NodeId::new(0), number).await?.is_some() {
-                return Ok(Some(kind));
+    pub fn of_pool<'f>(cx: &'f mut OpContext) -> LocalFuture<'f, Result<Option<Self>, IndexError>> {
+        Box::pin(async move {
+            for (kind, number) in [(Self::Race, race::ROOT), (Self::PointerArray, pointer_array::ROOT)] {
+                if root(cx, NodeId::new(0), number).await?.is_some() {
+                    return Ok(Some(kind));
+                }
             }
-        }
-        Ok(tree::kind_of_pool(cx).await?.map(Self::of_tree))
+            Ok(tree::kind_of_pool(cx).await?.map(Self::of_tree))
+        })
     }
 }
 
@@ -160,35 +162,37 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexError::OtherIndex`] if the pool has another kind; if it is too small, or the fabric fails.
-    pub async fn open_or_create(
-        cx: &mut OpContext,
+    pub fn open_or_create<'f>(
+        cx: &'f mut OpContext,
         pool: Pool,
         wanted: Option<IndexKind>,
         sync: SyncOptions,
         options: IndexOptions,
-    ) -> Result<Self, IndexError> {
-        let there = IndexKind::of_pool(cx).await?;
-        if let (Some(there), Some(wanted)) = (there, wanted)
-            && there != wanted
-        {
-            return Err(IndexError::OtherIndex {
-                there: there.name(),
-                wanted: wanted.name(),
-            });
-        }
-        // Made again where a creator has died in the middle.
-        let kind = there.or(wanted).unwrap_or(IndexKind::Race);
-        if let Some(tree) = kind.tree() {
-            return Ordered::create(cx, pool, sync, (tree, options.leaf))
-                .await
-                .map(Self::Ordered);
-        }
-        match kind {
-            IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
-                .await
-                .map(Self::PointerArray),
-            _ => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
-        }
+    ) -> LocalFuture<'f, Result<Self, IndexError>> {
+        Box::pin(async move {
+            let there = IndexKind::of_pool(cx).await?;
+            if let (Some(there), Some(wanted)) = (there, wanted)
+                && there != wanted
+            {
+                return Err(IndexError::OtherIndex {
+                    there: there.name(),
+                    wanted: wanted.name(),
+                });
+            }
+            // Made again where a creator has died in the middle.
+            let kind = there.or(wanted).unwrap_or(IndexKind::Race);
+            if let Some(tree) = kind.tree() {
+                return Ordered::create(cx, pool, sync, (tree, options.leaf))
+                    .await
+                    .map(Self::Ordered);
+            }
+            match kind {
+                IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
+                    .await
+                    .map(Self::PointerArray),
+                _ => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
+            }
+        })
     }
 
     /// The same index, with cursors that the other clients of this process have too.
@@ -267,12 +271,33 @@ impl Index {
     ///
     /// # Errors
     /// See [`IndexError`]; likewise for all operations below.
-    #[inline]
-    pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
-        match self.local() {
-            None => self.search_alone(cx, key).await,
-            Some(local) => Box::pin(local.read(cx, key, async |cx| self.search_alone(cx, key).await)).await,
+    pub fn search<'c>(&'c self, cx: &'c mut OpContext, key: &'c [u8]) -> Soon<'c, Result<Option<Found>, IndexError>> {
+        match self.search_now(cx, key) {
+            Some(found) => Soon::done(found),
+            None => Soon::later(async move {
+                match self.local() {
+                    None => self.search_alone(cx, key).await,
+                    Some(local) => local.read(cx, key, async |cx| self.search_alone(cx, key).await).await,
+                }
+            }),
         }
+    }
+
+    /// SEARCH in a plain call, if nothing has to be waited for: over mapped memory. Otherwise `None`.
+    pub fn search_now(&self, cx: &mut OpContext, key: &[u8]) -> Option<Result<Option<Found>, IndexError>> {
+        if !self.works_in_place(cx) {
+            return None;
+        }
+        match self {
+            Self::Race(race) => at_once(race.search(cx, key)),
+            _ => at_once(self.search_alone(cx, key)),
+        }
+    }
+
+    /// Whether operations complete at once, if nobody is in their way.
+    #[inline]
+    fn works_in_place(&self, cx: &OpContext) -> bool {
+        cx.endpoint().is_mapped() && !cx.is_pipelined() && self.local().is_none()
     }
 
     #[inline]
@@ -280,8 +305,7 @@ impl Index {
         match self {
             Self::PointerArray(array) => array.search(cx, key).await,
             Self::Race(race) => race.search(cx, key).await,
-            // Boxed, so that the operations of the other indexes stay small.
-            Self::Ordered(ordered) => Box::pin(ordered.search(cx, key)).await,
+            Self::Ordered(ordered) => ordered.search(cx, key).await,
         }
     }
 
@@ -290,8 +314,21 @@ impl Index {
     ///
     /// # Panics
     /// If there are more keys.
-    #[inline]
-    pub async fn search_many(
+    pub fn search_many<'c>(
+        &'c self,
+        cx: &'c mut OpContext,
+        keys: &'c [&'c [u8]],
+        many: &'c mut SearchMany,
+    ) -> Soon<'c, Result<(), IndexError>> {
+        // Nothing is lost if it has to begin again.
+        let completes = cx.endpoint().is_mapped() && !cx.is_pipelined();
+        if completes && let Some(searched) = at_once(self.search_many_apart(cx, keys, many)) {
+            return Soon::done(searched);
+        }
+        Soon::later(self.search_many_apart(cx, keys, many))
+    }
+
+    async fn search_many_apart(
         &self,
         cx: &mut OpContext,
         keys: &[&[u8]],
@@ -305,7 +342,7 @@ impl Index {
             Self::Race(race) => race.search_many(cx, keys, &mut many.race, &mut many.results).await,
             Self::Ordered(ordered) => {
                 let searched = ordered.search_many(cx, keys, &mut many.ordered, &mut many.results);
-                Box::pin(searched).await
+                searched.await
             }
         }
     }
@@ -315,11 +352,10 @@ impl Index {
     ///
     /// # Panics
     /// If there are more keys.
-    #[inline]
-    pub async fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) {
+    pub fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) {
         assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
         match self {
-            Self::PointerArray(array) => array.approach(cx, keys, &mut many.array).await,
+            Self::PointerArray(array) => array.approach(cx, keys, &mut many.array),
             Self::Race(race) => race.approach(cx.endpoint(), keys),
             Self::Ordered(ordered) => ordered.approach(cx, keys),
         }
@@ -330,19 +366,40 @@ impl Index {
     /// often it is asked. `likely` is what it will probably store.
     ///
     /// On an error nothing was changed unless the fabric failed while publishing.
-    pub async fn change<'v>(
+    pub fn change<'c, 'v: 'c>(
+        &'c self,
+        cx: &'c mut OpContext,
+        key: &'c [u8],
+        likely: Option<Likely<'c>>,
+        decide: Decide<'c, 'v>,
+    ) -> LocalFuture<'c, Result<Change, IndexError>> {
+        Box::pin(async move {
+            match (self.local(), likely) {
+                (Some(local), Some(likely)) if likely.regardless => {
+                    let change = async |cx: &mut OpContext| self.change_alone(cx, key, Some(likely), decide).await;
+                    local.write(cx, key, change).await
+                }
+                _ => self.change_alone(cx, key, likely, decide).await,
+            }
+        })
+    }
+
+    /// A change in a plain call, if nothing has to be waited for: over mapped memory nearly always. Otherwise `None`, and nothing
+    /// was changed; [`Index::change`] will ask `decide` again.
+    pub fn change_now<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        likely: Option<Likely<'_>>,
-        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
-    ) -> Result<Change, IndexError> {
-        match (self.local(), likely) {
-            (Some(local), Some(likely)) if likely.regardless => {
-                let change = async |cx: &mut OpContext| self.change_alone(cx, key, Some(likely), decide).await;
-                Box::pin(local.write(cx, key, change)).await
-            }
-            _ => self.change_alone(cx, key, likely, decide).await,
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<Change, IndexError>> {
+        // A scheme with locks may wait for one.
+        if !self.works_in_place(cx) || self.blocks().sync.scheme().needs_locks() {
+            return None;
+        }
+        match self {
+            Self::PointerArray(array) => array.change_now(cx, key, decide),
+            Self::Race(race) => race.change_now(cx, key, decide),
+            Self::Ordered(ordered) => ordered.change_now(cx, key, decide),
         }
     }
 
@@ -351,23 +408,34 @@ impl Index {
         cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
     ) -> Result<Change, IndexError> {
         match self {
             Self::PointerArray(array) => array.change(cx, key, decide).await,
             Self::Race(race) => race.change(cx, key, likely, decide).await,
-            Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, likely, decide)).await,
+            Self::Ordered(ordered) => ordered.change(cx, key, likely, decide).await,
         }
     }
 
     /// UPDATE: replaces the value of a key, if it is there; returns whether it was. An array whose slots belong to one
     /// key each does not look at the item that is replaced.
-    pub async fn update(&self, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Result<bool, IndexError> {
-        let updated = match self.local() {
-            Some(local) => Box::pin(local.write(cx, key, async |cx| self.update_alone(cx, key, value).await)).await,
-            None => self.update_alone(cx, key, value).await,
-        };
-        Ok(updated? == Change::Updated)
+    pub fn update<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        key: &'f [u8],
+        value: &'f [u8],
+    ) -> LocalFuture<'f, Result<bool, IndexError>> {
+        Box::pin(async move {
+            let updated = match self.local() {
+                Some(local) => {
+                    local
+                        .write(cx, key, async |cx| self.update_alone(cx, key, value).await)
+                        .await
+                }
+                None => self.update_alone(cx, key, value).await,
+            };
+            Ok(updated? == Change::Updated)
+        })
     }
 
     async fn update_alone(&self, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Result<Change, IndexError> {
@@ -382,7 +450,7 @@ impl Index {
             expiry_ms: 0,
             regardless: true,
         };
-        let decide = |stored: Option<Item<'_>>| match stored {
+        let mut decide = |stored: Option<Item<'_>>| match stored {
             None => Decision::Keep,
             Some(_) => Decision::Put {
                 value: Cow::Borrowed(value),
@@ -390,22 +458,24 @@ impl Index {
                 regardless: true,
             },
         };
-        self.change_alone(cx, key, Some(likely), decide).await
+        self.change_alone(cx, key, Some(likely), &mut decide).await
     }
 
     /// Visits the items of the next slots from `cursor` on, which is 0 at first, with what is wanted of them. Returns the cursor to
     /// go on with, 0 at the end. A key that is there throughout is visited once.
-    pub async fn scan(
-        &self,
-        cx: &mut OpContext,
+    pub fn scan<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
         cursor: u64,
-        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
-    ) -> Result<u64, IndexError> {
-        match self {
-            Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
-            Self::Race(race) => race.scan(cx, cursor, (wanted, visit)).await,
-            Self::Ordered(ordered) => Box::pin(ordered.scan(cx, cursor, (wanted, visit))).await,
-        }
+        (wanted, visit): (Wanted, &'f mut dyn FnMut(Item<'_>)),
+    ) -> LocalFuture<'f, Result<u64, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
+                Self::Race(race) => race.scan(cx, cursor, (wanted, visit)).await,
+                Self::Ordered(ordered) => ordered.scan(cx, cursor, (wanted, visit)).await,
+            }
+        })
     }
 
     /// Visits up to `count` items from the key `from` on, in the order of their keys, byte by byte, with what is wanted of them.
@@ -413,19 +483,21 @@ impl Index {
     ///
     /// # Errors
     /// [`IndexError::Unordered`] if the keys of the index are in no order.
-    pub async fn range(
-        &self,
-        cx: &mut OpContext,
-        from: &[u8],
+    pub fn range<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        from: &'f [u8],
         count: usize,
-        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>)),
-    ) -> Result<Option<Vec<u8>>, IndexError> {
-        match self {
-            Self::Ordered(ordered) => Box::pin(ordered.range(cx, from, count, (wanted, visit))).await,
-            Self::PointerArray(_) | Self::Race(_) => Err(IndexError::Unordered {
-                index: self.kind().name(),
-            }),
-        }
+        (wanted, visit): (Wanted, &'f mut dyn FnMut(Item<'_>)),
+    ) -> LocalFuture<'f, Result<Option<Vec<u8>>, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::Ordered(ordered) => ordered.range(cx, from, count, (wanted, visit)).await,
+                Self::PointerArray(_) | Self::Race(_) => Err(IndexError::Unordered {
+                    index: self.kind().name(),
+                }),
+            }
+        })
     }
 
     /// The cursor of a scan that starts where a key is, or would be.
@@ -461,57 +533,75 @@ impl Index {
 
     /// Visits up to `count` items of a few slots at `cursor`, which is one of a scan, or random; there may be fewer,
     /// or none. Returns the cursor to go on with, 0 at the end.
-    pub async fn sample(
-        &self,
-        cx: &mut OpContext,
+    pub fn sample<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
         cursor: u64,
         count: usize,
-        visit: &mut dyn FnMut(Sampled<'_>),
-    ) -> Result<u64, IndexError> {
-        match self {
-            Self::PointerArray(array) => array.sample(cx, cursor, count, visit).await,
-            Self::Race(race) => race.sample(cx, cursor, count, visit).await,
-            Self::Ordered(ordered) => Box::pin(ordered.sample(cx, cursor, count, visit)).await,
-        }
+        visit: &'f mut dyn FnMut(Sampled<'_>),
+    ) -> LocalFuture<'f, Result<u64, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.sample(cx, cursor, count, visit).await,
+                Self::Race(race) => race.sample(cx, cursor, count, visit).await,
+                Self::Ordered(ordered) => ordered.sample(cx, cursor, count, visit).await,
+            }
+        })
     }
 
     /// Removes a key if what is stored under it is still what a sample has found; returns whether it was removed. A key
     /// that another client changes at the same time stays.
-    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
-        match self {
-            Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
-            Self::Race(race) => race.remove_sampled(cx, wanted).await,
-            Self::Ordered(ordered) => Box::pin(ordered.remove_sampled(cx, wanted)).await,
-        }
+    pub fn remove_sampled<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        wanted: Sampled<'f>,
+    ) -> LocalFuture<'f, Result<bool, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
+                Self::Race(race) => race.remove_sampled(cx, wanted).await,
+                Self::Ordered(ordered) => ordered.remove_sampled(cx, wanted).await,
+            }
+        })
     }
 
     /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
-    pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
-        match self {
-            Self::PointerArray(array) => array.count(cx).await,
-            Self::Race(race) => race.count(cx).await,
-            Self::Ordered(ordered) => Box::pin(ordered.count(cx)).await,
-        }
+    pub fn count<'f>(&'f self, cx: &'f mut OpContext) -> LocalFuture<'f, Result<u64, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.count(cx).await,
+                Self::Race(race) => race.count(cx).await,
+                Self::Ordered(ordered) => ordered.count(cx).await,
+            }
+        })
     }
 
     /// Removes every key that is there when its slot is visited; returns how many. On an error some keys
     /// may be gone.
-    pub async fn clear(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
-        match self {
-            Self::PointerArray(array) => array.clear(cx).await,
-            Self::Race(race) => race.clear(cx).await,
-            Self::Ordered(ordered) => Box::pin(ordered.clear(cx)).await,
-        }
+    pub fn clear<'f>(&'f self, cx: &'f mut OpContext) -> LocalFuture<'f, Result<u64, IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.clear(cx).await,
+                Self::Race(race) => race.clear(cx).await,
+                Self::Ordered(ordered) => ordered.clear(cx).await,
+            }
+        })
     }
 
     /// Calls `visit` with every block that is linked. Pins for a few slots at a time, so that the epoch
     /// can move; items that are linked or unlinked meanwhile may be missed.
-    pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
-        match self {
-            Self::PointerArray(array) => array.walk(cx, visit).await,
-            Self::Race(race) => race.walk(cx, visit).await,
-            Self::Ordered(ordered) => Box::pin(ordered.walk(cx, visit)).await,
-        }
+    pub fn walk<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        visit: &'f mut dyn FnMut(RemoteAddr),
+    ) -> LocalFuture<'f, Result<(), IndexError>> {
+        Box::pin(async move {
+            match self {
+                Self::PointerArray(array) => array.walk(cx, visit).await,
+                Self::Race(race) => race.walk(cx, visit).await,
+                Self::Ordered(ordered) => ordered.walk(cx, visit).await,
+            }
+        })
     }
 
     /// Whether a task of this client works on the structure, and has to end before the client leaves.
@@ -525,26 +615,26 @@ impl Index {
     }
 }
 
-/// Calls `visit` with every block that the index of a pool links. `pin` is called for each part; for a
-/// pool that nobody uses it need not pin anything.
+/// Calls `visit` with every block that the index of a pool links. Pins `pool` for each part; where nobody else is, none is
+/// needed.
 ///
 /// # Errors
 /// See [`IndexError`].
-pub async fn walk<P>(
+pub async fn walk(
     cx: &mut OpContext,
     geometry: &[Geometry],
-    pin: impl Fn() -> P,
+    pool: Option<&Pool>,
     visit: &mut dyn FnMut(RemoteAddr),
 ) -> Result<(), IndexError> {
     match IndexKind::of_pool(cx).await? {
         None => Ok(()),
-        Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pin, visit).await.map(drop),
+        Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pool, visit).await.map(drop),
         Some(IndexKind::Chime | IndexKind::Sherman) => {
-            let _pin = pin();
+            let _pin = pool.map(Pool::pin);
             ordered::walk(cx, visit).await
         }
         Some(IndexKind::Race) => {
-            race::walk::walk(cx, geometry, pin, &mut |visited| {
+            race::walk::walk(cx, geometry, pool, &mut |visited| {
                 visit(visited.addr);
                 // What has been replaced still says what it once linked.
                 let own = (!visited.is_replaced).then(|| visited.image.entries(visited.addr));

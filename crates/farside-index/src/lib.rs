@@ -26,7 +26,7 @@ pub use error::IndexError;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
 pub use item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use local::Shared;
-pub use operation::{Change, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched, Wanted};
+pub use operation::{Change, Decide, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched, Wanted};
 pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Race, RaceOptions};

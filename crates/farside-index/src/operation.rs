@@ -6,9 +6,7 @@ use arrayvec::ArrayVec;
 use farside_fabric::Slice;
 use farside_fabric::mutant::is_planted;
 
-#[cfg(doc)]
-use crate::item::Item;
-use crate::item::{HEADER_BYTES, Header};
+use crate::item::{HEADER_BYTES, Header, Item};
 
 /// How many keys are looked for together.
 pub const KEYS_AT_ONCE: usize = 16;
@@ -92,6 +90,9 @@ pub struct Sampled<'a> {
     /// Tells it apart from what is stored under the key later.
     pub mark: u64,
 }
+
+/// Says what to do with a key, given what is stored under it. It is asked again where another client was quicker.
+pub type Decide<'d, 'v> = &'d mut dyn FnMut(Option<Item<'_>>) -> Decision<'v>;
 
 /// What to do with a key, given what is stored under it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -55,15 +55,18 @@ fn a_key_is_deleted_once_whatever_is_stored_meanwhile() {
                 })
                 .collect();
             let (array, cx) = &mut members[0];
-            let stored = sim.block_on(array.change(cx, &KEY, |_| put(b"first")));
+            let stored = sim.block_on(array.change(cx, &KEY, &mut |_| put(b"first")));
             assert_eq!(stored.expect("the node is there"), Change::Inserted);
             let changes = Rc::new(RefCell::new(Vec::new()));
             for (number, (array, mut cx)) in (0..).zip(members) {
                 let changes = Rc::clone(&changes);
                 cx.endpoint().clone().spawn(async move {
                     let change = if number % 2 == 0 {
-                        let delete = |_: Option<farside_index::Item<'_>>| Decision::Delete { regardless: true };
-                        array.change(&mut cx, &KEY, delete).await.expect("the node is there")
+                        let mut delete = |_: Option<farside_index::Item<'_>>| Decision::Delete { regardless: true };
+                        array
+                            .change(&mut cx, &KEY, &mut delete)
+                            .await
+                            .expect("the node is there")
                     } else {
                         let found = array.update(&mut cx, &KEY, &[number as u8; 8]).await;
                         match found.expect("the node is there") {

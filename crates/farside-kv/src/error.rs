@@ -1,8 +1,11 @@
 //! What can go wrong in a store.
 
-use farside_fabric::FabricError;
+use farside_fabric::{FabricError, LocalFuture};
 use farside_index::IndexError;
 use farside_pool::PoolError;
+
+/// An operation on a store that is under way.
+pub type Pending<'f, T> = LocalFuture<'f, Result<T, KvError>>;
 
 /// A store operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -33,11 +33,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, OpContext};
+use farside_fabric::{Deadline, LocalFuture, OpContext};
 use farside_index::{Change, Decision, IndexError, Sampled};
 use farside_pool::PoolError;
 
-use crate::error::KvError;
+use crate::error::{KvError, Pending};
 use crate::expiry;
 use crate::policy::{EvictionPolicy, Tracking};
 use crate::store::Store;
@@ -174,14 +174,16 @@ impl Store {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn held(&self) -> Result<u64, KvError> {
-        let mut cx = self.take_context();
-        let held = self.pool().held(&mut cx).await;
-        self.give_context(cx);
-        let held = held?;
-        let others = held.cast_signed().wrapping_sub(self.pool().held_here());
-        self.evictor.others.set((others, Some(self.pool().ticks())));
-        Ok(held)
+    pub fn held<'f>(&'f self) -> Pending<'f, u64> {
+        Box::pin(async move {
+            let mut cx = self.take_context();
+            let held = self.pool().held(&mut cx).await;
+            self.give_context(cx);
+            let held = held?;
+            let others = held.cast_signed().wrapping_sub(self.pool().held_here());
+            self.evictor.others.set((others, Some(self.pool().ticks())));
+            Ok(held)
+        })
     }
 
     /// The same as far as this client knows; no verb.
@@ -215,56 +217,60 @@ impl Store {
     ///
     /// # Errors
     /// [`PoolError::OutOfMemory`] if more is in use than allowed, and nothing can go; what the fabric reports.
-    pub(crate) async fn make_room(&self, bytes: u64) -> Result<(), KvError> {
-        if !self.knows_enough(u64::MAX, 0) {
-            self.held().await?;
-        }
-        let need = self.pool().block_bytes(bytes);
-        let policy = self.quota.policy();
-        let mut freed = 0;
-        // Ends: each turn frees a block, or finds nothing.
-        while let Some(most) = self.bytes_max()
-            && self.held_lately().saturating_add(need) > most
-        {
-            if freed >= 2 * need {
-                // The rest is for others: whoever stores something else, or the task in the background.
-                break;
+    pub(crate) fn make_room<'f>(&'f self, bytes: u64) -> Pending<'f, ()> {
+        Box::pin(async move {
+            if !self.knows_enough(u64::MAX, 0) {
+                self.held().await?;
             }
-            let gone = if policy.evicts() { self.evict_one().await? } else { None };
-            match gone {
-                Some(bytes) => freed += bytes,
-                // Like Redis: who is at the limit may pass it once.
-                None if self.held_lately() > most => return Err(PoolError::OutOfMemory { bytes }.into()),
-                None => break,
+            let need = self.pool().block_bytes(bytes);
+            let policy = self.quota.policy();
+            let mut freed = 0;
+            // Ends: each turn frees a block, or finds nothing.
+            while let Some(most) = self.bytes_max()
+                && self.held_lately().saturating_add(need) > most
+            {
+                if freed >= 2 * need {
+                    // The rest is for others: whoever stores something else, or the task in the background.
+                    break;
+                }
+                let gone = if policy.evicts() { self.evict_one().await? } else { None };
+                match gone {
+                    Some(bytes) => freed += bytes,
+                    // Like Redis: who is at the limit may pass it once.
+                    None if self.held_lately() > most => return Err(PoolError::OutOfMemory { bytes }.into()),
+                    None => break,
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Frees blocks that hold `bytes` bytes, of which this client finds none; returns whether there are any now.
     ///
     /// # Errors
     /// What the fabric reports.
-    pub(crate) async fn evict_blocks_for(&self, bytes: u64) -> Result<bool, KvError> {
-        let wanted = self.pool().block_bytes(bytes);
-        let count = (BYTES_TOGETHER / wanted).clamp(1, BLOCKS_TOGETHER);
-        let mut freed = 0;
-        for _ in 0..4 * count {
-            let cursor = self.upkeep.random_cursor(&self.endpoint);
-            let mut found = Vec::new();
-            let samples = self.quota.samples().max(SAMPLES_FOR_BLOCK);
-            self.sample(cursor, samples, &mut found).await?;
-            let fits = found.into_iter().filter(|candidate| candidate.block_bytes == wanted);
-            if let Some(candidate) = fits.max_by_key(|candidate| candidate.rank)
-                && self.remove(&candidate).await?
-            {
-                freed += 1;
+    pub(crate) fn evict_blocks_for<'f>(&'f self, bytes: u64) -> Pending<'f, bool> {
+        Box::pin(async move {
+            let wanted = self.pool().block_bytes(bytes);
+            let count = (BYTES_TOGETHER / wanted).clamp(1, BLOCKS_TOGETHER);
+            let mut freed = 0;
+            for _ in 0..4 * count {
+                let cursor = self.upkeep.random_cursor(&self.endpoint);
+                let mut found = Vec::new();
+                let samples = self.quota.samples().max(SAMPLES_FOR_BLOCK);
+                self.sample(cursor, samples, &mut found).await?;
+                let fits = found.into_iter().filter(|candidate| candidate.block_bytes == wanted);
+                if let Some(candidate) = fits.max_by_key(|candidate| candidate.rank)
+                    && self.remove(&candidate).await?
+                {
+                    freed += 1;
+                }
+                if freed == count {
+                    break;
+                }
             }
-            if freed == count {
-                break;
-            }
-        }
-        Ok(freed > 0)
+            Ok(freed > 0)
+        })
     }
 
     /// Removes the best candidate; returns the bytes of its block, or `None` if nothing was found that may go.
@@ -399,8 +405,8 @@ impl Store {
             mark: candidate.mark,
         };
         let removed = if is_planted("evict: whatever is stored by then removed") {
-            let decide = |_: Option<farside_index::Item<'_>>| Decision::Delete { regardless: false };
-            let change = self.index.change(&mut cx, &candidate.key, None, decide).await;
+            let mut decide = |_: Option<farside_index::Item<'_>>| Decision::Delete { regardless: false };
+            let change = self.index.change(&mut cx, &candidate.key, None, &mut decide).await;
             change.map(|change| change == Change::Deleted)
         } else {
             self.index.remove_sampled(&mut cx, sampled).await
@@ -437,19 +443,21 @@ impl Store {
     }
 
     /// Keeps what is in use below the limit, until the store is closed or abandoned. One task of a process is enough.
-    pub async fn keep_within_quota(self, pace: EvictionPace) {
-        while !self.pool().has_ended() {
-            let mut pause_ns = pace.pause_ns;
-            if self.quota.policy().evicts() {
-                let Some(_turn) = self.background.begin() else { return };
-                match self.evict_step(pace.step_ns).await {
-                    Ok(true) => pause_ns = pace.busy_pause_ns,
-                    Ok(false) => {}
-                    Err(error) => tracing::debug!("cannot evict, trying again: {error}"),
+    pub fn keep_within_quota(self, pace: EvictionPace) -> LocalFuture<'static, ()> {
+        Box::pin(async move {
+            while !self.pool().has_ended() {
+                let mut pause_ns = pace.pause_ns;
+                if self.quota.policy().evicts() {
+                    let Some(_turn) = self.background.begin() else { return };
+                    match self.evict_step(pace.step_ns).await {
+                        Ok(true) => pause_ns = pace.busy_pause_ns,
+                        Ok(false) => {}
+                        Err(error) => tracing::debug!("cannot evict, trying again: {error}"),
+                    }
                 }
+                self.endpoint.sleep(pause_ns).await;
             }
-            self.endpoint.sleep(pause_ns).await;
-        }
+        })
     }
 
     /// Evicts for a while; returns whether there is more to do.

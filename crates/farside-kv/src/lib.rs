@@ -25,7 +25,7 @@ pub mod sweep;
 mod uses;
 
 pub use config::StoreConfig;
-pub use error::KvError;
+pub use error::{KvError, Pending};
 pub use evict::{EvictionPace, EvictionWitness, KeyUse};
 pub use expiry::Expiry;
 pub use farside_index::{Cursors, IndexKind, KEYS_AT_ONCE, LeafOptions, RaceOptions};
@@ -34,7 +34,7 @@ pub use farside_pool::{Members, Usage};
 pub use locks::{Locks, LocksError, LocksOptions};
 pub use policy::EvictionPolicy;
 pub use quota::{Quota, SAMPLES_MAX};
-pub use session::{Alteration, Condition, KeyValue, Session, SetOptions, SetOutcome, Values, prefix_end};
+pub use session::{Alteration, Condition, Key, KeyValue, Session, SetOptions, SetOutcome, Values, prefix_end};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};

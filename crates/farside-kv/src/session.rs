@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, OpContext};
+use farside_fabric::{Deadline, OpContext, Soon};
 use farside_index::item::HEADER_BYTES;
-use farside_index::{Change, Decision, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted};
+use farside_index::{Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted};
 
-use crate::error::KvError;
+use crate::error::{KvError, Pending};
 use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
@@ -66,8 +66,11 @@ pub enum Alteration<'v> {
     },
 }
 
+/// A key.
+pub type Key = Vec<u8>;
+
 /// A key and its value.
-pub type KeyValue = (Vec<u8>, Vec<u8>);
+pub type KeyValue = (Key, Vec<u8>);
 
 /// How often a change that finds no block makes room for itself before it fails.
 const EVICTION_ROUNDS_MAX: u32 = 16;
@@ -149,15 +152,33 @@ impl Session {
     ///
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.
-    #[inline]
-    pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        self.start();
-        let found = self.store.index.search(&mut self.cx, key).await?;
-        let found = self.store.unless_expired(found);
-        if found.is_some() {
-            self.store.note_use(key);
+    pub fn get<'s: 'k, 'k>(&'s mut self, key: &'k [u8]) -> Soon<'k, Result<Option<&'s [u8]>, KvError>> {
+        match self.search_now(key) {
+            Some(found) => Soon::done(found.map(|found| self.value(found))),
+            None => Soon::later(async move {
+                let found = self.search_later(key).await?;
+                Ok(self.value(found))
+            }),
         }
-        Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// A value that was found, in the buffer.
+    #[inline]
+    fn value(&self, found: Option<Found>) -> Option<&[u8]> {
+        found.map(|found| &self.cx.buffer()[found.value.range()])
+    }
+
+    /// What is there of a key, if nothing has to be waited for. Also notes that it was used.
+    #[inline]
+    fn search_now(&mut self, key: &[u8]) -> Option<Result<Option<Found>, KvError>> {
+        self.start();
+        let found = self.store.index.search_now(&mut self.cx, key)?;
+        Some(found.map(|found| self.store.seen(key, found)).map_err(KvError::from))
+    }
+
+    async fn search_later(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
+        let found = self.store.index.search(&mut self.cx, key).await?;
+        Ok(self.store.seen(key, found))
     }
 
     /// Notes a use of a key, as if it were read; returns whether it is there.
@@ -182,9 +203,9 @@ impl Session {
     ///
     /// # Panics
     /// If there are more keys.
-    pub async fn approach(&mut self, keys: &[&[u8]]) {
+    pub fn approach(&mut self, keys: &[&[u8]]) {
         self.start();
-        self.store.index.approach(&mut self.cx, keys, &mut self.many).await;
+        self.store.index.approach(&mut self.cx, keys, &mut self.many);
     }
 
     /// When a key expires: `None` if it is not there, 0 if it never does.
@@ -196,12 +217,10 @@ impl Session {
 
     /// The value of a key and when it expires (0: never), both of one instant.
     pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
-        self.start();
-        let found = self.store.index.search(&mut self.cx, key).await?;
-        let found = self.store.unless_expired(found);
-        if found.is_some() {
-            self.store.note_use(key);
-        }
+        let found = match self.search_now(key) {
+            Some(found) => found?,
+            None => self.search_later(key).await?,
+        };
         Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
     }
 
@@ -240,7 +259,7 @@ impl Session {
             expiry_ms,
             regardless,
         });
-        self.change_likely(key, likely, |stored| {
+        self.change_likely(key, likely, &mut |stored| {
             outcome.is_stored = match options.condition {
                 Condition::Always => true,
                 Condition::IfAbsent => stored.is_none() || is_planted("kv: an insert over what is there"),
@@ -270,7 +289,7 @@ impl Session {
     ) -> Result<(), KvError> {
         self.make_room(key, 0).await?;
         let endpoint = self.store.endpoint.clone();
-        self.change(key, |stored| {
+        self.change(key, &mut |stored| {
             let before_ms = stored.map_or(0, |item| item.expiry_ms);
             let (value, expiry) = match decide(stored.map(|item| (item.value, item.expiry_ms))) {
                 Alteration::Keep => return Decision::Keep,
@@ -299,7 +318,7 @@ impl Session {
     /// Removes a key; returns whether it was there.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut was_there = false;
-        self.change(key, |stored| {
+        self.change(key, &mut |stored| {
             was_there |= stored.is_some();
             if !is_planted("kv: an answer of the first of two attempts") {
                 was_there = stored.is_some();
@@ -321,7 +340,7 @@ impl Session {
         mut decide: impl FnMut(&[u8], u64) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let mut answer = None;
-        self.change(key, |stored| {
+        self.change(key, &mut |stored| {
             answer = stored.map(|item| decide(item.value, item.expiry_ms));
             match answer {
                 Some(true) => Decision::Delete { regardless: false },
@@ -350,46 +369,50 @@ impl Session {
 
     /// Removes a key for good if it has expired; returns whether that was so. To everybody else it was
     /// gone before.
-    pub(crate) async fn delete_expired(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        self.start();
-        let endpoint = self.store.endpoint.clone();
-        let mut has_expired = false;
-        let decide = |stored: Option<Item<'_>>| {
-            has_expired = stored.is_some_and(|item| !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()));
-            if has_expired {
-                Decision::Delete { regardless: false }
-            } else {
-                Decision::Keep
-            }
-        };
-        self.store.index.change(&mut self.cx, key, None, decide).await?;
-        Ok(has_expired)
+    pub(crate) fn delete_expired<'f>(&'f mut self, key: &'f [u8]) -> Pending<'f, bool> {
+        Box::pin(async move {
+            self.start();
+            let endpoint = self.store.endpoint.clone();
+            let mut has_expired = false;
+            let mut decide = |stored: Option<Item<'_>>| {
+                has_expired = stored.is_some_and(|item| !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()));
+                if has_expired {
+                    Decision::Delete { regardless: false }
+                } else {
+                    Decision::Keep
+                }
+            };
+            self.store.index.change(&mut self.cx, key, None, &mut decide).await?;
+            Ok(has_expired)
+        })
     }
 
     /// The expiring keys from `cursor` on that are past their time, how many items were seen that expire at
     /// some time, and the next cursor, as [`Session::scan`] has it.
-    pub(crate) async fn scan_expired(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64, u64), KvError> {
-        self.start();
-        let endpoint = self.store.endpoint.clone();
-        let (mut expired, mut expiring) = (Vec::new(), 0);
-        let mut visit = |item: Item<'_>| {
-            expiring += u64::from(item.expiry_ms != 0);
-            if !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
-                expired.push(item.key.to_vec());
-            }
-        };
-        let next = self
-            .store
-            .upkeep
-            .scan(&mut self.cx, cursor, (Wanted::Keys, &mut visit))
-            .await?;
-        Ok((expired, expiring, next))
+    pub(crate) fn scan_expired<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64, u64)> {
+        Box::pin(async move {
+            self.start();
+            let endpoint = self.store.endpoint.clone();
+            let (mut expired, mut expiring) = (Vec::new(), 0);
+            let mut visit = |item: Item<'_>| {
+                expiring += u64::from(item.expiry_ms != 0);
+                if !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
+                    expired.push(item.key.to_vec());
+                }
+            };
+            let next = self
+                .store
+                .upkeep
+                .scan(&mut self.cx, cursor, (Wanted::Keys, &mut visit))
+                .await?;
+            Ok((expired, expiring, next))
+        })
     }
 
     /// Removes a key; returns the value it had.
     pub async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         let mut taken = None;
-        self.change(key, |stored| {
+        self.change(key, &mut |stored| {
             taken = stored.map(|item| item.value.to_vec());
             Decision::Delete { regardless: false }
         })
@@ -408,7 +431,7 @@ impl Session {
     ) -> Result<Option<R>, KvError> {
         let mut answer = None;
         let endpoint = self.store.endpoint.clone();
-        self.change(key, |stored| {
+        self.change(key, &mut |stored| {
             // What an attempt before this one saw does not count.
             answer = None;
             let Some(item) = stored else {
@@ -445,7 +468,7 @@ impl Session {
     ) -> Result<Result<(), R>, KvError> {
         self.make_room(key, 0).await?;
         let mut result = Ok(());
-        self.change(key, |stored| match update(stored.map(|item| item.value)) {
+        self.change(key, &mut |stored| match update(stored.map(|item| item.value)) {
             Ok(value) => {
                 result = Ok(());
                 let expiry_ms = stored.map_or(0, |item| item.expiry_ms);
@@ -473,26 +496,46 @@ impl Session {
         Box::pin(self.store.make_room(bytes)).await
     }
 
-    async fn change<'v>(
-        &mut self,
-        key: &[u8],
-        decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
-    ) -> Result<Change, KvError> {
-        self.change_likely(key, None, decide).await
+    fn change<'s, 'v: 's>(&'s mut self, key: &'s [u8], decide: Decide<'s, 'v>) -> Soon<'s, Result<Change, KvError>> {
+        self.change_likely(key, None, decide)
     }
 
     /// Changes a key; `decide` does not see an item that has expired.
-    async fn change_likely<'v>(
+    fn change_likely<'s, 'v: 's>(
+        &'s mut self,
+        key: &'s [u8],
+        likely: Option<Likely<'s>>,
+        decide: Decide<'s, 'v>,
+    ) -> Soon<'s, Result<Change, KvError>> {
+        self.start();
+        let Self { store, cx, .. } = &mut *self;
+        let mut expires = false;
+        let changed = store.index.change_now(cx, key, &mut |stored| {
+            let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
+            expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
+            decision
+        });
+        match changed {
+            Some(Ok(change)) => {
+                store.note_change(key, change, expires);
+                Soon::done(Ok(change))
+            }
+            // Nothing was changed if that lacks a block.
+            Some(Err(error)) if missing_block(&error).is_none() => Soon::done(Err(error.into())),
+            _ => Soon::later(self.change_later(key, likely, decide)),
+        }
+    }
+
+    async fn change_later<'v>(
         &mut self,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
     ) -> Result<Change, KvError> {
-        self.start();
         let Self { store, cx, .. } = self;
         let mut expires = false;
         let mut decide = |stored: Option<Item<'_>>| {
-            let decision = decide(stored.filter(|item| expiry::is_there(item.expiry_ms, || store.endpoint.unix_ms())));
+            let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
             expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
             decision
         };
@@ -516,37 +559,33 @@ impl Session {
                 },
             }
         };
-        match change {
-            Change::Inserted | Change::Updated => store.note_use(key),
-            Change::Deleted => store.forget_use(key),
-            Change::Kept => {}
-        }
-        if expires {
-            // After the item was linked, so that a sweeper that clears the mark later finds it.
-            store.expiry_mark.set();
-        }
+        store.note_change(key, change, expires);
         Ok(change)
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.
-    pub async fn count(&mut self) -> Result<u64, KvError> {
-        self.cx.set_deadline(Deadline::NEVER);
-        Ok(self.store.index.count(&mut self.cx).await?)
+    pub fn count<'f>(&'f mut self) -> Pending<'f, u64> {
+        Box::pin(async move {
+            self.cx.set_deadline(Deadline::NEVER);
+            Ok(self.store.index.count(&mut self.cx).await?)
+        })
     }
 
     /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the cursor to go on
     /// with, 0 at the end. A key that is there throughout is seen once, another one at most once; the
     /// order says nothing, unless the index is in the order of keys.
-    pub async fn scan(&mut self, cursor: u64) -> Result<(Vec<KeyValue>, u64), KvError> {
-        let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
-        let next = self.visit(|store| &store.index, cursor, (Wanted::Items, visit)).await?;
-        Ok((found, next))
+    pub fn scan<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<KeyValue>, u64)> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+            let next = self.visit(|store| &store.index, cursor, (Wanted::Items, visit)).await?;
+            Ok((found, next))
+        })
     }
 
     /// Like [`Session::scan`], without the values.
-    pub async fn scan_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
-        self.visit_keys(|store| &store.index, cursor).await
+    pub fn scan_keys<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64)> {
+        Box::pin(async move { self.visit_keys(|store| &store.index, cursor).await })
     }
 
     /// A random cursor for [`Session::random_keys`].
@@ -560,8 +599,8 @@ impl Session {
     ///
     /// # Errors
     /// As for a scan.
-    pub async fn random_keys(&mut self, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
-        self.visit_keys(|store| &store.upkeep, cursor).await
+    pub fn random_keys<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64)> {
+        Box::pin(async move { self.visit_keys(|store| &store.upkeep, cursor).await })
     }
 
     /// The key with which a scan goes on at `cursor`, if the index is in the order of keys: [`Session::range`] takes it up.
@@ -586,29 +625,33 @@ impl Session {
     ///
     /// # Errors
     /// If the index is in no order ([`KvError::is_unordered`]); otherwise as for all operations.
-    pub async fn range(
-        &mut self,
-        from: &[u8],
-        to: Option<&[u8]>,
+    pub fn range<'f>(
+        &'f mut self,
+        from: &'f [u8],
+        to: Option<&'f [u8]>,
         limit: usize,
-    ) -> Result<(Vec<KeyValue>, Option<Vec<u8>>), KvError> {
-        let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
-        let next = self.visit_range(from, to, limit, (Wanted::Items, visit)).await?;
-        Ok((found, next))
+    ) -> Pending<'f, (Vec<KeyValue>, Option<Key>)> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+            let next = self.visit_range(from, to, limit, (Wanted::Items, visit)).await?;
+            Ok((found, next))
+        })
     }
 
     /// Like [`Session::range`], without the values.
-    pub async fn range_keys(
-        &mut self,
-        from: &[u8],
-        to: Option<&[u8]>,
+    pub fn range_keys<'f>(
+        &'f mut self,
+        from: &'f [u8],
+        to: Option<&'f [u8]>,
         limit: usize,
-    ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), KvError> {
-        let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push(item.key.to_vec());
-        let next = self.visit_range(from, to, limit, (Wanted::Keys, visit)).await?;
-        Ok((found, next))
+    ) -> Pending<'f, (Vec<Key>, Option<Key>)> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let visit = |item: Item<'_>| found.push(item.key.to_vec());
+            let next = self.visit_range(from, to, limit, (Wanted::Keys, visit)).await?;
+            Ok((found, next))
+        })
     }
 
     /// Visits the items of a range that are there, and returns the key to go on with.
@@ -629,7 +672,7 @@ impl Session {
             let (count, mut is_past) = (step.min(left), is_behind);
             let mut look = |item: Item<'_>| {
                 is_past |= to.is_some_and(|to| item.key >= to);
-                if !is_past && expiry::is_there(item.expiry_ms, || store.endpoint.unix_ms()) {
+                if !is_past && store.is_there(item.expiry_ms) {
                     visit(item);
                 }
             };
@@ -674,9 +717,11 @@ impl Session {
     }
 
     /// Removes every key; returns how many there were.
-    pub async fn clear(&mut self) -> Result<u64, KvError> {
-        self.cx.set_deadline(Deadline::NEVER);
-        Ok(self.store.index.clear(&mut self.cx).await?)
+    pub fn clear<'f>(&'f mut self) -> Pending<'f, u64> {
+        Box::pin(async move {
+            self.cx.set_deadline(Deadline::NEVER);
+            Ok(self.store.index.clear(&mut self.cx).await?)
+        })
     }
 }
 

@@ -6,10 +6,10 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use farside_fabric::Endpoint;
 use farside_fabric::rdma::{Device, DeviceOptions, RdmaError};
 use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
+use farside_fabric::{Endpoint, LocalFuture};
 
 /// How long an operation over TCP may take before it fails, unless somebody says otherwise.
 pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -154,19 +154,21 @@ pub fn run<T>(
 ///
 /// # Errors
 /// If a node cannot be reached.
-pub async fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Result<Endpoint, StackError> {
-    let mapped = nodes.iter().map(|node| match node {
-        NodeLocation::Mapped(segment) => Some(segment.clone()),
-        NodeLocation::Remote(_) | NodeLocation::Rdma(..) => None,
-    });
-    if let Some(segments) = mapped.collect() {
-        return Ok(shm::Fabric::new(segments).endpoint()?);
-    }
-    let mut options = ConnectOptions::default();
-    if let Some(secret) = secret {
-        options = options.with_secret(secret);
-    }
-    Ok(tcp::connect(nodes, options).await?)
+pub fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> LocalFuture<'static, Result<Endpoint, StackError>> {
+    Box::pin(async move {
+        let mapped = nodes.iter().map(|node| match node {
+            NodeLocation::Mapped(segment) => Some(segment.clone()),
+            NodeLocation::Remote(_) | NodeLocation::Rdma(..) => None,
+        });
+        if let Some(segments) = mapped.collect() {
+            return Ok(shm::Fabric::new(segments).endpoint()?);
+        }
+        let mut options = ConnectOptions::default();
+        if let Some(secret) = secret {
+            options = options.with_secret(secret);
+        }
+        Ok(tcp::connect(nodes, options).await?)
+    })
 }
 
 #[cfg(test)]

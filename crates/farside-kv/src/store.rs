@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Cursors, Found, Index, IndexError, IndexKind};
+use farside_index::{Change, Cursors, Found, Index, IndexError, IndexKind};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
 use crate::config::StoreConfig;
-use crate::error::KvError;
+use crate::error::Pending;
 use crate::evict::Evictor;
 use crate::expiry;
 use crate::locks;
@@ -45,34 +45,37 @@ impl Store {
     ///
     /// # Errors
     /// If a node is too small, foreign or damaged, or the fabric fails.
-    pub async fn open(endpoint: Endpoint, config: StoreConfig) -> Result<Self, KvError> {
-        let mut cx = OpContext::new(endpoint.clone());
-        let geometry = open_or_format(&mut cx, config.format).await?;
-        let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
-        let chunk_bytes = geometry.iter().map(|node| node.chunk_count * node.chunk_bytes).sum();
-        // Before there is an index nobody takes memory, and all of it is zeros.
-        if IndexKind::of_pool(&mut cx).await?.is_none() {
-            locks::table::make(&mut cx, &geometry[0]).await?;
-        }
-        let pool = Pool::join(&mut cx, geometry, config.pool).await?;
-        let options = config.index_options(bytes);
-        let opened = Index::open_or_create(&mut cx, pool.clone(), config.index, config.sync_options(), options).await;
-        // A membership that nobody uses would renew its lease for ever.
-        let index = opened.inspect_err(|_| pool.abandon())?;
-        let store = Self {
-            upkeep: index.clone().with_cursors(Arc::default()),
-            index,
-            endpoint: endpoint.clone(),
-            timeout_ns: config.timeout_ns,
-            expiry_mark: ExpiryMark::default(),
-            quota: Arc::default(),
-            evictor: Rc::default(),
-            background: Rc::default(),
-            chunk_bytes,
-        };
-        let keeper = store.clone();
-        endpoint.spawn(async move { keeper.take_over_from_the_dead(config.pool.tick_ns).await });
-        Ok(store)
+    pub fn open(endpoint: Endpoint, config: StoreConfig) -> Pending<'static, Self> {
+        Box::pin(async move {
+            let mut cx = OpContext::new(endpoint.clone());
+            let geometry = open_or_format(&mut cx, config.format).await?;
+            let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
+            let chunk_bytes = geometry.iter().map(|node| node.chunk_count * node.chunk_bytes).sum();
+            // Before there is an index nobody takes memory, and all of it is zeros.
+            if IndexKind::of_pool(&mut cx).await?.is_none() {
+                locks::table::make(&mut cx, &geometry[0]).await?;
+            }
+            let pool = Pool::join(&mut cx, geometry, config.pool).await?;
+            let options = config.index_options(bytes);
+            let opened =
+                Index::open_or_create(&mut cx, pool.clone(), config.index, config.sync_options(), options).await;
+            // A membership that nobody uses would renew its lease for ever.
+            let index = opened.inspect_err(|_| pool.abandon())?;
+            let store = Self {
+                upkeep: index.clone().with_cursors(Arc::default()),
+                index,
+                endpoint: endpoint.clone(),
+                timeout_ns: config.timeout_ns,
+                expiry_mark: ExpiryMark::default(),
+                quota: Arc::default(),
+                evictor: Rc::default(),
+                background: Rc::default(),
+                chunk_bytes,
+            };
+            let keeper = store.clone();
+            endpoint.spawn(async move { keeper.take_over_from_the_dead(config.pool.tick_ns).await });
+            Ok(store)
+        })
     }
 
     /// The same store with a mark that other stores of this process have too, so that one sweeper serves
@@ -135,10 +138,12 @@ impl Store {
     ///
     /// # Errors
     /// What the fabric reports, that the deadline has passed among it.
-    pub async fn usage(&self, deadline: Deadline) -> Result<Usage, KvError> {
-        let mut cx = OpContext::new(self.endpoint.clone());
-        cx.set_deadline(deadline);
-        Ok(usage(&mut cx, self.pool().geometry()).await?)
+    pub fn usage<'f>(&'f self, deadline: Deadline) -> Pending<'f, Usage> {
+        Box::pin(async move {
+            let mut cx = OpContext::new(self.endpoint.clone());
+            cx.set_deadline(deadline);
+            Ok(usage(&mut cx, self.pool().geometry()).await?)
+        })
     }
 
     /// The endpoint underneath, with its clock and counters.
@@ -151,13 +156,15 @@ impl Store {
     ///
     /// # Errors
     /// What the fabric reports; the other clients clean up then.
-    pub async fn close(self) -> Result<(), KvError> {
-        self.background.close();
-        // Ends: such a task goes on until it is done, or this client is cut off, and a turn is short.
-        while self.index.is_restructuring() || !self.background.is_idle() {
-            self.endpoint.sleep(RESTRUCTURING_POLL_NS).await;
-        }
-        Ok(self.index.pool().clone().leave().await?)
+    pub fn close(self) -> Pending<'static, ()> {
+        Box::pin(async move {
+            self.background.close();
+            // Ends: such a task goes on until it is done, or this client is cut off, and a turn is short.
+            while self.index.is_restructuring() || !self.background.is_idle() {
+                self.endpoint.sleep(RESTRUCTURING_POLL_NS).await;
+            }
+            Ok(self.index.pool().clone().leave().await?)
+        })
     }
 
     /// Gives the store up without leaving the pool, after an error that says
@@ -172,18 +179,50 @@ impl Store {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn settle(&self) -> Result<(), KvError> {
-        while self.pool().needs_recovery() {
-            self.pool().tick().await?;
-            self.endpoint.sleep(1_000_000).await;
-        }
-        Ok(())
+    pub fn settle<'f>(&'f self) -> Pending<'f, ()> {
+        Box::pin(async move {
+            while self.pool().needs_recovery() {
+                self.pool().tick().await?;
+                self.endpoint.sleep(1_000_000).await;
+            }
+            Ok(())
+        })
     }
 
     /// An item that has expired is not there.
     #[inline]
     pub(crate) fn unless_expired(&self, found: Option<Found>) -> Option<Found> {
-        found.filter(|found| expiry::is_there(found.expiry_ms, || self.endpoint.unix_ms()))
+        found.filter(|found| self.is_there(found.expiry_ms))
+    }
+
+    /// Whether an item of this expiry has not expired.
+    #[inline]
+    pub(crate) fn is_there(&self, expiry_ms: u64) -> bool {
+        expiry::is_there(expiry_ms, || self.endpoint.unix_ms())
+    }
+
+    /// What was found of a key, unless it has expired; it was used.
+    #[inline]
+    pub(crate) fn seen(&self, key: &[u8], found: Option<Found>) -> Option<Found> {
+        let found = self.unless_expired(found);
+        if found.is_some() {
+            self.note_use(key);
+        }
+        found
+    }
+
+    /// A key was changed, and its item may expire.
+    #[inline]
+    pub(crate) fn note_change(&self, key: &[u8], change: Change, expires: bool) {
+        match change {
+            Change::Inserted | Change::Updated => self.note_use(key),
+            Change::Deleted => self.forget_use(key),
+            Change::Kept => {}
+        }
+        if expires {
+            // After the item was linked, so that a sweeper that clears the mark later finds it.
+            self.expiry_mark.set();
+        }
     }
 
     async fn take_over_from_the_dead(self, tick_ns: u64) {

@@ -98,7 +98,7 @@ fn many_keys_take_as_many_round_trips_as_one() {
             }
         };
         assert_eq!(cost_of(&endpoint, look(&mut session)).await, [16, 0, 0, 1]);
-        let hint = session.approach(&keys[..16]);
+        let hint = async { session.approach(&keys[..16]) };
         assert_eq!(
             cost_of(&endpoint, hint).await,
             [0; 4],
@@ -186,7 +186,7 @@ fn many_keys_of_a_tree_take_as_many_round_trips_as_one() {
             let round_trips = cost_of(&endpoint, read(&mut other)).await[3];
             assert!((3..=6).contains(&round_trips), "{round_trips}");
             assert_eq!(cost_of(&endpoint, read(&mut other)).await, together);
-            let hint = session.approach(keys);
+            let hint = async { session.approach(keys) };
             assert_eq!(cost_of(&endpoint, hint).await, [0; 4]);
         });
     }
@@ -287,7 +287,7 @@ mod race {
             let one_group = cost_of(&endpoint, read(&mut session, &keys[..KEYS_AT_ONCE])).await;
             assert_eq!(one_group, [48, 0, 0, 2]);
             assert_eq!(cost_of(&endpoint, read(&mut session, &keys)).await, [120, 0, 0, 6]);
-            let hint = session.approach(&keys[..KEYS_AT_ONCE]);
+            let hint = async { session.approach(&keys[..KEYS_AT_ONCE]) };
             assert_eq!(cost_of(&endpoint, hint).await, [0; 4]);
         });
     }

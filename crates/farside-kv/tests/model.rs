@@ -121,7 +121,7 @@ proptest! {
                     Operation::GetMany(keys) => {
                         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                         // A hint: it changes nothing, whatever is there.
-                        session.approach(&keys[..keys.len().min(KEYS_AT_ONCE)]).await;
+                        session.approach(&keys[..keys.len().min(KEYS_AT_ONCE)]);
                         let mut values = session.get_many(&keys);
                         for key in &keys {
                             let found = values.next().await.expect("get").map(<[u8]>::to_vec);
@@ -203,7 +203,7 @@ fn approaching_keys_reads_their_slots_once() {
             session.put(key, b"value").await.expect("put");
         }
         let before = session.store().endpoint().counters().snapshot();
-        session.approach(&keys).await;
+        session.approach(&keys);
         let counted = session.store().endpoint().counters().snapshot().since(&before);
         let expected = match index {
             IndexKind::PointerArray => (3, 1),
@@ -399,7 +399,7 @@ fn largest_key_and_value_fit() {
         let geometry = store.pool().geometry().to_vec();
         let mut blocks = Vec::new();
         let visit = &mut |block| blocks.push(block);
-        farside_index::walk(&mut cx, &geometry, || store.pool().pin(), visit)
+        farside_index::walk(&mut cx, &geometry, Some(store.pool()), visit)
             .await
             .expect("a walk");
         let account = farside_pool::account(&mut cx, &geometry, &blocks)

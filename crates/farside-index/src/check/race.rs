@@ -24,7 +24,7 @@ pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mu
         }
     };
     let mut subtables = Vec::new();
-    match walk(cx, geometry, || (), &mut |visited| subtables.push(visited)).await {
+    match walk(cx, geometry, None, &mut |visited| subtables.push(visited)).await {
         Ok(()) => {}
         Err(IndexError::Pool(error)) => return Err(error),
         Err(fault) => census.fault(fault.to_string()),

@@ -96,11 +96,12 @@ mod tests {
             index.remember_all(cx).await.expect("nodes");
             for number in 0..count.min(200) {
                 let key = (number * 10 + 5).to_be_bytes();
-                let put = index.change(cx, &key, None, |_| Decision::Put {
+                let mut second = |_: Option<Item<'_>>| Decision::Put {
                     value: Cow::Borrowed(b"second"),
                     expiry_ms: 0,
                     regardless: false,
-                });
+                };
+                let put = index.change(cx, &key, None, &mut second);
                 put.await.expect("a put");
             }
             let (mut seen, mut from) = (Vec::new(), Some(Vec::new()));

@@ -6,8 +6,8 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 
-use farside_fabric::OpContext;
 use farside_fabric::mutant::is_planted;
+use farside_fabric::{OpContext, at_once};
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
 
@@ -16,7 +16,7 @@ use super::{Ordered, Place};
 use crate::blocks::{DRAFT_BYTES_MAX, Draft};
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::operation::{Change, Decision, Likely};
+use crate::operation::{Change, Decide, Decision, Likely};
 use crate::tree::change::{Step as TreeStep, Wish};
 use crate::tree::slot::{Slot, in_place_of};
 use crate::tree::task::Name;
@@ -33,6 +33,18 @@ enum Step {
     Frozen(Slot),
     /// Something is in the way of a part in its leaf.
     InTheWay(Part, TreeStep),
+}
+
+/// What an attempt has found of a key.
+struct Here {
+    /// Its part in the layer where the search ended, and where that part starts.
+    part: (Part, usize),
+    slot: Option<Slot>,
+    /// Whether the slot has the key's own item, and for how many bytes its block was allocated.
+    is_there: bool,
+    old_bytes: u64,
+    /// What will probably be stored, if it was written.
+    draft: Option<Draft>,
 }
 
 /// A new value for a key.
@@ -53,7 +65,7 @@ impl Ordered {
         cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
     ) -> Result<Change, IndexError> {
         if key.len() > KEY_BYTES_MAX {
             return Err(IndexError::KeyTooLong { bytes: key.len() });
@@ -65,7 +77,7 @@ impl Ordered {
             let pin = self.tree.pin();
             // Only the first time: whoever has been overtaken may decide otherwise.
             let likely = likely.filter(|_| round == 0);
-            let step = self.attempt(cx, key, likely, &mut decide, &pin).await?;
+            let step = self.attempt(cx, key, likely, decide, &pin).await?;
             if let Step::Frozen(slot) = step {
                 self.tree.await_thaw(cx, slot, round, &pin).await?;
             }
@@ -81,15 +93,60 @@ impl Ordered {
         }
     }
 
+    /// An UPDATE over mapped memory, in a plain call; `None` if it is another change, or something is in the way, and nothing
+    /// was changed. (What comes and goes takes the lock of a leaf, and may wait for it.)
+    pub(crate) fn change_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<Change, IndexError>> {
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let pin = self.tree.pin();
+        let (here, decision) = match at_once(self.find_and_decide(cx, key, None, decide, &pin))? {
+            Ok(decided) => decided,
+            Err(error) => return Some(Err(error)),
+        };
+        let waits = match decision {
+            Decision::Keep => false,
+            Decision::Put { .. } => !here.is_there || here.slot.is_none_or(|slot| slot.pointer.is_frozen()),
+            Decision::Delete { .. } => true,
+        };
+        if waits {
+            return None;
+        }
+        let made = at_once(self.carry_out(cx, key, here, decision, &pin));
+        match made.expect("nothing in an update waits where memory is mapped") {
+            Ok(Step::Done(change)) => Some(Ok(change)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     async fn attempt<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let ((part, depth), place) = self.find(cx, key, likely, pin).await?;
+        let (here, decision) = self.find_and_decide(cx, key, likely, decide, pin).await?;
+        self.carry_out(cx, key, here, decision, pin).await
+    }
+
+    /// What is there, and what becomes of it.
+    async fn find_and_decide<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: Decide<'_, 'v>,
+        pin: &Pin,
+    ) -> Result<(Here, Decision<'v>), IndexError> {
+        let (part, place) = self.find(cx, key, likely, pin).await?;
         let (slot, stored, mut draft) = match &place {
             Place::Item {
                 slot,
@@ -108,6 +165,31 @@ impl Ordered {
         {
             self.blocks.pool.give_back(draft.block, draft.bytes);
         }
+        let here = Here {
+            part,
+            slot,
+            is_there,
+            old_bytes,
+            draft,
+        };
+        Ok((here, decision))
+    }
+
+    async fn carry_out(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        here: Here,
+        decision: Decision<'_>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let Here {
+            part: (part, depth),
+            slot,
+            is_there,
+            old_bytes,
+            draft,
+        } = here;
         match decision {
             Decision::Keep => Ok(Step::Done(Change::Kept)),
             Decision::Put {

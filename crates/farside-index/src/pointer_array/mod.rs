@@ -19,7 +19,7 @@ pub(crate) mod search_many;
 pub(crate) mod walk;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice, at_once};
 use farside_pool::{Pin, Pool, Purpose, Root, make_root, root};
 use farside_sync::{Entered, Intent, LOCK_BYTES, Pointer, Publish, SizeHint, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -29,7 +29,7 @@ use self::walk::{SLOTS_AT_ONCE, let_others_run, open_roots, read_slots};
 use crate::blocks::{Blocks, class_bytes};
 use crate::error::IndexError;
 use crate::item::{Entry, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket};
-use crate::operation::{Change, Decision, Found};
+use crate::operation::{Change, Decide, Decision, Found};
 
 /// The root of the array on each node.
 pub(crate) const ROOT: u8 = 0;
@@ -345,55 +345,16 @@ impl PointerArray {
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
     ) -> Result<Change, IndexError> {
         if key.len() > KEY_BYTES_MAX {
             return Err(IndexError::KeyTooLong { bytes: key.len() });
         }
-        let target = self.target(self.index_of(key));
-        let addr = target.slot;
         // Ends when no other client changes the slot between our READ and our compare-and-swap;
         // each failure means that one of them has made progress.
         loop {
             let pin = self.blocks.pool.pin();
-            let slot = self.read_slot(cx, addr, key).await?;
-            let stored = match (slot.index, &slot.header) {
-                (Some(_), Some(header)) => Some(header.item(cx.buffer())),
-                _ => None,
-            };
-            let old_bytes = stored.map(|item| item.bytes());
-            let step = match decide(stored) {
-                Decision::Keep => Step::Done(Change::Kept),
-                Decision::Put {
-                    value,
-                    expiry_ms,
-                    regardless,
-                } => {
-                    let item = Item {
-                        key,
-                        value: &value,
-                        expiry_ms,
-                    };
-                    // Where keys share slots, another one could get the version of before by the time.
-                    let is_its_own = self.addressing == Addressing::Direct && slot.bucket_bytes.is_none();
-                    match old_bytes.filter(|_| regardless && is_its_own) {
-                        Some(old_bytes) => self.overwrite(cx, target, &slot, item, old_bytes, &pin).await?,
-                        None => self.put(cx, &slot, item, old_bytes).await?,
-                    }
-                }
-                Decision::Delete { regardless } => match (slot.index, old_bytes) {
-                    (Some(_), Some(_)) if is_planted("index: a delete that leaves the key") => {
-                        Step::Done(Change::Deleted)
-                    }
-                    (Some(_), Some(bytes))
-                        if regardless && self.addressing == Addressing::Direct && slot.bucket_bytes.is_none() =>
-                    {
-                        self.remove(cx, target, &slot, bytes, &pin).await?
-                    }
-                    (Some(index), Some(bytes)) => self.unlink(cx, &slot, index, bytes).await?,
-                    _ => Step::Done(Change::Kept),
-                },
-            };
+            let step = self.attempt(cx, key, decide, &pin).await?;
             drop(pin);
             match step {
                 Step::Done(change) => return Ok(change),
@@ -408,6 +369,71 @@ impl PointerArray {
                 }
             }
         }
+    }
+
+    /// One attempt over mapped memory, in a plain call; `None` if something is in the way, and nothing was changed.
+    pub(crate) fn change_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<Change, IndexError>> {
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let pin = self.blocks.pool.pin();
+        let attempt = self.attempt(cx, key, decide, &pin);
+        match at_once(attempt).expect("nothing in an attempt waits where memory is mapped") {
+            Ok(Step::Done(change)) => Some(Ok(change)),
+            Ok(Step::Failed(error)) | Err(error) => Some(Err(error)),
+            Ok(Step::Lost | Step::Short(_)) => None,
+        }
+    }
+
+    async fn attempt<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, 'v>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let target = self.target(self.index_of(key));
+        let slot = self.read_slot(cx, target.slot, key).await?;
+        let stored = match (slot.index, &slot.header) {
+            (Some(_), Some(header)) => Some(header.item(cx.buffer())),
+            _ => None,
+        };
+        let old_bytes = stored.map(|item| item.bytes());
+        Ok(match decide(stored) {
+            Decision::Keep => Step::Done(Change::Kept),
+            Decision::Put {
+                value,
+                expiry_ms,
+                regardless,
+            } => {
+                let item = Item {
+                    key,
+                    value: &value,
+                    expiry_ms,
+                };
+                // Where keys share slots, another one could get the version of before by the time.
+                let is_its_own = self.addressing == Addressing::Direct && slot.bucket_bytes.is_none();
+                match old_bytes.filter(|_| regardless && is_its_own) {
+                    Some(old_bytes) => self.overwrite(cx, target, &slot, item, old_bytes, pin).await?,
+                    None => self.put(cx, &slot, item, old_bytes).await?,
+                }
+            }
+            Decision::Delete { regardless } => match (slot.index, old_bytes) {
+                (Some(_), Some(_)) if is_planted("index: a delete that leaves the key") => Step::Done(Change::Deleted),
+                (Some(_), Some(bytes))
+                    if regardless && self.addressing == Addressing::Direct && slot.bucket_bytes.is_none() =>
+                {
+                    self.remove(cx, target, &slot, bytes, pin).await?
+                }
+                (Some(index), Some(bytes)) => self.unlink(cx, &slot, index, bytes).await?,
+                _ => Step::Done(Change::Kept),
+            },
+        })
     }
 
     /// UPDATE of an existing key without looking at its old item, as the field's micro-benchmark
@@ -664,7 +690,7 @@ impl PointerArray {
     /// # Errors
     /// See [`IndexError`].
     pub async fn walk(&self, cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
-        walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), visit)
+        walk(cx, self.blocks.pool.geometry(), Some(&self.blocks.pool), visit)
             .await
             .map(drop)
     }
@@ -674,7 +700,7 @@ impl PointerArray {
     /// # Errors
     /// See [`IndexError`].
     pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
-        walk(cx, self.blocks.pool.geometry(), || self.blocks.pool.pin(), &mut |_| {}).await
+        walk(cx, self.blocks.pool.geometry(), Some(&self.blocks.pool), &mut |_| {}).await
     }
 
     /// Removes every key that is there when its slot is visited; returns how many.

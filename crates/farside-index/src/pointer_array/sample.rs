@@ -45,7 +45,7 @@ impl PointerArray {
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
         let mut is_first = true;
-        let decide = |stored: Option<Item<'_>>| {
+        let mut decide = |stored: Option<Item<'_>>| {
             // Asked again, it has lost against another client, who may have stored the key anew.
             let is_same = stored.is_some_and(|item| mark(item) == wanted.mark);
             match core::mem::take(&mut is_first) && is_same {
@@ -53,7 +53,7 @@ impl PointerArray {
                 false => Decision::Keep,
             }
         };
-        Ok(self.change(cx, wanted.key, decide).await? == Change::Deleted)
+        Ok(self.change(cx, wanted.key, &mut decide).await? == Change::Deleted)
     }
 }
 

@@ -9,7 +9,7 @@
 use arrayvec::ArrayVec;
 use farside_fabric::batch::Position;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, FabricError, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, FabricError, OpContext, RemoteAddr, Slice, at_once};
 use farside_sync::Pointer;
 
 use super::PointerArray;
@@ -117,7 +117,7 @@ impl PointerArray {
     ///
     /// # Panics
     /// If there are more keys.
-    pub(crate) async fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps) {
+    pub(crate) fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps) {
         let Steps { batch, slots, .. } = state;
         slots.clear();
         slots.extend(keys.iter().map(|key| self.slot_of(key)));
@@ -126,8 +126,8 @@ impl PointerArray {
         }
         batch.clear();
         let words: ArrayVec<Position, KEYS_AT_ONCE> = slots.iter().map(|&slot| batch.read_word(slot)).collect();
-        if cx.post(batch).await.is_err() {
-            // Whoever uses the keys will meet the error too.
+        // It is mapped. Whoever uses the keys will meet an error too.
+        if !matches!(at_once(cx.post(batch)), Some(Ok(()))) {
             return;
         }
         // Unpinned: a block may be reused meanwhile, but nothing is read from it.

@@ -1,7 +1,7 @@
 //! Every block that the array links, for counts, for recovery and for `fsck`.
 
 use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
-use farside_pool::{Geometry, Root, root};
+use farside_pool::{Geometry, Pool, Root, root};
 use farside_sync::{Pointer, SizeHint};
 
 use super::ROOT;
@@ -56,15 +56,15 @@ pub(crate) async fn read_slots(
     Ok(slots)
 }
 
-/// Visits every linked block of the pool's array and returns the number of items. `pin` is called
-/// for each group of slots; for a pool that nobody uses it need not pin anything.
+/// Visits every linked block of the pool's array and returns the number of items. Pins
+/// `pool` for each group of slots; where nobody else is, none is needed.
 ///
 /// # Errors
 /// See [`IndexError`].
-pub async fn walk<P>(
+pub async fn walk(
     cx: &mut OpContext,
     geometry: &[Geometry],
-    pin: impl Fn() -> P,
+    pool: Option<&Pool>,
     visit: &mut dyn FnMut(RemoteAddr),
 ) -> Result<u64, IndexError> {
     let roots = open_roots(cx, geometry, ROOT).await?;
@@ -72,7 +72,7 @@ pub async fn walk<P>(
     let mut items = 0;
     for (node, root) in roots.iter().enumerate() {
         for first in (0..root.bytes / 8).step_by(SLOTS_AT_ONCE as usize) {
-            let _pin = pin();
+            let _pin = pool.map(Pool::pin);
             for (slot, pointer) in read_slots(cx, node, root, first, SLOTS_AT_ONCE).await? {
                 if pointer.is_null() {
                     continue;

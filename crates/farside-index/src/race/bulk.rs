@@ -276,7 +276,7 @@ mod tests {
                     expiry_ms: 0,
                     regardless: false,
                 };
-                let put = race.change(cx, &key(number), None, |_| put.clone()).await;
+                let put = race.change(cx, &key(number), None, &mut |_| put.clone()).await;
                 put.expect("a put");
             }
             while race.is_splitting() {
@@ -288,7 +288,7 @@ mod tests {
             }
             let splits = race.splits();
             let mut visited = Vec::new();
-            walk(cx, &alone.geometry, || (), &mut |subtable| visited.push(subtable))
+            walk(cx, &alone.geometry, None, &mut |subtable| visited.push(subtable))
                 .await
                 .expect("a walk");
             let (mut content, mut blocks) = (Content::new(), Vec::new());

@@ -1,12 +1,14 @@
 //! INSERT, UPDATE and DELETE.
 //!
 //! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a full
-//! bucket, a subtable that is being split, no block at hand, another client that was quicker) it waits
-//! for unpinned, and starts again.
+//! bucket, one that is locked, a subtable that is being split, no block at hand, another client that was quicker) it waits
+//! for unpinned, and starts again. So over mapped memory nothing in an attempt waits, unless the scheme does:
+//! [`Race::change_now`] is one attempt in a plain call.
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice, at_once};
+use farside_pool::layout::Owner;
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, Turn};
 
@@ -17,7 +19,7 @@ use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
 use crate::blocks::Draft;
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::operation::{Change, Decision, Likely};
+use crate::operation::{Change, Decide, Decision, Likely};
 
 /// Where a draft stands in the buffer until it is written.
 const DRAFT_AT: u32 = 2048;
@@ -26,8 +28,10 @@ const DRAFT_AT: u32 = 2048;
 pub(super) enum Step {
     /// As it should.
     Done(Change),
-    /// Another client was quicker, or holds a lock.
+    /// Another client was quicker.
     Lost,
+    /// Another client holds the lock of the key's first bucket.
+    Locked { owner: Owner, word: LockWord },
     /// This client has no block left.
     Short { bytes: u64, purpose: Purpose },
     /// The subtable is being split.
@@ -55,7 +59,7 @@ impl Race {
         cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        mut decide: impl FnMut(Option<Item<'_>>) -> Decision<'v>,
+        decide: Decide<'_, 'v>,
     ) -> Result<Change, IndexError> {
         if key.len() > KEY_BYTES_MAX {
             return Err(IndexError::KeyTooLong { bytes: key.len() });
@@ -63,14 +67,25 @@ impl Race {
         // Ends when nobody is in the way; each failure means that another client has made progress, or
         // is waited for until it has.
         let mut round = 0;
+        let mut lock = LockWord::FREE;
         loop {
             let pin = self.blocks.pool.pin();
-            let step = self.attempt(cx, key, likely, &mut decide, (round, &pin)).await?;
+            let step = self.attempt(cx, key, likely, decide, (round, lock, &pin)).await?;
             drop(pin);
+            lock = LockWord::FREE;
             match step {
                 Step::Done(change) => return Ok(change),
                 Step::Lost if is_planted("index: a lost update acknowledged") => return Ok(Change::Updated),
                 Step::Lost => {}
+                Step::Locked { owner, word } => {
+                    if self.blocks.pool.is_gone(cx, owner).await? {
+                        // Nobody gives it back.
+                        lock = word;
+                    } else {
+                        self.blocks.pool.check_reachable()?;
+                        self.give_way(cx).await;
+                    }
+                }
                 Step::Short { bytes, purpose } => self.blocks.pool.restock(bytes, 1, purpose).await?,
                 Step::Busy(place) => self.await_split(cx, &place, round).await?,
                 Step::Full(place) => self.make_room(cx, &place, round).await?,
@@ -79,13 +94,34 @@ impl Race {
         }
     }
 
+    /// One attempt over mapped memory, in a plain call; `None` if something is in the way, and nothing was changed.
+    pub(crate) fn change_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<Change, IndexError>> {
+        // Where the key is looked for may have to be found out first.
+        if key.len() > KEY_BYTES_MAX || self.known_place(self.hash(key)).is_none() {
+            return None;
+        }
+        let pin = self.blocks.pool.pin();
+        let attempt = self.attempt(cx, key, None, decide, (0, LockWord::FREE, &pin));
+        match at_once(attempt).expect("nothing in an attempt waits where memory is mapped") {
+            Ok(Step::Done(change)) => Some(Ok(change)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// `lock` is what the lock of the key's first bucket should hold.
     async fn attempt<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
         likely: Option<Likely<'_>>,
-        decide: &mut impl FnMut(Option<Item<'_>>) -> Decision<'v>,
-        (round, pin): (u32, &Pin),
+        decide: Decide<'_, 'v>,
+        (round, lock, pin): (u32, LockWord, &Pin),
     ) -> Result<Step, IndexError> {
         let hash = self.hash(key);
         let mut place = match self.known_place(hash) {
@@ -117,9 +153,8 @@ impl Race {
                 let (bytes, new) = (draft.bytes, draft.pointer(0));
                 let regardless = matches!(decision, Decision::Put { regardless: true, .. });
                 let turn = regardless.then(|| self.blocks.sync.early());
-                return self
-                    .link(cx, &place, key, found, (old_bytes, turn), new, bytes, is_closing)
-                    .await;
+                let place = (&place, is_closing, lock);
+                return self.link(cx, place, key, found, (old_bytes, turn), (new, bytes)).await;
             }
         }
         match decision {
@@ -171,8 +206,8 @@ impl Race {
                     }
                     _ => self.blocks.write_to(cx, item, block, 0).await?,
                 };
-                self.link(cx, &place, key, found, (old_bytes, turn), new, bytes, is_closing)
-                    .await
+                let place = (&place, is_closing, lock);
+                self.link(cx, place, key, found, (old_bytes, turn), (new, bytes)).await
             }
             Decision::Delete { regardless } => match found {
                 None => Ok(Step::Done(Change::Kept)),
@@ -236,17 +271,14 @@ impl Race {
 
     /// Links an item that was written: in the slot of the key, or in a free one. `replaces` says how long the item is
     /// that was found there, and has a turn if any other would do.
-    #[expect(clippy::too_many_arguments, reason = "an attempt's state, used here alone")]
     async fn link(
         &self,
         cx: &mut OpContext,
-        place: &Place,
+        (place, is_closing, lock): (&Place, bool, LockWord),
         key: &[u8],
         found: Option<Match>,
         replaces: (u64, Option<Turn>),
-        new: Pointer,
-        bytes: u64,
-        is_closing: bool,
+        (new, bytes): (Pointer, u64),
     ) -> Result<Step, IndexError> {
         let fingerprint = place.hash.fingerprint();
         let step = match found {
@@ -261,7 +293,10 @@ impl Race {
                 Ok(Step::Lost)
             }
             None if is_closing => Ok(Step::Busy(*place)),
-            None => self.insert(cx, place, key, new.with_fingerprint(fingerprint)).await,
+            None => {
+                let new = new.with_fingerprint(fingerprint);
+                self.insert(cx, (place, lock), key, new).await
+            }
         };
         if !matches!(step, Ok(Step::Done(_)) | Err(_)) {
             self.blocks.pool.give_back(new.block(), bytes);
@@ -306,41 +341,33 @@ impl Race {
 
     /// Puts the pointer of a key that is not there into a free slot, under the lock of the key's first
     /// bucket. On an error nobody knows whether it is linked.
-    async fn insert(&self, cx: &mut OpContext, place: &Place, key: &[u8], new: Pointer) -> Result<Step, IndexError> {
+    async fn insert(
+        &self,
+        cx: &mut OpContext,
+        (place, lock): (&Place, LockWord),
+        key: &[u8],
+        new: Pointer,
+    ) -> Result<Step, IndexError> {
         let at = place.buckets[0].header();
         let mine = self.ticket();
-        let mut free = LockWord::FREE;
-        let held = loop {
-            let held = Held::expect(cx.endpoint(), at, mine);
-            let mut batch = Batch::new();
-            let swap = batch.compare_swap(at, free.0, mine.0);
-            read_buckets(&mut batch, place);
-            if let Err(error) = cx.post(&mut batch).await {
-                return self.refuse(new, error.into());
-            }
-            cx.rely_on_words();
-            let seen = LockWord(batch.result(swap));
-            if seen == free {
-                break held;
-            }
+        let held = Held::expect(cx.endpoint(), at, mine);
+        let mut batch = Batch::new();
+        let swap = batch.compare_swap(at, lock.0, mine.0);
+        read_buckets(&mut batch, place);
+        if let Err(error) = cx.post(&mut batch).await {
+            return self.refuse(new, error.into());
+        }
+        cx.rely_on_words();
+        let word = LockWord(batch.result(swap));
+        if word != lock {
             held.end();
-            match seen.owner() {
-                _ if seen == LockWord::CLOSED => return Ok(Step::Busy(*place)),
+            return Ok(match word.owner() {
+                _ if word == LockWord::CLOSED => Step::Busy(*place),
                 // It was given back, or handed on.
-                None => return Ok(Step::Lost),
-                Some(owner) => match self.blocks.pool.is_gone(cx, owner).await {
-                    Ok(true) => free = seen,
-                    Ok(false) => match self.blocks.pool.check_reachable() {
-                        Ok(()) => {
-                            self.give_way(cx).await;
-                            return Ok(Step::Lost);
-                        }
-                        Err(error) => return self.refuse(new, error.into()),
-                    },
-                    Err(error) => return self.refuse(new, error.into()),
-                },
-            }
-        };
+                None => Step::Lost,
+                Some(owner) => Step::Locked { owner, word },
+            });
+        }
         // Under the lock nobody else inserts this key. If somebody has meanwhile, its fingerprint is here.
         let candidates = candidates(cx.buffer(), place);
         let epoch = self.blocks.pool.epoch();

@@ -252,7 +252,7 @@ impl Race {
     ///
     /// # Errors
     /// See [`IndexError`].
-    #[inline(always)]
+    #[inline]
     pub async fn search(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
         let hash = self.hash(key);
         let _pin = (!is_planted("index: a search without a pin")).then(|| self.blocks.pool.pin());

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
-use farside_pool::Geometry;
+use farside_pool::{Geometry, Pool};
 
 use super::layout::{CHILDREN_AT, DEPTH_AT, DEPTH_MAX, DEPTH_MIN, ENTRIES_AT, Format, Identity};
 use super::subtable::Image;
@@ -28,15 +28,14 @@ pub(crate) struct Visited {
     pub(crate) is_replaced: bool,
 }
 
-/// Walks the table on the nodes of `cx`. `pin` is called before each part; for a pool that nobody uses it
-/// need not pin anything. Nothing is visited if there is no table.
+/// Walks the table on the nodes of `cx`. Pins `pool` for each part; where nobody else is, none is needed. Nothing is visited if there is no table.
 ///
 /// # Errors
 /// See [`IndexError`].
-pub(crate) async fn walk<P>(
+pub(crate) async fn walk(
     cx: &mut OpContext,
     geometry: &[Geometry],
-    pin: impl Fn() -> P,
+    pool: Option<&Pool>,
     visit: &mut dyn FnMut(Visited),
 ) -> Result<(), IndexError> {
     let Some((root, format)) = open_root(cx).await? else {
@@ -45,7 +44,7 @@ pub(crate) async fn walk<P>(
     let mut seen = BTreeSet::new();
     let mut position = 0_u64;
     while position >> DEPTH_MAX == 0 {
-        let _pin = pin();
+        let _pin = pool.map(Pool::pin);
         let hash = u64::from((position as u32).reverse_bits());
         let subtable = named(cx, format, root.addr, hash).await?;
         let depth = visit_with_child(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
@@ -60,7 +59,7 @@ pub(crate) async fn walk<P>(
         if first >= count {
             break;
         }
-        let _pin = pin();
+        let _pin = pool.map(Pool::pin);
         let some = entries(cx, root.addr, first, count - first).await?;
         for (hash, &subtable) in (first..).zip(&some) {
             if !seen.contains(&subtable) {
@@ -162,7 +161,7 @@ impl Race {
         walk(
             cx,
             self.blocks.pool.geometry(),
-            || self.blocks.pool.pin(),
+            Some(&self.blocks.pool),
             &mut |visited| {
                 visit(visited.addr);
                 // What has been replaced still says what it once linked; what is still linked has moved on.

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::rc::Rc;
 
+use farside_fabric::LocalFuture;
 use farside_lock::{Grant, Mode};
 
 use super::error::readable;
@@ -72,16 +73,18 @@ impl Guard {
     /// # Errors
     /// [`LocksError::Lost`] if the lock may not have been held to the end, or what the fabric reports: then others
     /// take it back.
-    pub async fn release(mut self) -> Result<(), LocksError> {
-        let grant = self.grant.take().expect("it is released once");
-        let was_held = self.is_held();
-        let released = self.locks.release(grant).await;
-        released.map_err(|source| self.locks.shared.failed(&self.name, source))?;
-        if was_held {
-            Ok(())
-        } else {
-            Err(LocksError::lost(&self.name))
-        }
+    pub fn release(mut self) -> LocalFuture<'static, Result<(), LocksError>> {
+        Box::pin(async move {
+            let grant = self.grant.take().expect("it is released once");
+            let was_held = self.is_held();
+            let released = self.locks.release(grant).await;
+            released.map_err(|source| self.locks.shared.failed(&self.name, source))?;
+            if was_held {
+                Ok(())
+            } else {
+                Err(LocksError::lost(&self.name))
+            }
+        })
     }
 }
 

@@ -34,7 +34,7 @@ use std::rc::{Rc, Weak};
 use std::time::SystemTime;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, FabricError, OpContext, Slice};
+use farside_fabric::{Batch, Deadline, Endpoint, FabricError, LocalFuture, OpContext, Slice};
 use farside_lock::declock::header::Header;
 use farside_lock::declock::{clock, leave, vouch};
 use farside_lock::{Grant, LockError, LockKind, LockOptions, Locker, Site};
@@ -137,40 +137,42 @@ impl Locks {
     ///
     /// # Errors
     /// [`LocksError::NoTable`], or what the fabric reports.
-    pub async fn open(endpoint: Endpoint, options: LocksOptions) -> Result<Self, LocksError> {
-        let mut cx = OpContext::new(endpoint.clone());
-        let table = Table::find(&mut cx).await?.ok_or(LocksError::NoTable)?;
-        let site = Site::new(LockOptions {
-            lease_ns: options.lease_ns,
-            roster: Some(table.roster()),
-            declock_capacity: QUEUE_CAPACITY,
-            declock_notice_ns: lifeline::notice_ns(options.lease_ns),
-            ..LockOptions::default()
-        });
-        let is_mapped = endpoint.view(table.roster(), 8).is_some();
-        if !is_mapped {
-            clock::follow_date(&endpoint, &site);
-        }
-        let kind = LockKind::by_name("declock").expect("it is registered");
-        let locker = Locker::new(kind, &endpoint, &site).expect("it needs a roster, and plain atomics");
-        let locks = Self {
-            shared: Rc::new(Shared {
-                lifeline: Lifeline::new(options.lease_ns, is_mapped, endpoint.now_ns()),
-                endpoint: endpoint.clone(),
-                site,
-                locker,
-                table,
-                owner: options.owner,
-                waits: Waits::default(),
-                returns: Rc::default(),
-                known: RefCell::default(),
-                contexts: RefCell::new(vec![cx]),
-            }),
-        };
-        endpoint.spawn(keep_alive(Rc::downgrade(&locks.shared), endpoint.clone()));
-        let releaser = Locker::new(kind, &endpoint, &locks.shared.site).expect("like the one before");
-        endpoint.spawn(give_back(Rc::clone(&locks.shared.returns), releaser, endpoint.clone()));
-        Ok(locks)
+    pub fn open(endpoint: Endpoint, options: LocksOptions) -> LocalFuture<'static, Result<Self, LocksError>> {
+        Box::pin(async move {
+            let mut cx = OpContext::new(endpoint.clone());
+            let table = Table::find(&mut cx).await?.ok_or(LocksError::NoTable)?;
+            let site = Site::new(LockOptions {
+                lease_ns: options.lease_ns,
+                roster: Some(table.roster()),
+                declock_capacity: QUEUE_CAPACITY,
+                declock_notice_ns: lifeline::notice_ns(options.lease_ns),
+                ..LockOptions::default()
+            });
+            let is_mapped = endpoint.view(table.roster(), 8).is_some();
+            if !is_mapped {
+                clock::follow_date(&endpoint, &site);
+            }
+            let kind = LockKind::by_name("declock").expect("it is registered");
+            let locker = Locker::new(kind, &endpoint, &site).expect("it needs a roster, and plain atomics");
+            let locks = Self {
+                shared: Rc::new(Shared {
+                    lifeline: Lifeline::new(options.lease_ns, is_mapped, endpoint.now_ns()),
+                    endpoint: endpoint.clone(),
+                    site,
+                    locker,
+                    table,
+                    owner: options.owner,
+                    waits: Waits::default(),
+                    returns: Rc::default(),
+                    known: RefCell::default(),
+                    contexts: RefCell::new(vec![cx]),
+                }),
+            };
+            endpoint.spawn(keep_alive(Rc::downgrade(&locks.shared), endpoint.clone()));
+            let releaser = Locker::new(kind, &endpoint, &locks.shared.site).expect("like the one before");
+            endpoint.spawn(give_back(Rc::clone(&locks.shared.returns), releaser, endpoint.clone()));
+            Ok(locks)
+        })
     }
 
     /// Waits until the lock with this name is held.
@@ -187,33 +189,35 @@ impl Locks {
     ///
     /// # Errors
     /// See [`Locks::acquire`].
-    pub async fn acquire_until(
-        &self,
-        name: &[u8],
+    pub fn acquire_until<'f>(
+        &'f self,
+        name: &'f [u8],
         mode: Mode,
         deadline: Deadline,
-    ) -> Result<Option<Guard>, LocksError> {
-        check_name(name)?;
-        let name: Rc<[u8]> = name.into();
-        let (ticket, is_new) = self.shared.waits.join(&name, mode);
-        if is_new {
-            let (locks, ticket) = (self.clone(), ticket.share());
-            self.shared.endpoint.spawn(async move {
-                let taken = locks.take(name, mode).await;
-                // A guard that nobody wants gives its lock back when it is dropped.
-                drop(locks.shared.waits.settle(&ticket, taken));
-            });
-        }
-        let patience = async {
-            match deadline {
-                Deadline::NEVER => core::future::pending().await,
-                Deadline(at_ns) => {
-                    let left_ns = at_ns.saturating_sub(self.shared.endpoint.now_ns());
-                    self.shared.endpoint.sleep(left_ns).await;
-                }
+    ) -> LocalFuture<'f, Result<Option<Guard>, LocksError>> {
+        Box::pin(async move {
+            check_name(name)?;
+            let name: Rc<[u8]> = name.into();
+            let (ticket, is_new) = self.shared.waits.join(&name, mode);
+            if is_new {
+                let (locks, ticket) = (self.clone(), ticket.share());
+                self.shared.endpoint.spawn(async move {
+                    let taken = locks.take(name, mode).await;
+                    // A guard that nobody wants gives its lock back when it is dropped.
+                    drop(locks.shared.waits.settle(&ticket, taken));
+                });
             }
-        };
-        ticket.come(patience).await.transpose()
+            let patience = async {
+                match deadline {
+                    Deadline::NEVER => core::future::pending().await,
+                    Deadline(at_ns) => {
+                        let left_ns = at_ns.saturating_sub(self.shared.endpoint.now_ns());
+                        self.shared.endpoint.sleep(left_ns).await;
+                    }
+                }
+            };
+            ticket.come(patience).await.transpose()
+        })
     }
 
     /// Takes the lock with this name if nobody is in the way, without waiting for anybody: `None` if it is held, or
@@ -221,30 +225,34 @@ impl Locks {
     ///
     /// # Errors
     /// See [`Locks::acquire`].
-    pub async fn try_acquire(&self, name: &[u8], mode: Mode) -> Result<Option<Guard>, LocksError> {
-        if let Some((header, _)) = self.look(name).await?
-            && !header.admits(mode)
-        {
-            return Ok(None);
-        }
-        let patience = self.shared.endpoint.deadline_in(TRY_NS);
-        self.acquire_until(name, mode, patience).await
+    pub fn try_acquire<'f>(&'f self, name: &'f [u8], mode: Mode) -> LocalFuture<'f, Result<Option<Guard>, LocksError>> {
+        Box::pin(async move {
+            if let Some((header, _)) = self.look(name).await?
+                && !header.admits(mode)
+            {
+                return Ok(None);
+            }
+            let patience = self.shared.endpoint.deadline_in(TRY_NS);
+            self.acquire_until(name, mode, patience).await
+        })
     }
 
     /// Who holds the lock with this name; `None` if nobody does.
     ///
     /// # Errors
     /// See [`Locks::acquire`].
-    pub async fn holder(&self, name: &[u8]) -> Result<Option<Holder>, LocksError> {
-        let Some((header, note)) = self.look(name).await? else {
-            return Ok(None);
-        };
-        Ok(note.filter(|_| header.size() > 0).map(|note| Holder {
-            owner: note.owner,
-            since_ms: note.since_ms,
-            mode: note.mode,
-            in_queue: header.size(),
-        }))
+    pub fn holder<'f>(&'f self, name: &'f [u8]) -> LocalFuture<'f, Result<Option<Holder>, LocksError>> {
+        Box::pin(async move {
+            let Some((header, note)) = self.look(name).await? else {
+                return Ok(None);
+            };
+            Ok(note.filter(|_| header.size() > 0).map(|note| Holder {
+                owner: note.owner,
+                since_ms: note.since_ms,
+                mode: note.mode,
+                in_queue: header.size(),
+            }))
+        })
     }
 
     /// How many locks the memory has room for, if their names spread evenly.
@@ -265,13 +273,15 @@ impl Locks {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn close(self) -> Result<(), LocksError> {
-        // Ends: a release waits for nobody, or fails.
-        while !self.shared.returns.is_settled() {
-            self.shared.endpoint.sleep(CLOSE_POLL_NS).await;
-        }
-        let left = leave(&self.shared.endpoint, &self.shared.site).await;
-        left.map(drop).map_err(|source| self.shared.failed(b"", source))
+    pub fn close(self) -> LocalFuture<'static, Result<(), LocksError>> {
+        Box::pin(async move {
+            // Ends: a release waits for nobody, or fails.
+            while !self.shared.returns.is_settled() {
+                self.shared.endpoint.sleep(CLOSE_POLL_NS).await;
+            }
+            let left = leave(&self.shared.endpoint, &self.shared.site).await;
+            left.map(drop).map_err(|source| self.shared.failed(b"", source))
+        })
     }
 
     /// Finds the place of a name and takes its lock, as often as the place turns out to be another name's.

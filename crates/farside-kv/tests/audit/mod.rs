@@ -11,7 +11,7 @@ pub(crate) fn every_block(sim: &Sim) -> (Vec<Geometry>, Account) {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await.expect("a pool");
         let mut blocks = Vec::new();
-        farside_index::walk(&mut cx, &geometry, || (), &mut |block| blocks.push(block))
+        farside_index::walk(&mut cx, &geometry, None, &mut |block| blocks.push(block))
             .await
             .expect("a walk");
         let account = account(&mut cx, &geometry, &blocks).await.expect("an account");

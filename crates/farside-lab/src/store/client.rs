@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::OpContext;
-use farside_index::{Change, Decision, Index, Likely, Wanted};
+use farside_index::{Change, Decision, Index, Item, Likely, Wanted};
 
 use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
@@ -60,17 +60,17 @@ impl StoreClient {
             expiry_ms,
             regardless: true,
         };
-        let change = self.index.change(cx, &self.key, Some(likely), |_| Decision::Put {
+        let mut decide = |_: Option<Item<'_>>| Decision::Put {
             value: Cow::Borrowed(value),
             expiry_ms,
             regardless: true,
-        });
-        Ok(change.await?)
+        };
+        Ok(self.index.change(cx, &self.key, Some(likely), &mut decide).await?)
     }
 
     /// Stores a value that depends on the one before: its first byte counts.
     async fn read_modify_write(&mut self, cx: &mut OpContext) -> Result<Change, BenchError> {
-        let change = self.index.change(cx, &self.key, None, |stored| {
+        let mut decide = |stored: Option<Item<'_>>| {
             let mut value = self.value.clone();
             if let (Some(first), Some(before)) = (value.first_mut(), stored.and_then(|item| item.value.first())) {
                 *first = before.wrapping_add(1);
@@ -80,8 +80,8 @@ impl StoreClient {
                 expiry_ms: 0,
                 regardless: false,
             }
-        });
-        Ok(change.await?)
+        };
+        Ok(self.index.change(cx, &self.key, None, &mut decide).await?)
     }
 
     /// Reads items from a key on.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use farside_fabric::OpContext;
 use farside_fabric::region::Region;
-use farside_index::{Decision, Index, Likely, Ordered, PointerArray, Race};
+use farside_index::{Decision, Index, Item, Likely, Ordered, PointerArray, Race};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
@@ -68,12 +68,12 @@ pub(super) async fn insert(program: &StoreProgram, index: &Index, cx: &mut OpCon
     };
     for number in 0..program.population.items_at_start() {
         key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, number));
-        let change = index.change(cx, &key, Some(likely), |_| Decision::Put {
+        let mut decide = |_: Option<Item<'_>>| Decision::Put {
             regardless: false,
             value: Cow::Borrowed(&value[..]),
             expiry_ms: 0,
-        });
-        change.await?;
+        };
+        index.change(cx, &key, Some(likely), &mut decide).await?;
         if number.is_multiple_of(INSERTS_PER_TURN) {
             give_way().await;
         }

@@ -1,0 +1,96 @@
+//! Makes so many calls of one kind over mapped memory, for whoever counts what one costs: `cargo xtask weight` runs it under
+//! a simulated processor, twice, and divides the difference.
+//!
+//!     cargo run --release --example calls -- set 10000
+
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use farside::blocking::{Session, Store};
+use farside::{Error, Options};
+use farside_fabric::shm::{Fabric, Segment};
+use farside_fabric::{NodeId, OpContext, RemoteAddr, Seat};
+use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const KEYS: u64 = 1000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, count] = &arguments[..] else {
+        eprintln!("calls: name get, set, replace (a DELETE and a SET) or lock:NAME (and unlock), and how many");
+        return ExitCode::from(2);
+    };
+    let Ok(count) = count.parse() else {
+        eprintln!("calls: `{count}` is no number of calls");
+        return ExitCode::from(2);
+    };
+    match make(kind, count) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("calls: `{kind}` is none of get, set, replace and lock:NAME");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("calls: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes the calls; returns whether there is such a kind.
+fn make(kind: &str, count: u64) -> Result<bool, Error> {
+    if let Some(name) = kind.strip_prefix("lock:") {
+        return Ok(LockKind::by_name(name).map(|kind| lock(kind, count)).is_some());
+    }
+    let store = Store::open(Options::anonymous(MEMORY_BYTES))?;
+    let mut session = store.session()?;
+    for key in 0..KEYS {
+        session.put(&key.to_le_bytes(), &[7; 64])?;
+    }
+    let call: fn(&mut Session, &[u8]) -> Result<(), Error> = match kind {
+        "get" => |session, key| {
+            black_box(session.get(key)?);
+            Ok(())
+        },
+        "set" => |session, key| session.put(key, &[8; 64]),
+        "replace" => |session, key| {
+            session.delete(key)?;
+            session.put(key, &[9; 64])
+        },
+        _ => return Ok(false),
+    };
+    for number in 0..count {
+        call(&mut session, &(number % KEYS).to_le_bytes())?;
+    }
+    Ok(true)
+}
+
+/// Takes a lock that nobody else wants, and gives it back.
+fn lock(kind: LockKind, count: u64) {
+    const ROSTER_AT: u64 = 4096;
+    let segment = Segment::anonymous(1 << 20).expect("a megabyte of memory");
+    let seat = Seat::new();
+    let endpoint = Fabric::new(vec![segment])
+        .endpoint()
+        .expect("a new segment")
+        .seated(&seat);
+    let options = LockOptions {
+        roster: Some(RemoteAddr::new(NodeId::new(0), ROSTER_AT)),
+        ..LockOptions::default()
+    };
+    let locker = Locker::new(kind, &endpoint, &Site::new(options)).expect("mapped memory has every atomic");
+    let entry = RemoteAddr::new(NodeId::new(0), 0);
+    let mut cx = OpContext::new(endpoint);
+    for _ in 0..count {
+        seat.block_on(async {
+            let grant = locker
+                .acquire(&mut cx, entry, Mode::Exclusive)
+                .await
+                .expect("a free lock");
+            locker.release(&mut cx, grant).await.expect("it is held");
+        });
+    }
+}
