@@ -7,6 +7,7 @@
 use anyhow::{Result, bail};
 
 use crate::step;
+use crate::test::IT;
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
@@ -17,13 +18,15 @@ const TESTS: &[&[&str]] = &[
         "--package",
         "farside-fabric",
         "--test",
-        "conformance",
+        IT,
         "--",
-        "shm",
-        "tcp",
+        "conformance::shm",
+        "conformance::tcp",
+        "conformance::on_shm",
+        "conformance::on_tcp",
     ],
     &["--package", "farside-pool", "--lib"],
-    &["--package", "farside-kv", "--test", "model"],
+    &["--package", "farside-kv", "--test", IT, "--", "model::"],
 ];
 
 #[derive(clap::Args)]

@@ -1,25 +1,25 @@
 //! `cargo xtask sim`: the simulated scenarios over a range of seeds; `cargo xtask mutants`: the harness tested by planted
 //! bugs.
 //!
-//! A crate keeps its simulated scenarios in `tests/simulation.rs`; every such test is found through cargo, there is no
-//! list. The contract with the test are environment variables:
+//! A crate keeps its simulated scenarios in the module `simulation` of its `tests/it`; every such test is found by its name,
+//! there is no list. The contract with the test are environment variables:
 //!
 //! - `FARSIDE_SEED`: the first seed (default 1);
 //! - `FARSIDE_SEEDS`: how many seeds to run, counting up (a small number by default, so that plain `cargo test` is quick);
 //! - for the harness (`farside-sim`) also `FARSIDE_TARGET`, `FARSIDE_PLAN` and `FARSIDE_SHRINK`; see its test.
 //!
-//! The test runs its scenarios with every seed and panics with the seed that failed. The profile `sim` is used:
-//! many seeds matter more than one quick build.
+//! The test runs its scenarios with every seed and panics with the seed that failed. The programs are those that `./test`
+//! runs, with the bugs planted and none of them switched on, so nothing is built for this alone.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use cargo_metadata::{MetadataCommand, TargetKind};
 
 use crate::step;
+use crate::test::{IT, Program};
 
-/// File name (without `.rs`) of the tests that understand the two variables.
-const TARGET: &str = "simulation";
+/// How the names of the tests begin that understand the variables.
+const SCENARIOS: &str = "simulation::";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -61,22 +61,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(plan) = &options.plan {
         std::fs::metadata(plan).with_context(|| format!("there is no plan at {}", plan.display()))?;
     }
-    let mut packages = packages_with_scenarios()?;
     let is_for_harness = options.target.is_some() || options.plan.is_some();
     let package = options.package.as_deref().or(is_for_harness.then_some(HARNESS));
-    if let Some(package) = package {
-        packages.retain(|name| name == package);
-    }
-    if packages.is_empty() {
-        bail!(
-            "there is no test named `{TARGET}` in {}",
-            package.unwrap_or("any crate")
-        );
-    }
+    let programs = scenarios(package, options.scenario.as_deref())?;
     let first = if options.fresh { fresh_seed() } else { options.seed };
     let mut failures = Vec::new();
-    for package in &packages {
-        let mut command = step::cargo(["test", "--profile", "sim", "--package", package, "--test", TARGET]);
+    for (program, tests) in &programs {
+        let package = &program.package;
+        let mut command = program.command();
         if let Some(plan) = &options.plan {
             eprintln!("==> {package}: the plan of {}", plan.display());
             command.env("FARSIDE_PLAN", std::path::absolute(plan)?);
@@ -95,9 +87,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 command.env(name, value);
             }
         }
-        command.args(&options.scenario);
+        match options.scenario {
+            Some(_) => command.arg("--exact").args(tests),
+            None => command.arg(SCENARIOS),
+        };
         if !options.quiet {
-            command.args(["--", "--nocapture"]);
+            command.arg("--nocapture");
         }
         if let Err(error) = step::run(&mut command) {
             eprintln!("xtask: {error:#}");
@@ -117,19 +112,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Plants one bug after the other and demands that the harness notices each.
 pub(crate) fn mutants() -> Result<()> {
-    step::run(&mut step::cargo([
-        "test",
-        "--profile",
-        "sim",
-        "--package",
-        HARNESS,
-        "--features",
-        "mutants",
-        "--test",
-        "mutants",
-        "--",
-        "--nocapture",
-    ]))
+    let programs = Program::build(&["--test", IT])?;
+    let harness = Program::find(&programs, HARNESS, IT)?;
+    step::run(harness.command().args(["mutants::", "--nocapture"]))
 }
 
 /// A seed that differs from run to run, and leaves room above it.
@@ -156,24 +141,25 @@ pub(crate) fn run_seeds(seeds: u64) -> Result<()> {
     run(&half(true))
 }
 
-fn packages_with_scenarios() -> Result<Vec<String>> {
-    let metadata = MetadataCommand::new()
-        .cargo_path(step::cargo_path())
-        .current_dir(step::workspace_root())
-        .no_deps()
-        .exec()?;
-    let has_scenarios = |package: &cargo_metadata::Package| {
-        package
-            .targets
-            .iter()
-            .any(|target| target.is_kind(TargetKind::Test) && target.name == TARGET)
-    };
-    Ok(metadata
-        .packages
-        .iter()
-        .filter(|package| has_scenarios(package))
-        .map(|p| p.name.to_string())
-        .collect())
+/// The programs that have scenarios with this in their names, and these names; of one package, if one is given.
+fn scenarios(package: Option<&str>, part: Option<&str>) -> Result<Vec<(Program, Vec<String>)>> {
+    let part = part.unwrap_or_default();
+    let mut found = Vec::new();
+    for program in Program::build(&["--test", IT])? {
+        if package.is_none_or(|package| program.package == package) {
+            let mut tests = program.tests(&[SCENARIOS])?;
+            tests.retain(|test| test.strip_prefix(SCENARIOS).is_some_and(|name| name.contains(part)));
+            found.push((program, tests));
+        }
+    }
+    found.retain(|(_, tests)| !tests.is_empty());
+    if found.is_empty() {
+        bail!(
+            "there is no test `{SCENARIOS}...{part}` in {}",
+            package.unwrap_or("any crate")
+        );
+    }
+    Ok(found)
 }
 
 /// The commit checked out, marked when files differ from it. A tree without git is no reason to fail.

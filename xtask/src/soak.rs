@@ -1,20 +1,24 @@
 //! `cargo xtask soak`: real processes, killed, stopped and cut off at random, for as long as you like.
 //!
-//! The run itself is a test, `crates/farside/tests/soak/`, which `cargo test` runs for some seconds. The contract with it
+//! The run itself is a test, `crates/farside/tests/it/soak.rs`, which `cargo test` runs for some seconds. The contract with it
 //! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS`, `_FAULTS`, `_INDEX` and `_SYNC`, and one test for each
 //! fabric. The release profile is used: the faster the workers are, the more they meet.
 //!
-//! `--locks N` runs another one instead, `crates/farside-lock/tests/soak/`: N acquisitions of each lock that survives its
+//! `--locks N` runs another one instead, `crates/farside-lock/tests/it/soak.rs`: N acquisitions of each lock that survives its
 //! holders, which are killed. Its variables are `FARSIDE_LOCK_SOAK_ACQUISITIONS`, `_KILLS`, `_SEED` and `_WORKERS`.
 
 use anyhow::{Result, bail};
 
 use crate::step;
+use crate::test::IT;
 
 /// What workers reach the memory by, and the test that runs it.
 const FABRICS: [(&str, &str); 2] = [
-    ("shm", "mapped_memory_survives_what_happens_to_its_processes"),
-    ("tcp", "memory_nodes_survive_what_happens_to_them_and_their_clients"),
+    ("shm", "soak::mapped_memory_survives_what_happens_to_its_processes"),
+    (
+        "tcp",
+        "soak::memory_nodes_survive_what_happens_to_them_and_their_clients",
+    ),
 ];
 
 #[derive(clap::Args)]
@@ -66,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .filter(|(name, _)| options.fabric.as_deref().is_none_or(|fabric| fabric == *name));
     let mut failures = Vec::new();
     for (name, test) in wanted {
-        let mut command = step::cargo(["test", "--release", "--package", "farside", "--test", "soak"]);
+        let mut command = step::cargo(["test", "--release", "--package", "farside", "--test", IT]);
         command.args(["--", "--exact", "--nocapture", test]);
         command
             .env("FARSIDE_SOAK_SECONDS", options.seconds.to_string())
@@ -89,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn soak_locks(options: &Options, acquisitions: u64) -> Result<()> {
-    let mut command = step::cargo(["test", "--release", "--package", "farside-lock", "--test", "soak"]);
+    let mut command = step::cargo(["test", "--release", "--package", "farside-lock", "--test", IT]);
     command.args(["--", "--nocapture", "survives_its_holders"]);
     let kills = options.kills.unwrap_or(acquisitions / 10_000);
     command

@@ -1,9 +1,15 @@
-//! `cargo xtask test`: the tests of the whole workspace, and nothing else.
+//! `cargo xtask test`: the tests of the whole workspace, and nothing else; and the programs that they are in, for commands
+//! that run some of them in their own way.
 //!
 //! It is what `./test` runs on a machine that has just been set up, so it asks for a C linker, Rust and redis-cli only.
 //! Format, lints and tidy judge the text of a change, not whether it works; they belong to `cargo xtask ci`.
 
-use anyhow::Result;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::{Artifact, Message};
 
 use crate::step;
 
@@ -40,6 +46,90 @@ pub(crate) fn workspace(arguments: &[String]) -> Result<()> {
             .args(for_cargo)
             .args(for_tests),
     )
+}
+
+/// The target that holds the tests of a crate's `tests/it`, as cargo names it.
+pub(crate) const IT: &str = "it";
+
+/// A test program, built.
+pub(crate) struct Program {
+    /// The package whose tests it holds.
+    pub(crate) package: String,
+    /// As cargo names it.
+    pub(crate) target: String,
+    pub(crate) binary: PathBuf,
+    /// Where the package is; cargo runs its tests there.
+    folder: PathBuf,
+}
+
+impl Program {
+    /// Builds the test programs that `chosen` names to cargo, or all of them, in the whole workspace, as `./test` does: one
+    /// package alone has other features, and everything below it would be built once more.
+    pub(crate) fn build(chosen: &[&str]) -> Result<Vec<Self>> {
+        let mut command = step::cargo(["test", "--workspace"]);
+        command
+            .args(chosen)
+            .args(["--no-run", "--message-format=json-render-diagnostics"])
+            .stdout(Stdio::piped());
+        let line = step::command_line(&command);
+        eprintln!("    $ {line}");
+        let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
+        let output = child.stdout.take().expect("it was asked for");
+        let mut programs = Vec::new();
+        for message in Message::parse_stream(BufReader::new(output)) {
+            if let Message::CompilerArtifact(artifact) = message?
+                && artifact.profile.test
+            {
+                programs.extend(Self::of(artifact));
+            }
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("`{line}` failed ({status})");
+        }
+        // Cargo names each when it is ready.
+        programs.sort_by(|one, other| (&one.package, &one.target).cmp(&(&other.package, &other.target)));
+        Ok(programs)
+    }
+
+    fn of(artifact: Artifact) -> Option<Self> {
+        let folder = artifact.manifest_path.parent()?;
+        Some(Self {
+            // `cargo xtask tidy` sees to it that a package lies in a folder of its name.
+            package: folder.file_name()?.to_owned(),
+            folder: folder.into(),
+            target: artifact.target.name,
+            binary: artifact.executable?.into(),
+        })
+    }
+
+    /// The program of this package and target.
+    pub(crate) fn find<'a>(programs: &'a [Self], package: &str, target: &str) -> Result<&'a Self> {
+        let mut programs = programs.iter();
+        programs
+            .find(|program| program.package == package && program.target == target)
+            .with_context(|| format!("there is no test {target} in {package}"))
+    }
+
+    /// The program, to be run where cargo would run it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.current_dir(&self.folder);
+        command
+    }
+
+    /// The names of its tests that these arguments choose.
+    pub(crate) fn tests(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let output = self
+            .command()
+            .arg("--list")
+            .args(arguments)
+            .output()
+            .with_context(|| format!("failed to start {}", self.binary.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    }
 }
 
 /// What cargo reads, and what the test binaries read (from `--` on).

@@ -1,7 +1,5 @@
 //! A GET over mapped memory allocates nothing on the heap.
 
-#![forbid(unsafe_code)]
-
 use farside_fabric::shm::{Fabric, Segment};
 use farside_kv::{Store, StoreConfig};
 

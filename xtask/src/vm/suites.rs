@@ -3,14 +3,12 @@
 //! Everywhere else they are ignored. Here one that finds no device fails, and so does a suite of which no test is left.
 //! An emulated machine takes its time, so of the locks only some are run unless all are asked for.
 
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
-use cargo_metadata::{Artifact, Message};
+use anyhow::{Result, bail};
 
 use crate::step;
+use crate::test::{IT, Program};
 
 /// Some tests.
 struct Suite {
@@ -33,13 +31,13 @@ const SUITES: [Suite; 5] = [
     },
     Suite {
         package: "farside-fabric",
-        target: "conformance",
+        target: IT,
         all: "on_rdma",
         usual: &["on_rdma"],
     },
     Suite {
         package: "farside-lock",
-        target: "conformance",
+        target: IT,
         all: "over_rdma",
         // A word that is swapped, one that is added to, a queue of clients, a queue at the node, and one that is refused.
         usual: &[
@@ -52,15 +50,15 @@ const SUITES: [Suite; 5] = [
     },
     Suite {
         package: "farside",
-        target: "rdma",
-        all: "rdma",
-        usual: &["rdma"],
+        target: IT,
+        all: "rdma::",
+        usual: &["rdma::"],
     },
     Suite {
         package: "farside-lab",
-        target: "rdma",
-        all: "rdma",
-        usual: &["rdma"],
+        target: IT,
+        all: "rdma::",
+        usual: &["rdma::"],
     },
 ];
 
@@ -100,10 +98,12 @@ pub(crate) fn run_all() -> Result<()> {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut script = String::from("status=0\n");
-    let built = build_tests()?;
+    let programs = Program::build(&[])?;
     for suite in &SUITES {
-        let binary = binary_of(suite, &built)?;
-        let tests: Vec<String> = list(&binary, suite.all)?
+        let program = Program::find(&programs, suite.package, suite.target)?;
+        // Elsewhere they are ignored.
+        let tests: Vec<String> = program
+            .tests(&["--ignored", suite.all])?
             .iter()
             .filter(|name| options.wants(suite, name))
             .map(|name| step::quoted(name))
@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             );
         }
         if !tests.is_empty() {
-            let (binary, tests) = (step::quoted(&binary.to_string_lossy()), tests.join(" "));
+            let (binary, tests) = (step::quoted(&program.binary.to_string_lossy()), tests.join(" "));
             // One at a time: some take the link down.
             script.push_str(&format!(
                 "{binary} --ignored --exact {tests} --test-threads 1 --color never || status=1\n"
@@ -133,57 +133,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Builds the tests of the whole workspace, as `./test` does: one package alone has other features, and everything below
-/// it would be built once more.
-fn build_tests() -> Result<Vec<Artifact>> {
-    let mut command = step::cargo([
-        "test",
-        "--workspace",
-        "--no-run",
-        "--message-format=json-render-diagnostics",
-    ]);
-    command.stdout(Stdio::piped());
-    let line = step::command_line(&command);
-    eprintln!("    $ {line}");
-    let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
-    let output = child.stdout.take().expect("it was asked for");
-    let mut built = Vec::new();
-    for message in Message::parse_stream(BufReader::new(output)) {
-        if let Message::CompilerArtifact(artifact) = message?
-            && artifact.profile.test
-        {
-            built.push(artifact);
-        }
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("`{line}` failed ({status})");
-    }
-    Ok(built)
-}
-
-/// Where the tests of a suite are.
-fn binary_of(suite: &Suite, built: &[Artifact]) -> Result<PathBuf> {
-    let folder = format!("/{}#", suite.package);
-    let found = built
-        .iter()
-        .find(|artifact| artifact.target.name == suite.target && artifact.package_id.repr.contains(&folder));
-    let binary = found.and_then(|artifact| artifact.executable.clone());
-    let binary = binary.with_context(|| format!("there is no test {} in {}", suite.target, suite.package))?;
-    Ok(binary.into_std_path_buf())
-}
-
-/// The tests that are ignored elsewhere.
-fn list(binary: &Path, part: &str) -> Result<Vec<String>> {
-    let output = Command::new(binary)
-        .args(["--list", "--ignored", part])
-        .output()
-        .with_context(|| format!("failed to start {}", binary.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(names.map(str::to_owned).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,11 +146,11 @@ mod tests {
         };
         let locks = &SUITES[2];
         for (filter, all, name, expected) in [
-            (None, false, "cas::over_rdma::x", true),
-            (None, false, "cas_rw::over_rdma::x", false),
-            (None, true, "cas_rw::over_rdma::x", true),
-            (Some("cas_rw"), false, "cas_rw::over_rdma::x", true),
-            (Some("cas_rw"), true, "cas::over_rdma::x", false),
+            (None, false, "conformance::cas::over_rdma::x", true),
+            (None, false, "conformance::cas_rw::over_rdma::x", false),
+            (None, true, "conformance::cas_rw::over_rdma::x", true),
+            (Some("cas_rw"), false, "conformance::cas_rw::over_rdma::x", true),
+            (Some("cas_rw"), true, "conformance::cas::over_rdma::x", false),
         ] {
             assert_eq!(
                 options(filter, all).wants(locks, name),

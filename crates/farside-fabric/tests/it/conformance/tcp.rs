@@ -1,0 +1,141 @@
+//! The suite over TCP: each node is a server on a thread of its own.
+
+use std::cell::RefCell;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use farside_fabric::Endpoint;
+use farside_fabric::NodeId;
+use farside_fabric::rdma::{Device, Export};
+use farside_fabric::shm::Segment;
+use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions, connect};
+
+use super::fixture::{Cluster, Fixture};
+
+/// How clients reach a node.
+#[derive(Clone)]
+pub(crate) enum Reach {
+    Connection,
+    Mapping,
+    Rdma(Arc<Device>),
+}
+
+/// All nodes are remote.
+pub(crate) struct Tcp;
+
+/// Node 1 is mapped by the clients, beside the server that serves it.
+pub(crate) struct TcpAndMapped;
+
+#[derive(Clone)]
+pub(crate) struct TcpCluster {
+    nodes: Rc<Vec<Node>>,
+}
+
+struct Node {
+    location: NodeLocation,
+    segment: Segment,
+    handle: ServerHandle,
+    thread: RefCell<Option<JoinHandle<std::io::Result<()>>>>,
+}
+
+impl Node {
+    fn start(node_bytes: u64, reach: Reach) -> Self {
+        let segment = Segment::anonymous(node_bytes).expect("a little memory");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let mut server = Server::new(segment.clone(), ServerOptions::default());
+        if let Reach::Rdma(device) = &reach {
+            let export = Export::new(&segment, device);
+            server = server.with_rdma(export.expect("the memory can be locked"));
+        }
+        Self {
+            location: match reach {
+                Reach::Connection => NodeLocation::Remote(address),
+                Reach::Mapping => NodeLocation::Mapped(segment.clone()),
+                Reach::Rdma(device) => NodeLocation::Rdma(address, device),
+            },
+            segment,
+            handle: server.handle(),
+            thread: RefCell::new(Some(std::thread::spawn(move || server.run(listener)))),
+        }
+    }
+
+    fn stop(&self) {
+        self.handle.stop();
+        self.segment.close();
+        if let Some(thread) = self.thread.borrow_mut().take() {
+            thread
+                .join()
+                .expect("the server does not panic")
+                .expect("it could listen");
+        }
+    }
+}
+
+pub(crate) fn run<F>(nodes: u16, node_bytes: u64, reach: impl Fn(u16) -> Reach, body: F)
+where
+    F: AsyncFnOnce(TcpCluster) + 'static,
+{
+    let nodes: Vec<_> = (0..nodes).map(|index| Node::start(node_bytes, reach(index))).collect();
+    let nodes = Rc::new(nodes);
+    let cluster = TcpCluster { nodes: nodes.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime of one thread");
+    tokio::task::LocalSet::new().block_on(&runtime, body(cluster));
+    nodes.iter().for_each(Node::stop);
+}
+
+impl Fixture for Tcp {
+    type Cluster = TcpCluster;
+
+    fn run<F>(nodes: u16, node_bytes: u64, body: F)
+    where
+        F: AsyncFnOnce(TcpCluster) + 'static,
+    {
+        run(nodes, node_bytes, |_| Reach::Connection, body);
+    }
+}
+
+impl Fixture for TcpAndMapped {
+    type Cluster = TcpCluster;
+
+    fn run<F>(nodes: u16, node_bytes: u64, body: F)
+    where
+        F: AsyncFnOnce(TcpCluster) + 'static,
+    {
+        let reach = |index| [Reach::Connection, Reach::Mapping][usize::from(index == 1)].clone();
+        run(nodes, node_bytes, reach, body);
+    }
+}
+
+impl Cluster for TcpCluster {
+    async fn endpoint(&self) -> Endpoint {
+        let locations = self.nodes.iter().map(|node| node.location.clone()).collect();
+        connect(locations, ConnectOptions::default())
+            .await
+            .expect("the nodes are there")
+    }
+
+    async fn stop_node(&self, node: NodeId) {
+        self.nodes[node.index()].stop();
+    }
+
+    fn can_stall(&self) -> bool {
+        // A mapped node is this process, and a network card is no process: both answer as long as they are there.
+        self.nodes
+            .iter()
+            .all(|node| matches!(node.location, NodeLocation::Remote(_)))
+    }
+
+    async fn stall_node(&self, node: NodeId) {
+        self.nodes[node.index()].handle.pause();
+    }
+
+    async fn resume_node(&self, node: NodeId) {
+        self.nodes[node.index()].handle.resume();
+    }
+}

@@ -1,0 +1,15 @@
+//! What the crate promises, in the simulator and over mapped memory; one program, so that it is linked once.
+
+#![forbid(unsafe_code)]
+
+mod audit;
+mod cost;
+mod deaths;
+mod evict;
+mod growth;
+mod holders;
+mod locks;
+mod model;
+mod range;
+mod simulation;
+mod sweep;

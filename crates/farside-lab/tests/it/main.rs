@@ -1,0 +1,10 @@
+//! What the crate promises: the driver, the figures and the program; one program of tests, so that it is linked once.
+
+#![forbid(unsafe_code)]
+
+mod declock;
+mod figures;
+mod measurements;
+mod page;
+mod rdma;
+mod reports;

@@ -1,0 +1,7 @@
+//! What the crate promises, over the simulated fabric; one program, so that it is linked once. The models of `tests/loom.rs`
+//! are another one, since they are built in another way.
+
+#![forbid(unsafe_code)]
+
+mod homing;
+mod rest;

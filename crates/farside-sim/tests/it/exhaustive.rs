@@ -1,0 +1,145 @@
+//! Small scopes in every order: see `farside_sim::small_scope`.
+
+use farside_index::tree::Structure;
+use farside_index::{IndexKind, TreeKind};
+use farside_lock::LockKind;
+use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
+use farside_sim::small_scope::{self, Scope};
+use farside_sync::Scheme;
+
+/// Every call that changes something, and one that does not.
+const CALLS: [Call; 6] = [Get, Put(1), Insert(2), Update(3), Delete, Add(4)];
+
+/// More than any of these needs; a run beyond it is no longer exhaustive.
+const LIMIT: u64 = 200_000;
+/// How many orders with a crash are tried of a pair whose operations take too many verbs for all of them.
+const SOME: u64 = 3_000;
+
+/// Explores a pair, in every order if that is feasible; returns how many there were.
+fn pair(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool) -> u64 {
+    // Each operation on RACE reads two buckets, and an INSERT reads them twice.
+    let is_long = kind.0 != IndexKind::PointerArray && with_crash;
+    let limit = if is_long { SOME } else { LIMIT };
+    let explored = small_scope::store(kind, calls, with_crash, limit);
+    assert!(
+        explored.is_complete || (is_long && explored.runs == SOME),
+        "{kind:?}: {calls:?}"
+    );
+    explored.runs
+}
+
+/// Each index with each scheme. An array that is addressed by hash takes no locks, whatever its scheme; and what locks do does
+/// not depend on the index, so one more with one of them says enough.
+fn stores() -> Vec<((IndexKind, Scheme), String)> {
+    let stores = IndexKind::ALL.into_iter().flat_map(|(index, name, _)| {
+        let schemes = Scheme::ALL.into_iter();
+        let schemes = schemes.filter(move |(scheme, ..)| match index {
+            _ if !scheme.needs_locks() => true,
+            IndexKind::Race => true,
+            IndexKind::Chime => scheme.combines(),
+            IndexKind::PointerArray | IndexKind::Sherman => false,
+        });
+        schemes.map(move |(scheme, scheme_name, _)| ((index, scheme), format!("{name}/{scheme_name}")))
+    });
+    stores.collect()
+}
+
+#[test]
+fn two_clients_on_one_key_in_every_order() {
+    for (kind, name) in stores() {
+        let mut runs = 0;
+        for first in CALLS {
+            for second in CALLS {
+                runs += pair(kind, &[vec![first], vec![second]], false);
+            }
+        }
+        println!("{name}: {runs} orders of two operations on one key");
+    }
+}
+
+#[test]
+fn a_client_that_crashes_anywhere_beside_another() {
+    for (kind, name) in stores() {
+        let mut runs = 0;
+        for first in [Put(1), Delete, Add(4)] {
+            for second in [Put(1), Get, Delete] {
+                runs += pair(kind, &[vec![first], vec![second, Get]], true);
+            }
+        }
+        println!("{name}: {runs} orders with a crash");
+    }
+}
+
+#[test]
+fn three_clients_on_one_key_as_far_as_there_is_time() {
+    for (kind, name) in stores() {
+        for calls in [
+            [Put(1), Put(2), Get],
+            [Delete, Insert(1), Get],
+            [Add(1), Add(2), Delete],
+        ] {
+            let calls = calls.map(|call| vec![call]);
+            let explored = small_scope::store(kind, &calls, false, 4_000);
+            println!("{name}: {calls:?}: {explored:?}");
+            assert!(explored.is_complete || explored.runs > 500);
+        }
+    }
+}
+
+#[test]
+fn locks_in_every_order_as_far_as_there_is_time() {
+    for (kind, name, _) in LockKind::ALL {
+        let two = small_scope::lock(kind, 2, 2, 5_000);
+        let three = small_scope::lock(kind, 3, 1, 5_000);
+        println!("{name}: two clients {two:?}, three {three:?}");
+        for explored in [two, three] {
+            // A lock that sleeps while it waits has few orders: time stands still as long as anybody works.
+            assert!(explored.is_complete || explored.runs > 1_000);
+            assert!(explored.runs > 5);
+        }
+    }
+}
+
+/// Explores a tree in which the first client's calls split leaves, or merge them, beside another client; each order with
+/// so few switches, and with a death after each verb.
+fn tree(before: &[(u64, Call)], clients: [&[(u64, Call)]; 2], changes: fn(Structure) -> u64) {
+    // Locks are the same in both trees: masked atomics in one, plain ones in the other.
+    for (kind, is_plain) in [(TreeKind::Chime, false), (TreeKind::Sherman, true)] {
+        for with_crash in [false, true] {
+            let scope = Scope {
+                kind,
+                is_plain,
+                before: before.to_vec(),
+                clients: clients.map(<[_]>::to_vec).to_vec(),
+                switches: if with_crash { 1 } else { 2 },
+                with_crash,
+            };
+            let (explored, structure) = small_scope::tree(&scope, LIMIT);
+            println!("{kind:?}, plain {is_plain}, crash {with_crash}: {explored:?}, {structure:?}");
+            assert!(explored.is_complete);
+            assert!(changes(structure) > 0 && (!with_crash || structure.settled > 0));
+        }
+    }
+}
+
+#[test]
+fn leaves_that_split_in_orders_of_few_switches() {
+    let before: Vec<(u64, Call)> = (0..4).map(|key| (key, Put(key))).collect();
+    for other in [Get, Update(9), Delete] {
+        let first = [(4, Insert(4)), (5, Insert(5))];
+        tree(&before, [&first, &[(1, other), (3, other)]], |structure| {
+            structure.splits
+        });
+    }
+}
+
+#[test]
+fn leaves_that_merge_in_orders_of_few_switches() {
+    let before: Vec<(u64, Call)> = (0..6).map(|key| (key, Put(key))).collect();
+    for other in [Get, Update(9), Insert(9)] {
+        let first = [(1, Delete), (2, Delete), (4, Delete), (5, Delete)];
+        tree(&before, [&first, &[(0, other), (3, other)]], |structure| {
+            structure.merges
+        });
+    }
+}

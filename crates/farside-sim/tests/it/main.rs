@@ -1,0 +1,7 @@
+//! The harness at work: many seeds, every order, and bugs that are planted; one program, so that it is linked once.
+
+#![forbid(unsafe_code)]
+
+mod exhaustive;
+mod mutants;
+mod simulation;

@@ -1,0 +1,159 @@
+//! The swarm: plans drawn from seeds, over every target.
+//!
+//! `FARSIDE_SEED` and `FARSIDE_SEEDS` say which seeds, `FARSIDE_TARGET` which targets (a part of the
+//! name), `FARSIDE_PLAN` names a file with one plan to replay instead, `FARSIDE_SHRINK` says with how many
+//! runs a failing plan is made small (0: not at all). `cargo xtask sim` sets them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_sim::plan::{Disturbance, Plan, Work};
+use farside_sim::{Failure, Target, draw, execute, shrink, swarm};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {text}"))
+    })
+}
+
+fn targets() -> Vec<Target> {
+    let part = std::env::var("FARSIDE_TARGET").unwrap_or_default();
+    let targets = Target::matching(&part);
+    let names = || Target::all().iter().map(Target::name).collect::<Vec<_>>().join(", ");
+    assert!(
+        !targets.is_empty(),
+        "no target has `{part}` in its name; there are {}",
+        names()
+    );
+    targets
+}
+
+/// Says how a plan fails, and keeps a smaller one that does.
+fn report(plan: &Plan, failure: &Failure) -> String {
+    let mut text = format!("seed {} ({}) fails: {failure}\n", plan.seed, plan.target);
+    let target = std::env::var("FARSIDE_TARGET").map_or_else(|_| String::new(), |part| format!(" --target {part}"));
+    text.push_str(&format!(
+        "replay it with: cargo xtask sim -p farside-sim --seeds 1 --seed {}{target}\n",
+        plan.seed
+    ));
+    let runs_max = setting("FARSIDE_SHRINK", 400);
+    if runs_max == 0 {
+        return text;
+    }
+    let shrunk = shrink::shrink(plan, failure.clone(), runs_max);
+    let folder = std::env::var("CARGO_TARGET_TMPDIR").map_or_else(|_| std::env::temp_dir(), Into::into);
+    let path = folder.join(format!("farside-plan-{}.json", plan.seed));
+    let json = serde_json::to_string_pretty(&shrunk.plan).expect("plans are plain data");
+    let kept = std::fs::write(&path, json);
+    text.push_str(&format!(
+        "made small from {} to {} parts in {} runs: {}\n",
+        plan.size(),
+        shrunk.plan.size(),
+        shrunk.runs,
+        shrunk.failure
+    ));
+    match kept {
+        Ok(()) => text.push_str(&format!(
+            "replay the small plan with: cargo xtask sim --plan {}\n",
+            path.display()
+        )),
+        Err(error) => text.push_str(&format!("the small plan could not be kept: {error}\n")),
+    }
+    text
+}
+
+#[test]
+fn a_swarm_of_plans_holds() {
+    if let Ok(path) = std::env::var("FARSIDE_PLAN") {
+        return replay(&path);
+    }
+    let first = setting("FARSIDE_SEED", 1);
+    let count = setting("FARSIDE_SEEDS", 60);
+    let targets = targets();
+    let done = AtomicU64::new(0);
+    let found = swarm::swarm(first..first + count, &targets, &|_| {
+        // Relaxed: a count for people.
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(500) {
+            eprintln!("    {done} of {count} seeds");
+        }
+    });
+    println!("seeds {first} to {}\n{}", first + count - 1, found.coverage);
+    for (seed, failure) in &found.failures {
+        println!("{}", report(&draw::plan(*seed, &targets), failure));
+    }
+    assert_eq!(found.failures.len(), 0, "seeds fail; see above");
+    assert!(
+        found.coverage.sum("operations answered") > 10 * count,
+        "the swarm did little"
+    );
+}
+
+fn replay(path: &str) {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let plan: Plan = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path} is no plan: {error}"));
+    let outcome = execute(&plan);
+    println!("{}", outcome.coverage);
+    if let Some(failure) = outcome.failure {
+        panic!("the plan fails: {failure}");
+    }
+}
+
+/// Plans that once found bugs, made small: see `docs/testing.md`.
+#[test]
+fn bugs_that_were_found_stay_away() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the plans are there") {
+        let path = entry.expect("an entry").path();
+        replay(&path.display().to_string());
+        count += 1;
+    }
+    assert!(count >= 8, "only {count} plans");
+}
+
+#[test]
+fn a_seed_always_gives_the_same_run() {
+    let targets = Target::all();
+    for seed in 1000..1012 {
+        let plan = draw::plan(seed, &targets);
+        assert_eq!(plan, draw::plan(seed, &targets));
+        assert_eq!(execute(&plan), execute(&plan), "seed {seed}");
+    }
+    assert_ne!(draw::plan(1, &targets), draw::plan(2, &targets));
+}
+
+#[test]
+fn plans_survive_a_file() {
+    for seed in 0..200 {
+        let plan = draw::plan(seed, &Target::all());
+        let json = serde_json::to_string(&plan).expect("plain data");
+        assert_eq!(serde_json::from_str::<Plan>(&json).expect("what was written"), plan);
+    }
+}
+
+/// A hundred plans draw every kind of fault and of work, and every target.
+#[test]
+fn drawing_reaches_everything() {
+    let mut faults = std::collections::BTreeSet::new();
+    let mut work = std::collections::BTreeSet::new();
+    let mut names = std::collections::BTreeSet::new();
+    for seed in 0..400 {
+        let plan = draw::plan(seed, &Target::all());
+        faults.extend(plan.faults.iter().map(|fault| fault.what.name()));
+        names.insert(plan.target.clone());
+        for piece in plan.actors.iter().flat_map(|actor| &actor.work) {
+            work.insert(match piece {
+                Work::Call { call, .. } => format!("{call:?}").split('(').next().unwrap_or_default().to_owned(),
+                Work::Think(_) => "think".to_owned(),
+                Work::GetMany(_) => "get_many".to_owned(),
+                Work::Scan => "scan".to_owned(),
+                Work::Range { .. } => "range".to_owned(),
+                Work::Critical { .. } => "critical".to_owned(),
+            });
+        }
+    }
+    assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
+    assert_eq!(work.len(), 12, "{work:?}");
+    assert_eq!(names.len(), Target::all().len());
+}

@@ -1,0 +1,5 @@
+//! What the crate promises, over the simulated fabric.
+
+#![forbid(unsafe_code)]
+
+mod publish;

@@ -1,0 +1,23 @@
+//! The service as a user meets it: the built binary, over real sockets, files and signals.
+
+mod certificates;
+mod client;
+mod command_line;
+mod commands;
+mod eviction;
+mod expiry;
+mod floods;
+mod libraries;
+mod locks;
+mod observability;
+mod observing;
+mod persistence;
+mod pools;
+mod process;
+mod ranges;
+mod scan;
+mod shutdown;
+mod substrings;
+mod tls;
+mod transfers;
+mod unix;
