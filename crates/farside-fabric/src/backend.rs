@@ -1,7 +1,7 @@
 //! What a backend does: the contract below [`Endpoint`](crate::Endpoint), which is all that anybody sees above.
 //!
 //! # Contract
-//! Each line is a test of the conformance suite (`tests/conformance.rs`).
+//! Each line is a test of the conformance suite (`tests/it/conformance.rs`).
 //!
 //! - An aligned 8-byte word never tears. Longer READs and WRITEs may tear between any two words, in
 //!   any order.

@@ -1,10 +1,10 @@
 //! Bugs that are planted on purpose, so that the test harness can show that it notices them.
 //!
 //! On the path: nowhere. [`is_planted`] is a constant `false` unless the feature `mutants` is on, which
-//! only the harness's own test turns on; the compiler then drops the wrong branch. With the feature
+//! only tests turn on; elsewhere the compiler drops the wrong branch. With the feature
 //! one bug at a time is switched on, per thread, by its name. A bug stands beside the line that it
 //! breaks, so that nobody changes the line without seeing what must not happen to it. What each one
-//! breaks, and who has to notice, is listed in `farside-sim/tests/mutants.rs`.
+//! breaks, and who has to notice, is listed in `farside-sim/tests/it/mutants.rs`.
 
 #[cfg(feature = "mutants")]
 mod planted {

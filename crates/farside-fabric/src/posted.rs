@@ -109,7 +109,12 @@ impl<'c, T> Soon<'c, T> {
 
     /// It comes when this future is ready.
     pub fn later(future: impl Future<Output = T> + 'c) -> Self {
-        Self(Due::Later(Box::pin(future)))
+        Self::boxed(Box::pin(future))
+    }
+
+    /// The same of one that is on the heap already.
+    pub fn boxed(future: LocalFuture<'c, T>) -> Self {
+        Self(Due::Later(future))
     }
 }
 

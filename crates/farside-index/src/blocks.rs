@@ -504,18 +504,22 @@ impl Blocks {
         if !turn.has_waited() {
             return self.write_to(cx, item, block, version).await;
         }
-        let bytes = item.bytes();
-        cx.reserve(bytes as usize);
-        item.encode(cx.buffer_mut());
-        let mut batch = Batch::new();
-        batch.write(Slice::first(bytes as u32), block);
-        let seen = batch.read_word(slot);
-        if let Err(error) = cx.post(&mut batch).await {
-            self.give_up(Draft { block, bytes });
-            return Err(error.into());
-        }
-        turn.note(Pointer::from_word(batch.result(seen)));
-        Ok(Draft { block, bytes }.pointer(version))
+        // Rare, and a batch is large: in a box.
+        Box::pin(async move {
+            let bytes = item.bytes();
+            cx.reserve(bytes as usize);
+            item.encode(cx.buffer_mut());
+            let mut batch = Batch::new();
+            batch.write(Slice::first(bytes as u32), block);
+            let seen = batch.read_word(slot);
+            if let Err(error) = cx.post(&mut batch).await {
+                self.give_up(Draft { block, bytes });
+                return Err(error.into());
+            }
+            turn.note(Pointer::from_word(batch.result(seen)));
+            Ok(Draft { block, bytes }.pointer(version))
+        })
+        .await
     }
 
     /// Writes an item to a block that was allocated for it. Uses the buffer from its start. On an error the block is

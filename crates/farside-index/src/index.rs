@@ -274,11 +274,9 @@ impl Index {
     pub fn search<'c>(&'c self, cx: &'c mut OpContext, key: &'c [u8]) -> Soon<'c, Result<Option<Found>, IndexError>> {
         match self.search_now(cx, key) {
             Some(found) => Soon::done(found),
-            None => Soon::later(async move {
-                match self.local() {
-                    None => self.search_alone(cx, key).await,
-                    Some(local) => local.read(cx, key, async |cx| self.search_alone(cx, key).await).await,
-                }
+            None => Soon::boxed(match self.local() {
+                None => self.search_alone(cx, key),
+                Some(local) => Box::pin(local.read(cx, key, async |cx| self.search_alone(cx, key).await)),
             }),
         }
     }
@@ -289,8 +287,9 @@ impl Index {
             return None;
         }
         match self {
+            Self::PointerArray(array) => at_once(array.search(cx, key)),
             Self::Race(race) => at_once(race.search(cx, key)),
-            _ => at_once(self.search_alone(cx, key)),
+            Self::Ordered(ordered) => at_once(ordered.search(cx, key)),
         }
     }
 
@@ -300,12 +299,16 @@ impl Index {
         cx.endpoint().is_mapped() && !cx.is_pipelined() && self.local().is_none()
     }
 
-    #[inline]
-    pub(crate) async fn search_alone(&self, cx: &mut OpContext, key: &[u8]) -> Result<Option<Found>, IndexError> {
+    /// Each index in a box of its own size.
+    fn search_alone<'c>(
+        &'c self,
+        cx: &'c mut OpContext,
+        key: &'c [u8],
+    ) -> LocalFuture<'c, Result<Option<Found>, IndexError>> {
         match self {
-            Self::PointerArray(array) => array.search(cx, key).await,
-            Self::Race(race) => race.search(cx, key).await,
-            Self::Ordered(ordered) => ordered.search(cx, key).await,
+            Self::PointerArray(array) => Box::pin(array.search(cx, key)),
+            Self::Race(race) => Box::pin(race.search(cx, key)),
+            Self::Ordered(ordered) => Box::pin(ordered.search(cx, key)),
         }
     }
 
@@ -373,15 +376,13 @@ impl Index {
         likely: Option<Likely<'c>>,
         decide: Decide<'c, 'v>,
     ) -> LocalFuture<'c, Result<Change, IndexError>> {
-        Box::pin(async move {
-            match (self.local(), likely) {
-                (Some(local), Some(likely)) if likely.regardless => {
-                    let change = async |cx: &mut OpContext| self.change_alone(cx, key, Some(likely), decide).await;
-                    local.write(cx, key, change).await
-                }
-                _ => self.change_alone(cx, key, likely, decide).await,
+        match (self.local(), likely) {
+            (Some(local), Some(likely)) if likely.regardless => {
+                let change = async move |cx: &mut OpContext| self.change_alone(cx, key, Some(likely), decide).await;
+                Box::pin(local.write(cx, key, change))
             }
-        })
+            _ => self.change_alone(cx, key, likely, decide),
+        }
     }
 
     /// A change in a plain call, if nothing has to be waited for: over mapped memory nearly always. Otherwise `None`, and nothing
@@ -403,17 +404,17 @@ impl Index {
         }
     }
 
-    pub(crate) async fn change_alone<'v>(
-        &self,
-        cx: &mut OpContext,
-        key: &[u8],
-        likely: Option<Likely<'_>>,
-        decide: Decide<'_, 'v>,
-    ) -> Result<Change, IndexError> {
+    fn change_alone<'c, 'v: 'c>(
+        &'c self,
+        cx: &'c mut OpContext,
+        key: &'c [u8],
+        likely: Option<Likely<'c>>,
+        decide: Decide<'c, 'v>,
+    ) -> LocalFuture<'c, Result<Change, IndexError>> {
         match self {
-            Self::PointerArray(array) => array.change(cx, key, decide).await,
-            Self::Race(race) => race.change(cx, key, likely, decide).await,
-            Self::Ordered(ordered) => ordered.change(cx, key, likely, decide).await,
+            Self::PointerArray(array) => Box::pin(array.change(cx, key, decide)),
+            Self::Race(race) => Box::pin(race.change(cx, key, likely, decide)),
+            Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, likely, decide)),
         }
     }
 
@@ -644,5 +645,29 @@ pub async fn walk(
             })
             .await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Alone;
+    use farside_sync::Scheme;
+
+    /// What waits goes to the heap: allocators have blocks of up to a KiB at hand, and what is larger is copied for long. A
+    /// batch has three KiB, so one that is rare is in a box of its own.
+    #[test]
+    fn futures_of_operations_are_small() {
+        let mut alone = Alone::new(32 << 20);
+        let cx = &mut alone.cx;
+        alone.sim.block_on(async {
+            let (pool, sync) = (alone.pool.clone(), Scheme::Farside.into());
+            let array = PointerArray::create(cx, pool, sync, Addressing::Direct, 1000)
+                .await
+                .expect("an array");
+            assert!(size_of_val(&array.search(cx, b"key")) <= 1024);
+            assert!(size_of_val(&array.update(cx, b"key", b"value")) <= 1024);
+            assert!(size_of_val(&array.change(cx, b"key", &mut |_| Decision::Keep)) <= 2048);
+        });
     }
 }

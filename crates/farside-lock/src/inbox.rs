@@ -24,7 +24,7 @@ use core::task::{Poll, Waker};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, Received, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, LocalFuture, Received, RemoteAddr};
 
 use crate::error::LockError;
 use crate::letter::{AGENT_SEAT, ANY_STAMP, Letter, Place, SeatNumber};
@@ -342,31 +342,37 @@ impl Seat {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn receive(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Option<Arrived>, FabricError> {
-        let mut next = pin!(endpoint.receive(deadline));
-        poll_fn(|context| {
-            // First whatever has arrived: a letter for somebody else must not stay in the endpoint when we leave, and
-            // ours shall not wait while the endpoint is looked at for another. Ends, since its mailbox is finite.
-            loop {
-                self.inbox.collect(endpoint)?;
-                if let Some(arrived) = self.pop() {
-                    return Poll::Ready(Ok(Some(arrived)));
-                }
-                match next.as_mut().poll(context) {
-                    Poll::Ready(Ok(received)) => {
-                        self.inbox.sort(&received);
-                        next.set(endpoint.receive(deadline));
+    pub fn receive<'f>(
+        &'f self,
+        endpoint: &'f Endpoint,
+        deadline: Deadline,
+    ) -> LocalFuture<'f, Result<Option<Arrived>, FabricError>> {
+        Box::pin(async move {
+            let mut next = pin!(endpoint.receive(deadline));
+            poll_fn(|context| {
+                // First whatever has arrived: a letter for somebody else must not stay in the endpoint when we leave, and
+                // ours shall not wait while the endpoint is looked at for another. Ends, since its mailbox is finite.
+                loop {
+                    self.inbox.collect(endpoint)?;
+                    if let Some(arrived) = self.pop() {
+                        return Poll::Ready(Ok(Some(arrived)));
                     }
-                    Poll::Ready(Err(FabricError::NoMessage)) => return Poll::Ready(Ok(None)),
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => break,
+                    match next.as_mut().poll(context) {
+                        Poll::Ready(Ok(received)) => {
+                            self.inbox.sort(&received);
+                            next.set(endpoint.receive(deadline));
+                        }
+                        Poll::Ready(Err(FabricError::NoMessage)) => return Poll::Ready(Ok(None)),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => break,
+                    }
                 }
-            }
-            let chairs = &mut self.inbox.room.chairs.borrow_mut();
-            chairs[usize::from(self.number)].waker = Some(context.waker().clone());
-            Poll::Pending
+                let chairs = &mut self.inbox.room.chairs.borrow_mut();
+                chairs[usize::from(self.number)].waker = Some(context.waker().clone());
+                Poll::Pending
+            })
+            .await
         })
-        .await
     }
 }
 

@@ -22,7 +22,7 @@
 //! with its cost, or [`Locker::new`] refuses it with [`LockError::Unsupported`].
 //!
 //! # Contract
-//! Each line is a test of the conformance suite (`tests/conformance.rs`), run for every lock of
+//! Each line is a test of the conformance suite (`tests/it/conformance.rs`), run for every lock of
 //! [`LockKind::ALL`].
 //!
 //! - **Exclusion**: between a grant in [`Mode::Exclusive`] and its release nobody else holds the lock.

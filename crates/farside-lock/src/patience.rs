@@ -6,22 +6,23 @@
 //! task of its own, to the end: it is granted the lock, and gives it back at once.
 
 use core::future::{Future, poll_fn};
-use core::pin::{Pin, pin};
+use core::pin::pin;
 use core::task::Poll;
 
-use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, FabricError, LocalFuture, OpContext, RemoteAddr, Task};
 
 use crate::LockError;
 
+/// What is done with a result that nobody waits for any more.
+pub type Later<T> = Box<dyn FnOnce(T) -> Task>;
+
 /// What is carried on without its caller: see [`carry`].
-struct Carried<W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> {
+struct Carried<T: 'static> {
     endpoint: Endpoint,
-    left: Option<(Pin<Box<W>>, F)>,
+    left: Option<(LocalFuture<'static, T>, Later<T>)>,
 }
 
-impl<W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output = ()> + 'static> Drop
-    for Carried<W, F, L>
-{
+impl<T: 'static> Drop for Carried<T> {
     fn drop(&mut self) {
         if let Some((work, later)) = self.left.take() {
             self.endpoint.spawn(async move { later(work.await).await });
@@ -31,15 +32,15 @@ impl<W: Future + 'static, F: FnOnce(W::Output) -> L + 'static, L: Future<Output 
 
 /// The result of `work`, or `None` if the deadline passes first. Whether it passes or the caller is dropped, `work` goes on
 /// as a task of its own, and `later` gets its result.
-pub async fn carry<W: Future + 'static, L: Future<Output = ()> + 'static>(
+pub async fn carry<T: 'static>(
     endpoint: &Endpoint,
     deadline: Deadline,
-    work: W,
-    later: impl FnOnce(W::Output) -> L + 'static,
-) -> Option<W::Output> {
+    work: LocalFuture<'static, T>,
+    later: Later<T>,
+) -> Option<T> {
     let mut carried = Carried {
         endpoint: endpoint.clone(),
-        left: Some((Box::pin(work), later)),
+        left: Some((work, later)),
     };
     let left_ns = match deadline {
         Deadline::NEVER => None,
@@ -75,7 +76,13 @@ pub(crate) async fn until<W: Future + 'static, L: Future<Output = ()> + 'static>
     if deadline == Deadline::NEVER {
         return Some(work.await);
     }
-    carry(endpoint, deadline, work, later).await
+    carry(
+        endpoint,
+        deadline,
+        Box::pin(work),
+        Box::new(|result| Box::pin(later(result))),
+    )
+    .await
 }
 
 /// The result of a release. If the deadline passes first it goes on by itself, to the end.

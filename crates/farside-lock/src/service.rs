@@ -26,7 +26,7 @@
 //! end with it.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, RemoteAddr, Verb};
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, LocalFuture, RemoteAddr, Verb};
 
 use crate::atomics::{compare_swap, execute};
 use crate::error::LockError;
@@ -116,48 +116,52 @@ impl Agent {
     ///
     /// # Panics
     /// If the endpoint is an agent already.
-    pub async fn start(endpoint: Endpoint, site: &Site) -> Result<Self, LockError> {
-        let block = site.options().service.ok_or(LockError::NoService)?;
-        let seat = site.inbox(endpoint.id()).take_agent_seat();
-        let agent = Self {
-            endpoint,
-            block,
-            seat,
-            table: Table::default(),
-        };
-        // By compare-and-swap: the name of an agent that died over it may be on its way, and a WRITE would be
-        // overwritten by it. Ends, since each turn means that another agent has started.
-        let (at, mine) = (block.plus(AGENT_AT), agent.endpoint.id().0);
-        let mut previous = 0;
-        loop {
-            if is_planted("service: an agent that overwrites the name of the next") {
-                let verb = Verb::WriteWord {
-                    target: at,
-                    value: mine,
-                };
-                execute(&agent.endpoint, verb).await?;
-                return Ok(agent);
+    pub fn start<'f>(endpoint: Endpoint, site: &'f Site) -> LocalFuture<'f, Result<Self, LockError>> {
+        Box::pin(async move {
+            let block = site.options().service.ok_or(LockError::NoService)?;
+            let seat = site.inbox(endpoint.id()).take_agent_seat();
+            let agent = Self {
+                endpoint,
+                block,
+                seat,
+                table: Table::default(),
+            };
+            // By compare-and-swap: the name of an agent that died over it may be on its way, and a WRITE would be
+            // overwritten by it. Ends, since each turn means that another agent has started.
+            let (at, mine) = (block.plus(AGENT_AT), agent.endpoint.id().0);
+            let mut previous = 0;
+            loop {
+                if is_planted("service: an agent that overwrites the name of the next") {
+                    let verb = Verb::WriteWord {
+                        target: at,
+                        value: mine,
+                    };
+                    execute(&agent.endpoint, verb).await?;
+                    return Ok(agent);
+                }
+                let found = compare_swap(&agent.endpoint, at, previous, mine).await?;
+                if found == previous {
+                    return Ok(agent);
+                }
+                previous = found;
             }
-            let found = compare_swap(&agent.endpoint, at, previous, mine).await?;
-            if found == previous {
-                return Ok(agent);
-            }
-            previous = found;
-        }
+        })
     }
 
     /// Answers clients until the fabric fails.
     ///
     /// # Errors
     /// Always: why it cannot go on.
-    pub async fn serve(self) -> LockError {
-        loop {
-            match self.serve_one().await {
-                // What a letter says is data from outside.
-                Ok(()) | Err(FabricError::OutOfBounds { .. } | FabricError::Misaligned { .. }) => {}
-                Err(error) => return error.into(),
+    pub fn serve(self) -> LocalFuture<'static, LockError> {
+        Box::pin(async move {
+            loop {
+                match self.serve_one().await {
+                    // What a letter says is data from outside.
+                    Ok(()) | Err(FabricError::OutOfBounds { .. } | FabricError::Misaligned { .. }) => {}
+                    Err(error) => return error.into(),
+                }
             }
-        }
+        })
     }
 
     async fn serve_one(&self) -> Result<(), FabricError> {

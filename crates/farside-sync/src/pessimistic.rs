@@ -24,7 +24,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Task};
 use farside_lock::patience::carry;
 use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
 use farside_pool::Pin;
@@ -107,16 +107,18 @@ pub async fn enter(
     let retries = tools.0.retries();
     // A ShiftLock is reset by who waits.
     let patience_ns = (!kind.survives_crashes()).then_some(site.options().lease_ns);
-    let work = acquire(tools, lock, patience_ns);
-    let give_back = async move |(mut cx, locker, acquired): (OpContext, Locker, Result<Grant, LockError>)| {
-        if let Ok(grant) = acquired {
-            // As in `Held::give_back`.
-            let _ = locker.release(&mut cx, grant).await;
-        }
-        later.put_back(cx, locker);
-        drop(waiting);
+    let work = Box::pin(acquire(tools, lock, patience_ns));
+    let give_back = |(mut cx, locker, acquired): Acquired| -> Task {
+        Box::pin(async move {
+            if let Ok(grant) = acquired {
+                // As in `Held::give_back`.
+                let _ = locker.release(&mut cx, grant).await;
+            }
+            later.put_back(cx, locker);
+            drop(waiting);
+        })
     };
-    let Some((own, locker, acquired)) = carry(cx.endpoint(), cx.deadline(), work, give_back).await else {
+    let Some((own, locker, acquired)) = carry(cx.endpoint(), cx.deadline(), work, Box::new(give_back)).await else {
         return Err(FabricError::DeadlineExceeded { node: lock.node() });
     };
     let has_retried = own.retries() > retries;
@@ -136,11 +138,10 @@ pub async fn enter(
     }
 }
 
-async fn acquire(
-    (mut cx, locker): Tools,
-    lock: RemoteAddr,
-    patience_ns: Option<u64>,
-) -> (OpContext, Locker, Result<Grant, LockError>) {
+/// What took a lock, and whether it has it.
+type Acquired = (OpContext, Locker, Result<Grant, LockError>);
+
+async fn acquire((mut cx, locker): Tools, lock: RemoteAddr, patience_ns: Option<u64>) -> Acquired {
     // Ends when the lock is free at our turn: it is taken from who has it for too long.
     loop {
         let deadline = patience_ns.map_or(Deadline::NEVER, |patience_ns| cx.endpoint().deadline_in(patience_ns));

@@ -131,7 +131,8 @@ impl Turn {
     /// Gives back what is held, and waits for that until the deadline; `None` if nothing is held.
     pub(crate) async fn end(mut self, cx: &OpContext, outcome: Outcome) -> Option<Ended> {
         let held = self.held.take()?;
-        let ended = carry(cx.endpoint(), cx.deadline(), held.give_back(outcome), async |_| ()).await;
+        let work = Box::pin(held.give_back(outcome));
+        let ended = carry(cx.endpoint(), cx.deadline(), work, Box::new(|_| Box::pin(async {}))).await;
         Some(ended.unwrap_or_default())
     }
 }

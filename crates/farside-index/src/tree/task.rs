@@ -6,7 +6,7 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_fabric::{OpContext, RemoteAddr};
+use farside_fabric::{LocalFuture, OpContext, RemoteAddr};
 
 use super::Tree;
 use super::layout::Key;
@@ -46,9 +46,13 @@ impl Tree {
         if let Some(task) = self.shared.tasks.borrow().get(&name) {
             return Rc::clone(task);
         }
+        self.spawn(name, Box::pin(work(self.clone())))
+    }
+
+    fn spawn(&self, name: Name, work: LocalFuture<'static, Result<(), IndexError>>) -> Rc<Task> {
         let task = Rc::new(Task::default());
         self.shared.tasks.borrow_mut().insert(name, Rc::clone(&task));
-        let (tree, state, work) = (self.clone(), Rc::clone(&task), work(self.clone()));
+        let (tree, state) = (self.clone(), Rc::clone(&task));
         self.pool().endpoint().spawn(async move {
             if let Err(error) = work.await {
                 tracing::debug!("{name:?}: {error}");

@@ -59,7 +59,7 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
+use farside_fabric::{Deadline, Endpoint, FabricError, LocalFuture, MaskedCas, RemoteAddr, Verb};
 
 pub use self::word::{Entry, Version};
 use crate::atomics::{both, execute};
@@ -209,46 +209,48 @@ impl Client {
     ///
     /// # Errors
     /// What the fabric reports; [`LockError::NoSeat`].
-    pub async fn enter(self, request: Request) -> Result<Entered, LockError> {
-        // Ends with a turn, or an answer. Each turn of the loop means that the lock was reset.
-        loop {
-            let seat = self.inbox.take_seat(request.entry)?;
-            let next = if request.is_delete {
-                request.version.next()
-            } else {
-                request.version
-            };
-            let mut enter = Entry::enter(seat.place(), request.version, next);
-            if is_planted("cider: a DELETE that is overtaken") {
-                enter.compare_mask = 0;
-            }
-            let posted_ns = self.endpoint.now_ns();
-            let before = self.swap(request.entry, enter).await;
-            let before = before.inspect_err(|_| seat.burn())?;
-            if !enter.matches(before) {
-                return Ok(Entered::Rejected(Entry::of_bits(before)));
-            }
-            let before = Entry::of_bits(before);
-            let now_ns = self.endpoint.now_ns();
-            let mut place = Place {
-                request,
-                watch: Watch::new(&self.options, before.epoch(), posted_ns, now_ns),
-                begun: before.epoch(),
-                seat,
-                successor: None,
-                coordinator: None,
-                is_behind: before.tail().place().is_some(),
-            };
-            match self.wait(&mut place, before).await {
-                Ok(Waited::Turn) => return Ok(Entered::Turn(place)),
-                Ok(Waited::Told(outcome)) => return Ok(Entered::Combined(outcome)),
-                Ok(Waited::Again) => self.retries.set(self.retries.get() + 1),
-                Err(error) => {
-                    place.seat.burn();
-                    return Err(error);
+    pub fn enter(self, request: Request) -> LocalFuture<'static, Result<Entered, LockError>> {
+        Box::pin(async move {
+            // Ends with a turn, or an answer. Each turn of the loop means that the lock was reset.
+            loop {
+                let seat = self.inbox.take_seat(request.entry)?;
+                let next = if request.is_delete {
+                    request.version.next()
+                } else {
+                    request.version
+                };
+                let mut enter = Entry::enter(seat.place(), request.version, next);
+                if is_planted("cider: a DELETE that is overtaken") {
+                    enter.compare_mask = 0;
+                }
+                let posted_ns = self.endpoint.now_ns();
+                let before = self.swap(request.entry, enter).await;
+                let before = before.inspect_err(|_| seat.burn())?;
+                if !enter.matches(before) {
+                    return Ok(Entered::Rejected(Entry::of_bits(before)));
+                }
+                let before = Entry::of_bits(before);
+                let now_ns = self.endpoint.now_ns();
+                let mut place = Place {
+                    request,
+                    watch: Watch::new(&self.options, before.epoch(), posted_ns, now_ns),
+                    begun: before.epoch(),
+                    seat,
+                    successor: None,
+                    coordinator: None,
+                    is_behind: before.tail().place().is_some(),
+                };
+                match self.wait(&mut place, before).await {
+                    Ok(Waited::Turn) => return Ok(Entered::Turn(place)),
+                    Ok(Waited::Told(outcome)) => return Ok(Entered::Combined(outcome)),
+                    Ok(Waited::Again) => self.retries.set(self.retries.get() + 1),
+                    Err(error) => {
+                        place.seat.burn();
+                        return Err(error);
+                    }
                 }
             }
-        }
+        })
     }
 
     async fn wait(&self, place: &mut Place, before: Entry) -> Result<Waited, LockError> {
@@ -348,12 +350,14 @@ impl Client {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn leave(self, mut place: Place, outcome: Outcome) -> Result<u64, LockError> {
-        let left = self.try_leave(&mut place, outcome).await;
-        if left.is_err() {
-            place.seat.burn();
-        }
-        left
+    pub fn leave(self, mut place: Place, outcome: Outcome) -> LocalFuture<'static, Result<u64, LockError>> {
+        Box::pin(async move {
+            let left = self.try_leave(&mut place, outcome).await;
+            if left.is_err() {
+                place.seat.burn();
+            }
+            left
+        })
     }
 
     async fn try_leave(&self, place: &mut Place, outcome: Outcome) -> Result<u64, LockError> {
@@ -519,9 +523,11 @@ impl Client {
     ///
     /// # Errors
     /// What the fabric reports.
-    pub async fn repair(&self, request: &Request, seen: Entry) -> Result<(), FabricError> {
-        self.swap(request.entry, seen.repair(request.version)).await?;
-        Ok(())
+    pub fn repair<'f>(&'f self, request: &'f Request, seen: Entry) -> LocalFuture<'f, Result<(), FabricError>> {
+        Box::pin(async move {
+            self.swap(request.entry, seen.repair(request.version)).await?;
+            Ok(())
+        })
     }
 
     /// An atomic on an entry; returns the entry before.

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Batch, Buffer, Deadline, Endpoint, EndpointId, FabricError, OpContext, RemoteAddr, Slice, Verb};
 
 use super::QUEUE_AT;
 use super::desk;
@@ -110,11 +110,11 @@ impl Client {
                 member,
                 seat,
             };
-            if let Entered::Taken(taken) = self.enter(local, before, mode, who).await? {
+            if let Entered::Taken(taken) = self.enter(local, before, mode, &who).await? {
                 return Ok(taken);
             }
             self.count_retry();
-            self.await_reset(local).await?;
+            Box::pin(self.await_reset(local)).await?;
         }
     }
 
@@ -124,7 +124,7 @@ impl Client {
         local: &Rc<Local>,
         before: Header,
         mode: Mode,
-        who: impl Fn(u16) -> Waiter,
+        who: &dyn Fn(u16) -> Waiter,
     ) -> Result<Entered, LockError> {
         if before.is_resetting() && !is_planted("declock: a reset that newcomers do not see") {
             self.end(local);
@@ -133,6 +133,17 @@ impl Client {
         if before.admits(mode) {
             return Ok(Entered::Taken(Taken { remote: None }));
         }
+        // Whoever has to wait does so on the heap: a lock that is free takes a small future.
+        Box::pin(self.queue_up(local, before, who)).await
+    }
+
+    /// The rest of figure 7, lines 2 to 5: writes an entry of the queue, and waits.
+    async fn queue_up(
+        &self,
+        local: &Rc<Local>,
+        before: Header,
+        who: &dyn Fn(u16) -> Waiter,
+    ) -> Result<Entered, LockError> {
         let (place, capacity) = (before.back(), self.node.capacity());
         // Section 4.4: nobody may write an entry before its place is free, nor one that looks unwritten.
         let is_full = before.size() >= capacity || place.version(capacity) == VERSION_NEVER;
@@ -212,7 +223,7 @@ impl Client {
 
     /// Leaves the queue and wakes whoever is next (figure 7, lines 6 to 19).
     pub(super) async fn give(&self, local: &Rc<Local>, mode: Mode) -> Result<(), LockError> {
-        let (capacity, bytes) = (self.node.capacity(), self.node.queue_bytes());
+        let bytes = self.node.queue_bytes();
         let mut buffer = self.endpoint.buffer(bytes as usize);
         let mut batch = Batch::new();
         // One doorbell: the queue comes with the header as it was before we left, or newer.
@@ -236,6 +247,15 @@ impl Client {
             behind: before.size() - 1,
             writers_behind: before.writers().saturating_sub(u64::from(is_writer)),
         };
+        if left.behind == 0 {
+            return Ok(());
+        }
+        Box::pin(self.wake_next(local, left, queue, buffer)).await
+    }
+
+    /// The rest of figure 7, lines 6 to 19. `queue` READs the entries to the start of the buffer again.
+    async fn wake_next(&self, local: &Rc<Local>, left: Left, queue: Verb, mut buffer: Buffer) -> Result<(), LockError> {
+        let capacity = self.node.capacity();
         let patience = self.endpoint.deadline_in(self.node.lease_ns());
         // Ends when all who wait have written, at the latest after a lease: then one of them has died, or
         // its entry was lost.

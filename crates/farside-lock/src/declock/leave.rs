@@ -3,7 +3,7 @@
 //! On the path: nowhere; when a client closes, and when an endpoint finds the roster full. A roster whose
 //! members only come would be full one day, and each reset would ask the dead.
 
-use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, FabricError, LocalFuture, OpContext, RemoteAddr};
 
 use super::client::Client;
 use crate::letter::{ANY_STAMP, Letter, LetterKind, NO_SEAT};
@@ -14,18 +14,20 @@ use crate::{LockError, Site};
 ///
 /// # Errors
 /// What the fabric reports; the place is then given up by who finds out that the endpoint is gone.
-pub async fn leave(endpoint: &Endpoint, site: &Site) -> Result<bool, LockError> {
-    let node = site.declock();
-    let (Some(roster), true) = (node.roster(), node.is_idle()) else {
-        return Ok(false);
-    };
-    let Some(member) = node.member(endpoint.id()) else {
-        return Ok(false);
-    };
-    // From here on clients join anew, with another place: this one holds nothing.
-    node.set_membership(endpoint.id(), None);
-    roster.strike(endpoint, member).await?;
-    Ok(true)
+pub fn leave<'f>(endpoint: &'f Endpoint, site: &'f Site) -> LocalFuture<'f, Result<bool, LockError>> {
+    Box::pin(async move {
+        let node = site.declock();
+        let (Some(roster), true) = (node.roster(), node.is_idle()) else {
+            return Ok(false);
+        };
+        let Some(member) = node.member(endpoint.id()) else {
+            return Ok(false);
+        };
+        // From here on clients join anew, with another place: this one holds nothing.
+        node.set_membership(endpoint.id(), None);
+        roster.strike(endpoint, member).await?;
+        Ok(true)
+    })
 }
 
 /// Whether nobody cuts the endpoint off until [`LockOptions::declock_notice_ns`](crate::LockOptions) after this was
@@ -36,15 +38,21 @@ pub async fn leave(endpoint: &Endpoint, site: &Site) -> Result<bool, LockError> 
 ///
 /// # Errors
 /// What the fabric reports; nothing is known then.
-pub async fn vouch(endpoint: &Endpoint, site: &Site, deadline: Deadline) -> Result<bool, FabricError> {
-    let node = site.declock();
-    let Some((roster, member)) = node.roster().zip(node.member(endpoint.id())) else {
-        // Who is not in the roster is asked for nothing.
-        return Ok(true);
-    };
-    let is_safe = roster.is_safe(endpoint, member, deadline).await?;
-    // It may have left meanwhile.
-    Ok(is_safe || node.member(endpoint.id()) != Some(member))
+pub fn vouch<'f>(
+    endpoint: &'f Endpoint,
+    site: &'f Site,
+    deadline: Deadline,
+) -> LocalFuture<'f, Result<bool, FabricError>> {
+    Box::pin(async move {
+        let node = site.declock();
+        let Some((roster, member)) = node.roster().zip(node.member(endpoint.id())) else {
+            // Who is not in the roster is asked for nothing.
+            return Ok(true);
+        };
+        let is_safe = roster.is_safe(endpoint, member, deadline).await?;
+        // It may have left meanwhile.
+        Ok(is_safe || node.member(endpoint.id()) != Some(member))
+    })
 }
 
 impl Client {

@@ -164,7 +164,7 @@ async fn acquire(client: Client, entry: RemoteAddr, mode: Mode, policy: Policy) 
         Asked::Wait(turn, unknown) => {
             if let Some(held) = unknown.filter(|_| policy.asks_for_remote()) {
                 // A hint: if it cannot be had, the lock is given on without.
-                let remote = client.earliest_remote(entry, held).await;
+                let remote = Box::pin(client.earliest_remote(entry, held)).await;
                 local.queue.borrow_mut().note_remote(remote.unwrap_or(None));
             }
             if turn.come().await == Handed::Inside {

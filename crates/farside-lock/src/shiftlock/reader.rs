@@ -53,10 +53,8 @@ impl Attempt {
             // cannot flip twice unseen: the next writer waits for us.
             loop {
                 base_ns = watch.looked_ns();
-                match watch
-                    .look(&self.endpoint, &self.options, self.entry, &self.inbox)
-                    .await?
-                {
+                let look = watch.look(&self.endpoint, &self.options, self.entry, &self.inbox);
+                match Box::pin(look).await? {
                     Seen::Counts(counts) if counts.epoch() != before.counts.epoch() => {
                         self.spent(Mode::Shared, Phase::AwaitTurn, start_ns);
                         break;
@@ -76,7 +74,7 @@ impl Attempt {
         };
         if lease.is_stale(base_ns, now_ns) {
             // A slow network; what is left of the lease is too short.
-            return match self.leave_reader(hold).await {
+            return match Box::pin(self.leave_reader(hold)).await {
                 Ok(()) | Err(LockError::LeaseLost { .. }) => Ok(Outcome::Again),
                 Err(error) => Err(error),
             };
@@ -96,6 +94,11 @@ impl Attempt {
             self.spent(Mode::Shared, Phase::Leave, start_ns);
             return Ok(());
         }
+        Box::pin(self.leave_late(hold)).await
+    }
+
+    /// After the lease, in a way that has no effect if the lock was reset.
+    async fn leave_late(&self, hold: ReaderHold) -> Result<(), LockError> {
         let lost = Err(LockError::LeaseLost { entry: self.entry });
         let lease = Lease {
             ns: self.options.lease_ns,

@@ -97,16 +97,20 @@ impl Attempt {
         hold: &mut WriterHold,
         watch: &mut Watch,
     ) -> Result<Waited, LockError> {
+        // Whoever has to wait does so on the heap: a lock that is free takes a small future.
         let readers = before.counts.readers();
         if let Some(predecessor) = before.tail.place() {
             hold.is_behind = true;
-            let start_ns = self.stopwatch.start(&self.endpoint);
-            self.introduce(predecessor, hold).await?;
-            self.spent(Mode::Exclusive, Phase::Introduce, start_ns);
-            self.await_letter(hold, watch).await
+            Box::pin(async move {
+                let start_ns = self.stopwatch.start(&self.endpoint);
+                self.introduce(predecessor, hold).await?;
+                self.spent(Mode::Exclusive, Phase::Introduce, start_ns);
+                self.await_letter(hold, watch).await
+            })
+            .await
         } else if readers != 0 && !is_planted("shiftlock: a writer that does not wait for readers") {
             // Lines 23 to 25.
-            self.await_releases(before.releases().plus(readers), hold, watch).await
+            Box::pin(self.await_releases(before.releases().plus(readers), hold, watch)).await
         } else {
             Ok(Waited::Turn(Turn {
                 releases: before.releases(),
@@ -223,7 +227,7 @@ impl Attempt {
             hold.releases = hold.releases.plus(1);
             if lease.is_stale(base_ns, self.endpoint.now_ns()) {
                 // So slow that the same could happen again; whoever is behind us gets the lock instead.
-                self.leave_writer(hold).await?;
+                Box::pin(self.leave_writer(hold)).await?;
                 return Ok(Outcome::Again);
             }
         }
@@ -260,9 +264,14 @@ impl Attempt {
             if found.releases() != hold.releases {
                 return Err(LockError::LeaseLost { entry: self.entry });
             }
-            self.await_successor(hold).await?;
+            Box::pin(self.await_successor(hold)).await?;
             self.spent(Mode::Exclusive, Phase::Pass, start_ns);
         }
+        Box::pin(self.leave_to_successor(hold)).await
+    }
+
+    /// From line 12 on.
+    async fn leave_to_successor(&self, hold: &mut WriterHold) -> Result<(), LockError> {
         let Some(successor) = hold.successor else {
             // Section 3.6: it has died before it could say who it is. The lock is dropped, and will be reset.
             hold.seat.burn();

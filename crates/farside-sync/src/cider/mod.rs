@@ -23,7 +23,7 @@
 //! `cider-no-wc` does not combine: who has credit waits for its turn, and writes. Batches being always of one, credit is then
 //! measured by whether somebody else was in the queue. `cider-no-ca` does not switch: all updates queue up (section 5.4).
 
-use farside_fabric::{FabricError, OpContext};
+use farside_fabric::{FabricError, OpContext, Task};
 use farside_lock::LockError;
 use farside_lock::cider::{Client, Entered as Queued, Outcome, Request, Version};
 use farside_lock::patience::carry;
@@ -106,14 +106,16 @@ pub(crate) async fn enter(
 async fn queue_up(cx: &OpContext, client: &Client, request: Request, pin: &Pin) -> Result<Queued, LockError> {
     let (pin, later) = (pin.clone(), client.clone());
     let work = client.clone().enter(request);
-    let give_up = async move |entered: Result<Queued, LockError>| {
-        if let Ok(Queued::Turn(place)) = entered {
-            // If that fails the lock is reset.
-            let _ = later.leave(place, Outcome::Refused).await;
-        }
-        drop(pin);
+    let give_up = |entered| -> Task {
+        Box::pin(async move {
+            if let Ok(Queued::Turn(place)) = entered {
+                // If that fails the lock is reset.
+                let _ = later.leave(place, Outcome::Refused).await;
+            }
+            drop(pin);
+        })
     };
-    match carry(cx.endpoint(), cx.deadline(), work, give_up).await {
+    match carry(cx.endpoint(), cx.deadline(), work, Box::new(give_up)).await {
         Some(entered) => entered,
         None => Err(FabricError::DeadlineExceeded {
             node: request.entry.node(),

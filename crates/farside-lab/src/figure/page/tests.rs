@@ -1,4 +1,4 @@
-//! The page as text; `tests/page.rs` looks at it in a browser.
+//! The page as text; `tests/it/page.rs` looks at it in a browser.
 
 use super::*;
 use crate::figure::by_id;

@@ -1,17 +1,16 @@
 //! Makes so many calls of one kind over mapped memory, for whoever counts what one costs: `cargo xtask weight` runs it under
-//! a simulated processor, twice, and divides the difference.
+//! a simulated processor, twice, and divides the difference. Nothing else happens: housekeeping stands still.
 //!
-//!     cargo run --release --example calls -- set 10000
+//!     cargo run --release -p farside-kv --example calls -- set 10000
 
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use farside::blocking::{Session, Store};
-use farside::{Error, Options};
 use farside_fabric::shm::{Fabric, Segment};
-use farside_fabric::{NodeId, OpContext, RemoteAddr, Seat};
+use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Seat};
+use farside_kv::{KvError, Session, Store, StoreConfig};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -40,43 +39,48 @@ fn main() -> ExitCode {
     }
 }
 
+/// A client of new memory.
+fn endpoint(seat: &Seat) -> Endpoint {
+    let segment = Segment::anonymous(MEMORY_BYTES).expect("some memory");
+    let endpoint = Fabric::new(vec![segment]).endpoint();
+    endpoint.expect("a new segment").seated(seat)
+}
+
 /// Makes the calls; returns whether there is such a kind.
-fn make(kind: &str, count: u64) -> Result<bool, Error> {
+fn make(kind: &str, count: u64) -> Result<bool, KvError> {
     if let Some(name) = kind.strip_prefix("lock:") {
         return Ok(LockKind::by_name(name).map(|kind| lock(kind, count)).is_some());
     }
-    let store = Store::open(Options::anonymous(MEMORY_BYTES))?;
-    let mut session = store.session()?;
+    let seat = Seat::new();
+    let store = seat.block_on(Store::open(endpoint(&seat), StoreConfig::default()))?;
+    let mut session = store.session();
     for key in 0..KEYS {
-        session.put(&key.to_le_bytes(), &[7; 64])?;
+        seat.block_on(session.put(&key.to_le_bytes(), &[7; 64]))?;
     }
-    let call: fn(&mut Session, &[u8]) -> Result<(), Error> = match kind {
-        "get" => |session, key| {
-            black_box(session.get(key)?);
+    let call: fn(&Seat, &mut Session, &[u8]) -> Result<(), KvError> = match kind {
+        "get" => |seat, session, key| {
+            black_box(seat.block_on(session.get(key))?);
             Ok(())
         },
-        "set" => |session, key| session.put(key, &[8; 64]),
-        "replace" => |session, key| {
-            session.delete(key)?;
-            session.put(key, &[9; 64])
+        "set" => |seat, session, key| seat.block_on(session.put(key, &[8; 64])),
+        "replace" => |seat, session, key| {
+            seat.block_on(session.delete(key))?;
+            seat.block_on(session.put(key, &[9; 64]))
         },
         _ => return Ok(false),
     };
     for number in 0..count {
-        call(&mut session, &(number % KEYS).to_le_bytes())?;
+        call(&seat, &mut session, &(number % KEYS).to_le_bytes())?;
     }
+    seat.clear();
     Ok(true)
 }
 
 /// Takes a lock that nobody else wants, and gives it back.
 fn lock(kind: LockKind, count: u64) {
     const ROSTER_AT: u64 = 4096;
-    let segment = Segment::anonymous(1 << 20).expect("a megabyte of memory");
     let seat = Seat::new();
-    let endpoint = Fabric::new(vec![segment])
-        .endpoint()
-        .expect("a new segment")
-        .seated(&seat);
+    let endpoint = endpoint(&seat);
     let options = LockOptions {
         roster: Some(RemoteAddr::new(NodeId::new(0), ROSTER_AT)),
         ..LockOptions::default()
