@@ -6,6 +6,7 @@
 #                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
+#   need_weight_tools   valgrind, which counts instructions
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #
@@ -77,6 +78,10 @@ need_fuzz_tools() {
   if ! command -v c++ >/dev/null || [ "$(c++ -print-file-name=libstdc++.so)" = libstdc++.so ]; then
     install_packages g++
   fi
+}
+
+need_weight_tools() {
+  command -v valgrind >/dev/null || install_packages valgrind
 }
 
 need_vm_tools() {

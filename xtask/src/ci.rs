@@ -1,23 +1,24 @@
-//! `cargo xtask ci`: everything a change must pass, cheapest first.
+//! `cargo xtask ci`: everything a change must pass.
 //!
-//! A failed step does not stop the later ones: one run shows everything there is to mend. Each step is a process of its
-//! own, so that what it printed last can be said again at the end, where one looks for it.
+//! Steps are in *lanes*, which run at the same time: some steps keep all processors busy, others wait most of the time.
+//! A failed step does not stop the others: one run shows everything there is to mend. Each step is a process of its own;
+//! its lines are printed with its name in front, and what it printed last is said again at the end, where one looks for it.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Command;
-use std::time::Instant;
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{deny, fuzz, loom, sim, step, test, tidy, vm};
+use crate::{deny, fuzz, loom, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests of the workspace (`./test` runs those); simulator seeds stay in
+    /// Leave out the tests of the workspace; simulator seeds stay in
     #[arg(long)]
     no_test: bool,
     /// Also the tests that need an RDMA device, in a virtual machine (Debian on x86-64)
@@ -29,59 +30,92 @@ pub(crate) struct Options {
     /// How long each fuzz target runs; 0 leaves them out
     #[arg(long, default_value_t = 4)]
     fuzz_seconds: u32,
+    /// Also count the instructions of calls, which needs valgrind
+    #[arg(long)]
+    calls: bool,
     /// Only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
 }
 
-type Step<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
+type Step<'a> = (&'static str, Box<dyn Fn() -> Result<()> + Send + Sync + 'a>);
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut steps: Vec<Step<'_>> = vec![
+fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
+    let mut checks: Vec<Step<'_>> = vec![
         (
             "format",
             Box::new(|| step::run(&mut step::cargo(["fmt", "--all", "--check"]))),
         ),
         ("tidy", Box::new(tidy::run)),
+        ("dependencies", Box::new(deny::run_offline_part)),
         ("clippy", Box::new(clippy)),
         ("documentation", Box::new(documentation)),
-        ("dependencies", Box::new(deny::run_offline_part)),
+        ("weight", Box::new(|| weight::run(&weight::Options::all(options.calls)))),
+        ("loom", Box::new(|| loom::run(&loom::Options::ALL))),
     ];
-    if !options.no_test {
-        steps.push(("tests", Box::new(|| test::workspace(&[]))));
-    }
-    if options.seeds > 0 {
-        steps.push(("simulator", Box::new(|| sim::run_seeds(options.seeds))));
-        steps.push(("planted bugs", Box::new(sim::mutants)));
-    }
-
-    if options.vm {
-        steps.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
-    }
-    steps.push(("loom", Box::new(|| loom::run(&loom::Options::ALL))));
     if options.fuzz_seconds > 0 {
-        steps.push((
+        checks.push((
             "fuzz",
             Box::new(|| fuzz::run(&fuzz::Options::all(options.fuzz_seconds))),
         ));
     }
+    // What runs the test programs: they are built once.
+    let mut tests: Vec<Step<'_>> = Vec::new();
+    if !options.no_test {
+        tests.push((
+            "tests",
+            Box::new(|| step::run(Command::new("./test").current_dir(step::workspace_root()))),
+        ));
+    }
+    if options.seeds > 0 {
+        tests.push(("simulator", Box::new(|| sim::run_seeds(options.seeds))));
+        if options.no_test {
+            // They are among the tests.
+            tests.push(("planted bugs", Box::new(sim::mutants)));
+        }
+    }
+    let mut machine: Vec<Step<'_>> = Vec::new();
+    if options.vm {
+        machine.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
+    }
+    [checks, tests, machine]
+}
 
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let lanes = lanes(options);
     if let Some(name) = &options.only {
-        let Some((_, step)) = steps.iter().find(|(known, _)| known == name) else {
-            let known: Vec<_> = steps.iter().map(|(name, _)| *name).collect();
+        let steps = || lanes.iter().flatten();
+        let Some((_, step)) = steps().find(|(known, _)| known == name) else {
+            let known: Vec<_> = steps().map(|(name, _)| *name).collect();
             bail!("there is no step `{name}`; there are: {}", known.join(", "));
         };
         return step();
     }
 
-    let count = steps.len();
-    let mut failures = Vec::new();
-    for (number, (name, _)) in (1..).zip(&steps) {
-        eprintln!("==> [{number}/{count}] {name}");
-        let (failure, seconds) = timed(|| run_alone(name));
-        eprintln!("    {name} took {seconds} s");
-        failures.extend(failure?.map(|lines| (*name, lines)));
-    }
+    let count = lanes.iter().flatten().count();
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for steps in &lanes {
+            let failures = &failures;
+            scope.spawn(move || {
+                for (name, _) in steps {
+                    eprintln!("==> {name}");
+                    let (outcome, seconds) = step::timed(|| run_alone(name));
+                    eprintln!("==> {name} took {seconds} s");
+                    let failed = match outcome {
+                        Ok(None) => continue,
+                        Ok(Some(lines)) => lines,
+                        Err(error) => VecDeque::from([format!("{error:#}")]),
+                    };
+                    failures
+                        .lock()
+                        .expect("nobody panics while it is locked")
+                        .push((*name, failed));
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("nobody panics while it is locked");
     for (name, lines) in &failures {
         eprintln!("==> {name} failed; it printed last:");
         for line in lines {
@@ -113,20 +147,13 @@ fn run_alone(name: &str) -> Result<Option<VecDeque<String>>> {
     let mut lines = VecDeque::with_capacity(LINES_SAID_AGAIN);
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        writeln!(std::io::stderr(), "{line}")?;
+        writeln!(std::io::stderr(), "[{name}] {line}")?;
         if lines.len() == LINES_SAID_AGAIN {
             lines.pop_front();
         }
         lines.push_back(line);
     }
     Ok((!child.wait()?.success()).then_some(lines))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]
-fn timed<T>(step: impl Fn() -> T) -> (T, u64) {
-    let start = Instant::now();
-    let result = step();
-    (result, start.elapsed().as_secs())
 }
 
 /// Warnings are errors here, and warnings on your desk: `-D` reaches clippy alone, so ordinary builds keep their cache.

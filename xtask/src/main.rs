@@ -16,6 +16,7 @@ mod step;
 mod test;
 mod tidy;
 mod vm;
+mod weight;
 
 use std::process::ExitCode;
 
@@ -41,11 +42,11 @@ enum Command {
     Test(test::Options),
     /// Check layers, file headers, forbidden names and marks, manifests, links, and ratchets
     Tidy,
-    /// Run the simulated scenarios (`tests/simulation.rs` of every crate that has one) over a range of seeds
+    /// Run the simulated scenarios (`tests/it/simulation.rs` of every crate that has one) over a range of seeds
     Sim(sim::Options),
     /// Plant one bug after the other and demand that the simulator's checks notice each
     Mutants,
-    /// Kill, stop and cut off real processes at random, then check everything they did (`crates/farside/tests/soak`)
+    /// Kill, stop and cut off real processes at random, then check everything they did (`crates/farside/tests/it/soak`)
     Soak(soak::Options),
     /// Build the fuzz targets and run each for a few seconds
     Fuzz(fuzz::Options),
@@ -55,6 +56,8 @@ enum Command {
     Sanitize(sanitize::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
+    /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
+    Weight(weight::Options),
     /// Run a command in a virtual machine with a soft-RoCE device (`cargo xtask vm -- COMMAND...`)
     Vm(vm::Options),
     /// Run the tests that need an RDMA device, in that virtual machine
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Loom(options) => loom::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::Deny => deny::run(),
+        Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.
         Command::VmTests(options) => return vm::suites::run(&options).unwrap_or_else(|error| failed(&error)),
         Command::Vm(options) => return vm::run(&options).unwrap_or_else(|error| failed(&error)),

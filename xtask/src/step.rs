@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -58,6 +59,14 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("`{line}` failed ({status})");
     }
     Ok(())
+}
+
+/// What a step comes to, and how many seconds it took.
+#[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]
+pub(crate) fn timed<T>(step: impl FnOnce() -> T) -> (T, u64) {
+    let start = Instant::now();
+    let result = step();
+    (result, start.elapsed().as_secs())
 }
 
 /// `NAME=value program argument ...`, with quotes where a shell needs them.

@@ -32,6 +32,9 @@ const MARKS: &[(&str, &str)] = &[
     (concat!("assert!(", "true)"), "a check that cannot fail checks nothing"),
 ];
 
+/// The trait that the fabric's backends implement: what is generic over it is compiled once for each.
+const BACKEND: &str = "Backend";
+
 /// How the attribute of a test ends that CI runs where it can be run.
 const RUN_IN_VM: &str = ": cargo xtask vm-tests\"]";
 
@@ -47,6 +50,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Violation> {
             .iter()
             .flat_map(|member| check_unsafe(member, &workspace.files)),
     );
+    violations.extend(workspace.files.iter().flat_map(check_backend_bounds));
     for (path, _) in LONG_FILES {
         if !workspace.files.iter().any(|file| file.path == Path::new(path)) {
             violations.push(Violation::of_file(
@@ -107,6 +111,34 @@ fn contains_mark(line: &str, mark: &str) -> bool {
     })
 }
 
+/// Above the fabric a client is an `Endpoint`, and nothing is generic over what is below.
+fn check_backend_bounds(file: &TextFile) -> Vec<Violation> {
+    if !file.path.starts_with("crates") || file.path.starts_with("crates/farside-fabric") {
+        return Vec::new();
+    }
+    let lines = (1..).zip(file.text.lines());
+    let bounds = lines.filter(|(_, line)| !line.trim_start().starts_with("//") && bounds_by_backend(line));
+    let message = "a type parameter bounded by a backend is compiled once for each; take an `Endpoint`";
+    bounds
+        .map(|(number, _)| Violation::of_line(&file.path, number, message))
+        .collect()
+}
+
+/// Whether a line bounds a type by the trait: `E: Backend`, `A: Clone + fabric::Backend` or an argument `impl Backend`. A trait
+/// object is one type, and an implementation bounds nothing.
+fn bounds_by_backend(line: &str) -> bool {
+    line.match_indices(BACKEND).any(|(start, _)| {
+        if !contains_mark(&line[start..], BACKEND) {
+            return false;
+        }
+        // In front of the path, if it has one.
+        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let before = line[..start].trim_end_matches(is_path).trim_end();
+        let is_implemented = line[start + BACKEND.len()..].trim_start().starts_with("for ");
+        before.ends_with([':', '+']) || (before.ends_with("impl") && !is_implemented)
+    })
+}
+
 fn check_unsafe(member: &Crate, files: &[TextFile]) -> Vec<Violation> {
     const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
     if UNSAFE_CRATES.contains(&member.name.as_str()) {
@@ -135,6 +167,35 @@ mod tests {
         let mut workspace = samples::workspace();
         samples::add_file(&mut workspace, path, text);
         check(&workspace)
+    }
+
+    #[test]
+    fn a_bound_by_a_backend_is_caught_outside_the_fabric() {
+        for bound in [
+            "fn f<B: Backend>(endpoint: &B) {}",
+            "fn f(endpoint: &impl farside_fabric::Backend) {}",
+            "impl<B> T for S<B> where B: Clone + Backend {",
+            "    B: farside_fabric::Backend,",
+        ] {
+            let text = format!("//! A file.\n{bound}\n");
+            let path = "crates/farside-pool/src/chunk.rs";
+            assert_only_violation(&check_with_file(path, &text), path, "bounded by a backend");
+            assert_eq!(check_with_file("crates/farside-fabric/src/chunk.rs", &text), []);
+        }
+        for other in [
+            "impl Backend for Model {",
+            "let model: Rc<dyn Backend> = Rc::new(Model);",
+            "use farside_fabric::Backend;",
+            "struct Backends;",
+            "// fn f<B: Backend>() {}",
+        ] {
+            let text = format!("//! A file.\n{other}\n");
+            assert_eq!(
+                check_with_file("crates/farside-pool/src/chunk.rs", &text),
+                [],
+                "{other}"
+            );
+        }
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! How many instructions one call takes: a simulated processor counts them, exactly and whatever else the machine does.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// How many calls the two runs make: the difference leaves out what happens once.
+const CALLS: (u64, u64) = (1_000, 6_000);
+
+/// Instructions of one call of this kind.
+pub(super) fn count(program: &Path, kind: &str) -> Result<u64> {
+    let few = instructions(program, kind, CALLS.0)?;
+    let many = instructions(program, kind, CALLS.1)?;
+    Ok(many.saturating_sub(few) / (CALLS.1 - CALLS.0))
+}
+
+fn instructions(program: &Path, kind: &str, calls: u64) -> Result<u64> {
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(program)
+        .args([kind, &calls.to_string()]);
+    let output = command
+        .output()
+        .context("failed to start valgrind, which counts instructions (Debian: valgrind; or say --no-calls)")?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    match total(&report) {
+        Some(total) if output.status.success() => Ok(total),
+        _ => bail!("{kind} failed under valgrind: {report}"),
+    }
+}
+
+/// The number of instructions in a report: `==1234== I refs: 557,494`.
+fn total(report: &str) -> Option<u64> {
+    let line = report
+        .lines()
+        .find(|line| line.contains("I ") && line.contains("refs:"))?;
+    line.rsplit(' ').next()?.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found_in_a_report() {
+        let report = "==7== Cachegrind\n==7== \n==7== I   refs:      557,494\n";
+        assert_eq!(total(report), Some(557_494));
+        assert_eq!(total("==7== Process terminating\n"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! `cargo xtask weight`: what the store weighs, and whether that is within its budget.
+//!
+//! It builds `farside` as `./run` does, and prints how long that took, the machine code of the program by crate, the families
+//! of functions that are there several times, and how many instructions a call over mapped memory takes. A *family* is
+//! all functions of one name: one body, compiled for several types or in several crates. What a family has beyond its largest
+//! member are *copies*.
+//!
+//! The limits in [`BUDGET`] only go down; a change that passes one says why it is worth it.
+
+mod calls;
+mod program;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::{Message, MetadataCommand};
+
+use crate::step;
+use program::Program;
+
+/// What may not be exceeded.
+struct Budget {
+    /// Machine code of `farside`, in bytes.
+    code_bytes: u64,
+    /// The program without symbols and debug information, in bytes.
+    stripped_bytes: u64,
+    /// All code over the largest member of each family, in hundredths.
+    copies_percent: u64,
+    /// Instructions of one call; see `crates/farside-kv/examples/calls.rs`.
+    calls: &'static [(&'static str, u64)],
+}
+
+const BUDGET: Budget = Budget {
+    code_bytes: 7_400_000,
+    stripped_bytes: 10_200_000,
+    copies_percent: 150,
+    calls: &[
+        ("get", 950),
+        ("set", 3_650),
+        ("replace", 11_000),
+        ("lock:cas", 780),
+        ("lock:dslr", 1_450),
+        ("lock:shiftlock", 3_750),
+        ("lock:declock", 5_300),
+    ],
+};
+
+/// How many families and crates are shown.
+const SHOWN: usize = 10;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Build everything anew, in a folder of its own, so that the time is that of a clean build
+    #[arg(long)]
+    clean: bool,
+    /// Leave the instructions of calls out, for which valgrind is needed
+    #[arg(long)]
+    no_calls: bool,
+    /// How many families and crates to show
+    #[arg(long, default_value_t = SHOWN, value_name = "N")]
+    top: usize,
+}
+
+impl Options {
+    /// What CI wants, with or without the instructions of calls.
+    pub(crate) fn all(calls: bool) -> Self {
+        Self {
+            clean: false,
+            no_calls: !calls,
+            top: SHOWN,
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folder = if options.clean {
+        let folder = target_directory()?.join("weight");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+        }
+        folder
+    } else {
+        target_directory()?
+    };
+    let (path, seconds) = build(&folder, &["--package", "farside", "--bin", "farside"])?;
+    let program = Program::read(&path)?;
+    println!(
+        "build: {seconds} s{}",
+        if options.clean { ", of everything" } else { "" }
+    );
+    let mut excesses = Vec::new();
+    let mut judge = |what: &str, is: u64, most: u64| {
+        println!("{what}: {is} of {most}");
+        if is > most {
+            excesses.push(format!("{what}: {is} of {most}"));
+        }
+    };
+    judge("machine code, bytes", program.code_bytes, BUDGET.code_bytes);
+    judge("stripped program, bytes", program.stripped_bytes, BUDGET.stripped_bytes);
+    judge("copies, percent", program.copies_percent(), BUDGET.copies_percent);
+    print_table("crates", &program.crates(), options.top);
+    print_table("copies by family", &program.copies(), options.top);
+    if !options.no_calls {
+        let (calls, _) = build(&folder, &["--package", "farside-kv", "--example", "calls"])?;
+        for &(kind, most) in BUDGET.calls {
+            judge(&format!("{kind}, instructions"), calls::count(&calls, kind)?, most);
+        }
+    }
+    if !excesses.is_empty() {
+        bail!("over budget: {}", excesses.join("; "));
+    }
+    Ok(())
+}
+
+fn print_table(title: &str, rows: &[(String, u64, usize)], count: usize) {
+    println!("{title}: bytes, functions");
+    for (name, bytes, functions) in rows.iter().take(count) {
+        println!("{bytes:>10} {functions:>5}  {name}");
+    }
+}
+
+fn target_directory() -> Result<PathBuf> {
+    let metadata = MetadataCommand::new()
+        .cargo_path(step::cargo_path())
+        .current_dir(step::workspace_root())
+        .no_deps()
+        .exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// Builds one program for release; returns where it is, and how many seconds that took.
+fn build(folder: &Path, what: &[&str]) -> Result<(PathBuf, u64)> {
+    let mut command = step::cargo(["build", "--release", "--message-format", "json-render-diagnostics"]);
+    command.args(what).arg("--target-dir").arg(folder);
+    let (output, seconds) = step::timed(|| output(&mut command));
+    let output = output?;
+    let messages = Message::parse_stream(&output[..]);
+    for message in messages {
+        if let Message::CompilerArtifact(artifact) = message.context("failed to read what cargo has built")?
+            && let Some(path) = artifact.executable
+        {
+            return Ok((path.into_std_path_buf(), seconds));
+        }
+    }
+    bail!("`{}` has built no program", step::command_line(&command))
+}
+
+/// What a command writes; its errors go where ours go.
+fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let line = step::command_line(command);
+    eprintln!("    $ {line}");
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    if !output.status.success() {
+        bail!("`{line}` failed ({})", output.status);
+    }
+    Ok(output.stdout)
+}
