@@ -46,6 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command
             .env("CARGO_TARGET_DIR", step::workspace_root().join("target/loom"))
             .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=loom")
+            // The linking of a program that runs once would take longer than it does.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .args(&options.test);
         if let Some(preemptions) = options.preemptions {
             command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());

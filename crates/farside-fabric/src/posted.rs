@@ -88,7 +88,8 @@ impl fmt::Debug for Posted<'_> {
     }
 }
 
-/// What may be there at once, and else comes later: the result of a message, a sleep, a fence.
+/// What may be there at once, and else comes later: the result of an operation, a message, a sleep, a fence. What is there
+/// was done in the call, whether anybody awaits it or not; what comes later is done as it is polled.
 #[must_use = "the result is known when it has been awaited"]
 pub struct Soon<'c, T>(Due<'c, T>);
 

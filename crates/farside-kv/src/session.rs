@@ -148,7 +148,8 @@ impl Session {
         }
     }
 
-    /// The value of a key. It stands in the session's buffer until the next operation.
+    /// The value of a key. It stands in the session's buffer until the next operation. Over mapped memory it is read in this
+    /// call, before anything is awaited.
     ///
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::Endpoint;
-use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Sim, SimOptions, explore};
+use farside_fabric::region::Region;
+use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
 use farside_fabric::{EndpointId, NodeId, OpContext, RemoteAddr};
 use farside_kv::{IndexKind, LeafOptions, RaceOptions, Session, Store, StoreConfig};
 use farside_lock::service::Agent;
@@ -50,7 +51,25 @@ const NEVER_NS: u64 = 1 << 50;
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
 pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
-    explore(limit, |choices| one_store(&choices, kind, calls, with_crash))
+    let memory = memory();
+    explore(limit, |choices| {
+        let sim = Sim::new(SimOptions::default());
+        with_memory(&sim, &memory, || one_store(&sim, &choices, kind, calls, with_crash));
+    })
+}
+
+/// The memory of a run.
+fn memory() -> Region {
+    Region::anonymous((1 << 20) + Profile::default().chip_bytes).expect("a megabyte of memory")
+}
+
+/// Does something with a memory node in this memory, which holds zeros again afterwards: to map new memory for each of many
+/// runs takes longer than the runs.
+fn with_memory(sim: &Sim, memory: &Region, run: impl FnOnce()) {
+    let node = sim.add_memory_node_with(memory.clone());
+    sim.keep_changes(node);
+    run();
+    sim.undo_changes(node);
 }
 
 /// A chooser that serves everybody in the end.
@@ -130,9 +149,13 @@ impl Log {
     }
 }
 
-fn one_store(choices: &Choices, (index, scheme): (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool) {
-    let sim = Sim::new(SimOptions::default());
-    let _ = sim.add_memory_node(1 << 20);
+fn one_store(
+    sim: &Sim,
+    choices: &Choices,
+    (index, scheme): (IndexKind, Scheme),
+    calls: &[Vec<Call>],
+    with_crash: bool,
+) {
     let config = StoreConfig {
         index: Some(index),
         scheme,

@@ -14,7 +14,7 @@ use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
 
-use super::Log;
+use super::{Log, memory, with_memory};
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
 use crate::plan::TreeSetup;
@@ -52,7 +52,17 @@ pub struct Scope {
 #[must_use]
 pub fn tree(scope: &Scope, limit: u64) -> (Explored, Structure) {
     let mut all = Structure::default();
-    let explored = explore(limit, |choices| one_tree(&choices, scope, &mut all));
+    let memory = memory();
+    let explored = explore(limit, |choices| {
+        let sim = Sim::new(SimOptions {
+            profile: Profile {
+                has_masked_atomics: !scope.is_plain,
+                ..Profile::default()
+            },
+            ..SimOptions::default()
+        });
+        with_memory(&sim, &memory, || one_tree(&sim, &choices, scope, &mut all));
+    });
     (explored, all)
 }
 
@@ -121,15 +131,7 @@ async fn perform(log: &Log, endpoint: &Endpoint, tree: &Tree, client: u32, calls
     }
 }
 
-fn one_tree(choices: &Choices, scope: &Scope, all: &mut Structure) {
-    let sim = Sim::new(SimOptions {
-        profile: Profile {
-            has_masked_atomics: !scope.is_plain,
-            ..Profile::default()
-        },
-        ..SimOptions::default()
-    });
-    let _ = sim.add_memory_node(1 << 20);
+fn one_tree(sim: &Sim, choices: &Choices, scope: &Scope, all: &mut Structure) {
     let log = Rc::new(Log::default());
     let reader = sim.endpoint(sim.add_compute_node());
     let last = sim.block_on(open(&reader, scope.kind));
