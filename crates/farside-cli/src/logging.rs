@@ -1,8 +1,10 @@
 //! Logs: events of all layers, to standard error, for people or for collectors.
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt};
 
 use crate::failure::Failure;
 
@@ -29,20 +31,19 @@ pub fn start_logging(format: LogFormat) -> Result<(), Failure> {
         LogFormat::Json => LevelFilter::INFO,
     };
     let text = std::env::var(VARIABLE).unwrap_or_default();
-    let filter = EnvFilter::builder()
-        .with_default_directive(level.into())
-        .parse(&text)
-        .map_err(|error| {
+    let filter = match text.trim() {
+        "" => Targets::new().with_default(level),
+        chosen => chosen.parse().map_err(|error| {
             Failure::usage(format!(
                 "{VARIABLE} is `{text}`: {error}; write a level such as info, or farside_pool=debug"
             ))
-        })?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_target(false).compact().init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
+        })?,
+    };
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_target(false).compact().with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    tracing_subscriber::registry().with(lines).init();
     Ok(())
 }

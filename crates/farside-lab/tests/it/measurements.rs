@@ -30,7 +30,11 @@ fn setting(fabric: FabricKind, clients: u64) -> Setting {
         compute_nodes: clients.div_ceil(4),
         warm_up_ns: None,
         // In real time long enough for an operation of everybody, however busy the machine is.
-        duration_ns: if fabric == FabricKind::Sim { 400_000 } else { 100_000_000 },
+        duration_ns: if fabric == FabricKind::Sim {
+            400_000
+        } else {
+            100_000_000
+        },
         conditions: Conditions::default(),
         device: DeviceOptions::default(),
         seed: 1,
