@@ -154,7 +154,7 @@ impl Memory {
 
 impl Buffer {
     /// A buffer of at least `bytes` bytes, all zero. Backends call this; everyone else asks an
-    /// endpoint ([`Verbs::buffer`](crate::Verbs::buffer)), which also registers it.
+    /// endpoint ([`Endpoint::buffer`](crate::Endpoint::buffer)), which also registers it.
     #[must_use]
     pub fn unregistered(bytes: usize) -> Self {
         Self {

@@ -65,7 +65,7 @@ pub enum FabricError {
         /// The peer.
         peer: EndpointId,
     },
-    /// This endpoint was cut off by [`Fencing::fence`](crate::Fencing::fence): its verbs have no
+    /// This endpoint was cut off by [`Endpoint::fence`](crate::Endpoint::fence): its verbs have no
     /// effect any more.
     #[error("this client was cut off from {node}")]
     Fenced {

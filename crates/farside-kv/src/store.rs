@@ -168,7 +168,7 @@ impl Store {
     }
 
     /// Gives the store up without leaving the pool, after an error that says
-    /// [`is_cut_off`](KvError::is_cut_off): the housekeeping ends, and the others take over what this
+    /// [`is_cut_off`](crate::KvError::is_cut_off): the housekeeping ends, and the others take over what this
     /// client held when its lease has run out. (Merely dropping a store does not end its housekeeping,
     /// which needs the endpoint's runtime.)
     pub fn abandon(self) {

@@ -1,7 +1,7 @@
 //! Memory that holds nothing: noting who reads a block after it was reclaimed.
 //!
 //! On the path: the pool says which blocks nobody can find any more
-//! ([`Verbs::forget`](crate::Verbs::forget)), before it hands them out again. Here their lines are
+//! ([`Endpoint::forget`](crate::Endpoint::forget)), before it hands them out again. Here their lines are
 //! overwritten and marked. A WRITE, a word or an atomic makes the lines that it touches known again.
 //! A READ that *starts* in a forgotten line is a bug, use after free, and ends the simulation. Only
 //! its first line counts: readers may fetch more than there is, and ignore what is behind the end.
