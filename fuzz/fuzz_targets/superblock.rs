@@ -190,7 +190,7 @@ async fn examine(before: &[u8]) {
     if let Ok(geometry) = &opened {
         let mut blocks = Vec::new();
         // Any of them may find damage; none may trust what it reads.
-        let _ = walk(&mut cx, geometry, || (), &mut |block| blocks.push(block)).await;
+        let _ = walk(&mut cx, geometry, None, &mut |block| blocks.push(block)).await;
         let _ = account(&mut cx, geometry, &blocks).await;
         let _ = root(&mut cx, NodeId::new(0), 0).await;
         assert!(is_unchanged(), "examining writes nothing");

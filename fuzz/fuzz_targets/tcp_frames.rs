@@ -16,10 +16,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use farside_fabric::endpoint::check_verb;
+use farside_fabric::Endpoint;
+use farside_fabric::backend::check_verb;
 use farside_fabric::region::Region;
 use farside_fabric::shm::{Segment, SegmentOptions};
-use farside_fabric::Endpoint;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
 use farside_fabric::{Batch, Deadline, MaskedAdd, MaskedCas, NodeId, RemoteAddr, Slice, Verb};
 use libfuzzer_sys::fuzz_target;
@@ -357,7 +357,7 @@ fn there_and_back(bytes: &[u8]) {
                 assert_eq!(posted, Err(wrong), "refused, and nothing was posted");
                 continue;
             }
-            assert_eq!(posted, Ok(()));
+            assert!(posted.is_ok(), "{posted:?}");
             for (verb, &position) in batch.verbs().iter().zip(&positions) {
                 assert_eq!(
                     batch.wide_result(position),
