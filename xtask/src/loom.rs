@@ -41,18 +41,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if packages.is_empty() {
         bail!("only {} have loom tests", PACKAGES.join(" and "));
     }
+    // All at once: one after the other would build what is below with other features again.
+    let mut command = step::cargo(["test", "--release", "--no-fail-fast", "--test", "loom"]);
     for package in packages {
-        let mut command = step::cargo(["test", "--release", "--package", package, "--test", "loom"]);
-        command
-            .env("CARGO_TARGET_DIR", step::workspace_root().join("target/loom"))
-            .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=loom")
-            // The linking of a program that runs once would take longer than it does.
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .args(&options.test);
-        if let Some(preemptions) = options.preemptions {
-            command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
-        }
-        step::run(&mut command)?;
+        command.args(["--package", package]);
     }
-    Ok(())
+    command
+        .env("CARGO_TARGET_DIR", step::workspace_root().join("target/loom"))
+        .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=loom")
+        // The linking of a program that runs once would take longer than it does.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .args(&options.test);
+    if let Some(preemptions) = options.preemptions {
+        command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
+    }
+    step::run(&mut command)
 }

@@ -4,9 +4,10 @@
 //! It is what `./test` runs on a machine that has just been set up, so it asks for a C linker, Rust and redis-cli only.
 //! Format, lints and tidy judge the text of a change, not whether it works; they belong to `cargo xtask ci`.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::{Artifact, Message};
@@ -20,13 +21,26 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    workspace(&options.arguments)
-}
+/// How many test programs run at the same time: some compute all the time, others wait for most of it.
+const AT_ONCE: usize = 2;
+/// The packages whose tests take longest, which begin first.
+const LONGEST: [&str; 2] = ["farside-sim", "farside-lab"];
+/// How much of what a failed program printed is said again at the end.
+const LINES_SAID_AGAIN: usize = 40;
+/// What the C library is asked for: to keep memory that was freed. Programs that make a simulation thousands of times
+/// spend a third of their time on giving it back otherwise.
+const KEEP_MEMORY: [(&str, &str); 3] = [
+    ("MALLOC_MMAP_THRESHOLD_", "1073741824"),
+    ("MALLOC_TOP_PAD_", "67108864"),
+    ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
+];
 
 /// Builds every test first, so that a compile error shows before any test has run.
-pub(crate) fn workspace(arguments: &[String]) -> Result<()> {
-    let (for_cargo, for_tests) = split(arguments);
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.arguments.is_empty() {
+        return run_all();
+    }
+    let (for_cargo, for_tests) = split(&options.arguments);
     let scope: &[&str] = if names_a_package(for_cargo) {
         &[]
     } else {
@@ -46,6 +60,40 @@ pub(crate) fn workspace(arguments: &[String]) -> Result<()> {
             .args(for_cargo)
             .args(for_tests),
     )
+}
+
+/// Every test of the workspace, programs side by side; what one prints is shown when it has ended.
+fn run_all() -> Result<()> {
+    eprintln!("==> building the tests");
+    let mut programs = Program::build(&[])?;
+    let rank = |program: &Program| LONGEST.iter().position(|name| *name == program.package);
+    programs.sort_by_key(|program| rank(program).unwrap_or(LONGEST.len()));
+    eprintln!("==> running the tests");
+    let left = Mutex::new(programs.into_iter());
+    let next = || left.lock().expect("nobody panics while it is locked").next();
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    if let Some(failure) = program.run() {
+                        failures.lock().expect("nobody panics while it is locked").push(failure);
+                    }
+                }
+            });
+        }
+    });
+    // Those of the documentation are no programs that could be built before.
+    let documentation = step::run(&mut step::cargo(["test", "--workspace", "--doc", "--no-fail-fast"]));
+    let failures = failures.into_inner().expect("nobody panics while it is locked");
+    for (name, lines) in &failures {
+        eprintln!("==> {name} failed; it printed last:\n{lines}");
+    }
+    if !failures.is_empty() {
+        let names: Vec<_> = failures.into_iter().map(|(name, _)| name).collect();
+        bail!("tests failed: {}", names.join(", "));
+    }
+    documentation
 }
 
 /// The target that holds the tests of a crate's `tests/it`, as cargo names it.
@@ -114,8 +162,36 @@ impl Program {
     /// The program, to be run where cargo would run it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
-        command.current_dir(&self.folder);
+        command.current_dir(&self.folder).envs(KEEP_MEMORY);
         command
+    }
+
+    /// Runs it, and prints what it has printed; its name and the last of that if it failed.
+    fn run(&self) -> Option<(String, String)> {
+        let name = format!("{} {}", self.package, self.target);
+        eprintln!("    {name} begins");
+        let (outcome, seconds) = step::timed(|| self.output());
+        let (text, is_success) = outcome.unwrap_or_else(|error| (format!("{error:#}"), false));
+        let mut errors = std::io::stderr().lock();
+        // Nobody may be there to read it.
+        let _ = writeln!(errors, "    {name} took {seconds} s\n{text}");
+        let lines: Vec<_> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LINES_SAID_AGAIN)..];
+        (!is_success).then(|| (name, last.join("\n")))
+    }
+
+    /// What it prints, and whether it succeeds.
+    fn output(&self) -> Result<(String, bool)> {
+        let (mut reader, writer) = std::io::pipe().context("failed to open a pipe")?;
+        let mut command = self.command();
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let child = command.spawn();
+        // The command keeps the writing ends, and the pipe would never end.
+        drop(command);
+        let mut child = child.with_context(|| format!("failed to start {}", self.binary.display()))?;
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), child.wait()?.success()))
     }
 
     /// The names of its tests that these arguments choose.

@@ -34,6 +34,8 @@ pub use tree::{Scope, tree};
 const KEY: u64 = 1;
 /// What it holds at the beginning.
 const INITIAL: u64 = 1000;
+/// A chunk table that is read in no time: clients take their chunks anew in each run.
+const MEMORY_BYTES: u64 = 256 << 10;
 /// How often the same client may be served in a row while others wait.
 const TURNS_IN_A_ROW: u32 = 6;
 /// The crash point of the first client is one of so many.
@@ -60,7 +62,7 @@ pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, l
 
 /// The memory of a run.
 fn memory() -> Region {
-    Region::anonymous((1 << 20) + Profile::default().chip_bytes).expect("a megabyte of memory")
+    Region::anonymous(MEMORY_BYTES + Profile::default().chip_bytes).expect("some memory")
 }
 
 /// Does something with a memory node in this memory, which holds zeros again afterwards: to map new memory for each of many

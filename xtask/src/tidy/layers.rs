@@ -24,6 +24,7 @@ const GATEWAY: &str = "farside-gateway";
 const CLI: &str = "farside-cli";
 const LAB: &str = "farside-lab";
 const SIM: &str = "farside-sim";
+const CALLS: &str = "farside-calls";
 const FARSIDE: &str = "farside";
 const XTASK: &str = "xtask";
 
@@ -83,6 +84,11 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: FARSIDE,
         may_use: &[CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+    },
+    // What `cargo xtask weight` counts: calls of the store and of locks, with what the product consists of.
+    Layer {
+        name: CALLS,
+        may_use: &[KV, LOCK, FABRIC],
     },
     // The development commands stand beside the product.
     Layer {

@@ -1,7 +1,7 @@
 //! Makes so many calls of one kind over mapped memory, for whoever counts what one costs: `cargo xtask weight` runs it under
 //! a simulated processor, twice, and divides the difference. Nothing else happens: housekeeping stands still.
 //!
-//!     cargo run --release -p farside-kv --example calls -- set 10000
+//!     cargo run --release -p farside-calls -- set 10000
 
 #![forbid(unsafe_code)]
 
@@ -19,21 +19,21 @@ const KEYS: u64 = 1000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, count] = &arguments[..] else {
-        eprintln!("calls: name get, set, replace (a DELETE and a SET) or lock:NAME (and unlock), and how many");
+        eprintln!("farside-calls: name get, set, replace (a DELETE and a SET) or lock:NAME (and unlock), and how many");
         return ExitCode::from(2);
     };
     let Ok(count) = count.parse() else {
-        eprintln!("calls: `{count}` is no number of calls");
+        eprintln!("farside-calls: `{count}` is no number of calls");
         return ExitCode::from(2);
     };
     match make(kind, count) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("calls: `{kind}` is none of get, set, replace and lock:NAME");
+            eprintln!("farside-calls: `{kind}` is none of get, set, replace and lock:NAME");
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("calls: {error}");
+            eprintln!("farside-calls: {error}");
             ExitCode::FAILURE
         }
     }
