@@ -222,6 +222,15 @@ impl OpContext {
         self.pipeline.is_some()
     }
 
+    /// Does something without letting the others of a pipeline run: its memory was approached before.
+    #[inline]
+    pub fn in_one_turn<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let pipeline = self.pipeline.take();
+        let result = work(self);
+        self.pipeline = pipeline;
+        result
+    }
+
     /// In a pipeline: lets the others run once.
     #[inline]
     pub fn turn(&self) -> Turn<'_> {

@@ -293,6 +293,18 @@ impl Index {
         }
     }
 
+    /// In a pipeline over mapped memory: lets the others run while that is fetched which the next call with this key looks at.
+    /// Returns whether the call is then best made [in one turn](OpContext::in_one_turn); trees take turns on their way.
+    pub async fn approach_in_turn(&self, cx: &mut OpContext, key: &[u8]) -> bool {
+        match self {
+            Self::Race(race) if cx.is_pipelined() && cx.endpoint().is_mapped() => {
+                race.approach_key_in_turn(cx, key).await;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether operations complete at once, if nobody is in their way.
     #[inline]
     fn works_in_place(&self, cx: &OpContext) -> bool {

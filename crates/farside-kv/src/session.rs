@@ -178,8 +178,13 @@ impl Session {
     }
 
     async fn search_later(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
-        let found = self.store.index.search(&mut self.cx, key).await?;
-        Ok(self.store.seen(key, found))
+        let Self { store, cx, .. } = self;
+        let is_near = store.index.approach_in_turn(cx, key).await;
+        let found = match cx.in_one_turn(|cx| is_near.then(|| store.index.search_now(cx, key)).flatten()) {
+            Some(found) => found?,
+            None => store.index.search(cx, key).await?,
+        };
+        Ok(store.seen(key, found))
     }
 
     /// Notes a use of a key, as if it were read; returns whether it is there.
@@ -509,21 +514,9 @@ impl Session {
         decide: Decide<'s, 'v>,
     ) -> Soon<'s, Result<Change, KvError>> {
         self.start();
-        let Self { store, cx, .. } = &mut *self;
-        let mut expires = false;
-        let changed = store.index.change_now(cx, key, &mut |stored| {
-            let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
-            expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
-            decision
-        });
-        match changed {
-            Some(Ok(change)) => {
-                store.note_change(key, change, expires);
-                Soon::done(Ok(change))
-            }
-            // Nothing was changed if that lacks a block.
-            Some(Err(error)) if missing_block(&error).is_none() => Soon::done(Err(error.into())),
-            _ => Soon::later(self.change_later(key, likely, decide)),
+        match self.store.change_now(&mut self.cx, key, decide) {
+            Some(changed) => Soon::done(changed),
+            None => Soon::later(self.change_later(key, likely, decide)),
         }
     }
 
@@ -534,6 +527,11 @@ impl Session {
         decide: Decide<'_, 'v>,
     ) -> Result<Change, KvError> {
         let Self { store, cx, .. } = self;
+        if store.index.approach_in_turn(cx, key).await
+            && let Some(changed) = cx.in_one_turn(|cx| store.change_now(cx, key, decide))
+        {
+            return changed;
+        }
         let mut expires = false;
         let mut decide = |stored: Option<Item<'_>>| {
             let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Change, Cursors, Found, Index, IndexError, IndexKind};
+use farside_index::{Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
 use crate::config::StoreConfig;
-use crate::error::Pending;
-use crate::evict::Evictor;
+use crate::error::{KvError, Pending};
+use crate::evict::{Evictor, missing_block};
 use crate::expiry;
 use crate::locks;
 use crate::quota::Quota;
@@ -209,6 +209,31 @@ impl Store {
             self.note_use(key);
         }
         found
+    }
+
+    /// Changes a key in a plain call, if nothing has to be waited for; otherwise nothing was changed. `decide` does not see an
+    /// item that has expired.
+    #[inline]
+    pub(crate) fn change_now(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, '_>,
+    ) -> Option<Result<Change, KvError>> {
+        let mut expires = false;
+        let changed = self.index.change_now(cx, key, &mut |stored| {
+            let decision = decide(stored.filter(|item| self.is_there(item.expiry_ms)));
+            expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
+            decision
+        })?;
+        match changed {
+            Ok(change) => {
+                self.note_change(key, change, expires);
+                Some(Ok(change))
+            }
+            // Nothing was changed if that lacks a block: some may be made free.
+            Err(error) => missing_block(&error).is_none().then(|| Err(error.into())),
+        }
     }
 
     /// A key was changed, and its item may expire.

@@ -209,7 +209,7 @@ impl TreeProgram {
             return Ok(());
         }
         let keys = Keys::new(&self.population, 0);
-        let room = tree.hotspot_bytes() / HOTSPOT_BYTES;
+        let room = self.hotspot_bytes as usize / HOTSPOT_BYTES;
         for rank in 0..self.population.items_at_start().min(room as u64) {
             tree.search(cx, key_of(keys.of_rank(rank))).await?;
         }

@@ -173,25 +173,9 @@ impl LockKind {
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Cas => "cas",
-            Self::CasBackoff => "cas-backoff",
-            Self::CasRw => "cas-rw",
-            Self::Mcs => "mcs",
-            Self::Dslr => "dslr",
-            Self::DslrPlus => "dslr-plus",
-            Self::Drtm => "drtm",
-            Self::RmaRw => "rma-rw",
-            Self::Rpc => "rpc",
-            Self::DecLock(Policy::TimestampTaskFair) => "declock",
-            Self::DecLock(Policy::Cql) => "declock-cql",
-            Self::DecLock(Policy::TimestampPhaseFair) => "declock-ts-pf",
-            Self::DecLock(Policy::RemotePrefer) => "declock-remote-prefer",
-            Self::DecLock(Policy::LocalPrefer) => "declock-local-prefer",
-            Self::DecLock(Policy::LocalBound) => "declock-local-bound",
-            Self::ShiftLock => "shiftlock",
-            Self::ShiftLockMutex => "shiftlock-mutex",
-        }
+        let mut named = Self::named();
+        let found = named.find(|(kind, _)| *kind == self);
+        found.map(|(_, name)| name).expect("all are listed")
     }
 
     /// Bytes of an entry in far memory, with these settings.

@@ -267,39 +267,15 @@ impl Sim {
     /// A new client on a compute node, with a queue pair to every memory node.
     #[must_use]
     pub fn endpoint(&self, compute_node: ComputeNodeId) -> crate::Endpoint {
-        let core = {
-            let world = self.shared.world();
-            let node = &world.compute_nodes[compute_node.0 as usize];
-            node.cores.map(|(_, count)| node.clients % count)
-        };
-        self.new_endpoint(compute_node, core)
-    }
-
-    /// A new client on a certain core of a compute node.
-    ///
-    /// # Panics
-    /// If the compute node was added without a number of cores, or has fewer.
-    #[must_use]
-    pub fn endpoint_on_core(&self, compute_node: ComputeNodeId, core: u32) -> crate::Endpoint {
-        self.new_endpoint(compute_node, Some(core))
-    }
-
-    fn new_endpoint(&self, compute_node: ComputeNodeId, core: Option<u32>) -> crate::Endpoint {
         let mut world = self.shared.world();
         let index = world.clients.len() as u32;
         let node = &mut world.compute_nodes[compute_node.0 as usize];
+        let core = node.cores.map(|(first, count)| first + node.clients % count);
         node.clients += 1;
-        let core = match (core, node.cores) {
-            (Some(core), Some((first, count))) => {
-                assert!(core < count, "core {core} of a compute node with {count}");
-                first + core
-            }
-            (Some(_), None) => panic!("cores are named on compute nodes with a number of cores"),
-            (None, _) => {
-                world.cores.push(Core::default());
-                world.cores.len() as u32 - 1
-            }
-        };
+        let core = core.unwrap_or_else(|| {
+            world.cores.push(Core::default());
+            world.cores.len() as u32 - 1
+        });
         world.clients.push(Client::new(compute_node.0, core));
         world.connect(index);
         // Its own stream: what one client draws does not move another's numbers.
@@ -406,12 +382,5 @@ impl Sim {
     pub fn statistics(&self, node: NodeId) -> NodeStatistics {
         let world = self.shared.world();
         world.nics[world.nodes[node.index()].nic as usize].statistics
-    }
-
-    /// What the NIC of a compute node did: messages, and the bytes of all verbs.
-    #[must_use]
-    pub fn compute_node_statistics(&self, compute_node: ComputeNodeId) -> NodeStatistics {
-        let world = self.shared.world();
-        world.nics[world.compute_nodes[compute_node.0 as usize].nic as usize].statistics
     }
 }

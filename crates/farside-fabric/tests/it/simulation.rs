@@ -77,6 +77,11 @@ impl Small {
         RemoteAddr::new(self.node, offset)
     }
 
+    fn reconnect(&self, endpoint: &Endpoint, node: NodeId) -> Result<(), FabricError> {
+        let endpoint = endpoint.simulated().expect("a simulated endpoint");
+        self.sim.block_on(endpoint.reconnect(node))
+    }
+
     fn word(&self, offset: u64) -> u64 {
         self.sim.region(self.node).word(offset).load(Ordering::Relaxed)
     }
@@ -525,27 +530,11 @@ fn a_node_that_is_gone_says_so_and_a_restart_serves_again() {
         gone,
         "it was another run"
     );
-    small
-        .sim
-        .block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node),
-        )
-        .unwrap();
+    small.reconnect(&endpoint, small.node).unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(5));
     small.sim.crash_node(small.node);
     small.sim.restart_node(small.node, MemoryAfterCrash::Lost);
-    small
-        .sim
-        .block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node),
-        )
-        .unwrap();
+    small.reconnect(&endpoint, small.node).unwrap();
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), Ok(0));
 }
 

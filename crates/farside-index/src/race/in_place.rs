@@ -18,6 +18,7 @@ use farside_sync::Pointer;
 use super::layout::{Combined, LINE_BYTES, Line, LockWord};
 use super::search_many::Steps;
 use super::{ITEMS_AT, Match, Place, Race};
+use crate::item::KEY_BYTES_MAX;
 use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
 
 /// What looking in place came to.
@@ -123,6 +124,16 @@ impl Race {
             }
         }
         InPlace::Absent
+    }
+
+    /// The same for a key, if it is known where it is looked for.
+    pub(crate) async fn approach_key_in_turn(&self, cx: &mut OpContext, key: &[u8]) {
+        let _pin = self.blocks.pool.pin();
+        if key.len() <= KEY_BYTES_MAX
+            && let Some(place) = self.known_place(self.hash(key))
+        {
+            self.approach_in_turn(cx, &place).await;
+        }
     }
 
     /// In a pipeline, before looking for a key: the others run while its lines are fetched, and while the first

@@ -83,32 +83,14 @@ fn later_verbs_fail_until_the_client_connects_anew() {
         "link or no link"
     );
     small.sim.heal(small.compute_node, small.node);
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        Ok(())
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), Ok(()));
     assert_eq!(small.sim.block_on(op.fetch_add(small.at(0), 1)), Ok(1));
     let before = small.sim.now_ns();
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        Ok(())
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), Ok(()));
     assert_eq!(small.sim.now_ns(), before, "it is connected: nothing to do");
     let unknown = NodeId::new(9);
     assert_eq!(
-        small
-            .sim
-            .block_on(endpoint.simulated().expect("a simulated endpoint").reconnect(unknown)),
+        small.reconnect(&endpoint, unknown),
         Err(FabricError::NodeUnknown { node: unknown })
     );
 }
@@ -131,15 +113,7 @@ fn what_was_posted_before_takes_no_effect_after_the_client_is_connected_anew() {
         small.sim.run_until(800);
         small.sim.break_queue_pair(endpoint.id(), small.node);
         let words = |small: &Small| (0..6).map(|task| small.word(task * 8)).collect::<Vec<u64>>();
-        small
-            .sim
-            .block_on(
-                endpoint
-                    .simulated()
-                    .expect("a simulated endpoint")
-                    .reconnect(small.node),
-            )
-            .unwrap();
+        small.reconnect(&endpoint, small.node).unwrap();
         let at_reconnect = words(&small);
         small.sim.run_until_idle();
         assert_eq!(words(&small), at_reconnect);
@@ -154,15 +128,7 @@ fn connecting_anew_waits_for_a_link_and_fails_without_a_node() {
     small.sim.break_queue_pair(endpoint.id(), small.node);
     small.sim.partition(small.compute_node, small.node);
     let before = small.sim.now_ns();
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        gone
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), gone);
     assert_eq!(small.sim.now_ns() - before, 1_000_000, "as long as a NIC tries");
     let (sim, compute_node, node) = (small.sim.clone(), small.compute_node, small.node);
     let healer = small.endpoint();
@@ -170,35 +136,11 @@ fn connecting_anew_waits_for_a_link_and_fails_without_a_node() {
         healer.sleep(500_000).await;
         sim.heal(compute_node, node);
     });
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        Ok(())
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), Ok(()));
     small.sim.crash_node(small.node);
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        gone
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), gone);
     small.sim.restart_node(small.node, MemoryAfterCrash::Kept);
-    assert_eq!(
-        small.sim.block_on(
-            endpoint
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node)
-        ),
-        Ok(())
-    );
+    assert_eq!(small.reconnect(&endpoint, small.node), Ok(()));
     small.sim.run_until_idle();
     assert_eq!(small.sim.operations_in_flight(), 0);
 }
@@ -213,12 +155,7 @@ fn a_client_that_was_cut_off_is_not_let_in_again() {
         .unwrap();
     small.sim.break_queue_pair(victim.id(), small.node);
     let refused = Err(FabricError::Fenced { node: small.node });
-    assert_eq!(
-        small
-            .sim
-            .block_on(victim.simulated().expect("a simulated endpoint").reconnect(small.node)),
-        refused
-    );
+    assert_eq!(small.reconnect(&victim, small.node), refused);
     let mut op = OpContext::new(victim);
     let gone = Err(FabricError::NodeGone { node: small.node });
     assert_eq!(small.sim.block_on(op.read_word(small.at(0))), gone);
@@ -236,15 +173,6 @@ fn a_restart_breaks_the_queue_pairs_of_before_and_no_others() {
     assert_eq!(small.sim.block_on(before.read_word(small.at(0))), gone);
     assert_eq!(small.sim.block_on(meanwhile.read_word(small.at(0))), gone);
     assert_eq!(small.sim.block_on(after.read_word(small.at(0))), Ok(0));
-    small
-        .sim
-        .block_on(
-            before
-                .endpoint()
-                .simulated()
-                .expect("a simulated endpoint")
-                .reconnect(small.node),
-        )
-        .unwrap();
+    small.reconnect(before.endpoint(), small.node).unwrap();
     assert_eq!(small.sim.block_on(before.read_word(small.at(0))), Ok(0));
 }
