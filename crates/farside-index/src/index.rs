@@ -298,7 +298,7 @@ impl Index {
     pub async fn approach_in_turn(&self, cx: &mut OpContext, key: &[u8]) -> bool {
         match self {
             Self::Race(race) if cx.is_pipelined() && cx.endpoint().is_mapped() => {
-                race.approach_key_in_turn(cx, key).await;
+                race.approach_in_turn(cx, key).await;
                 true
             }
             _ => false,

@@ -128,9 +128,6 @@ impl Race {
             Some(place) => place,
             None => self.place(cx, hash).await?,
         };
-        if cx.is_pipelined() {
-            self.approach_in_turn(cx, &place).await;
-        }
         let (found, is_closing, draft) = match self.look(cx, &place, key) {
             InPlace::Found(found) => (Some(found), false, None),
             InPlace::Absent => (None, false, None),

@@ -126,21 +126,18 @@ impl Race {
         InPlace::Absent
     }
 
-    /// The same for a key, if it is known where it is looked for.
-    pub(crate) async fn approach_key_in_turn(&self, cx: &mut OpContext, key: &[u8]) {
-        let _pin = self.blocks.pool.pin();
-        if key.len() <= KEY_BYTES_MAX
-            && let Some(place) = self.known_place(self.hash(key))
-        {
-            self.approach_in_turn(cx, &place).await;
-        }
-    }
-
     /// In a pipeline, before looking for a key: the others run while its lines are fetched, and while the first
     /// item that fits is.
-    pub(super) async fn approach_in_turn(&self, cx: &mut OpContext, place: &Place) {
+    pub(crate) async fn approach_in_turn(&self, cx: &mut OpContext, key: &[u8]) {
+        if key.len() > KEY_BYTES_MAX {
+            return;
+        }
+        let _pin = self.blocks.pool.pin();
+        let Some(place) = self.known_place(self.hash(key)) else {
+            return;
+        };
         for line in [Line::Main, Line::Overflow] {
-            if !approach(cx.endpoint(), place, line) {
+            if !approach(cx.endpoint(), &place, line) {
                 return;
             }
             cx.turn().await;

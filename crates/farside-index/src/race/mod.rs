@@ -260,9 +260,6 @@ impl Race {
             Some(place) => place,
             None => self.place(cx, hash).await?,
         };
-        if cx.is_pipelined() {
-            self.approach_in_turn(cx, &place).await;
-        }
         match self.look(cx, &place, key) {
             InPlace::Found(found) => Ok(Some(found.value())),
             InPlace::Absent => Ok(None),
