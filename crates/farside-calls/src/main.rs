@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use farside_fabric::shm::{Fabric, Segment};
-use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr, Seat};
+use farside_fabric::{Endpoint, NodeId, OpContext, Pipeline, RemoteAddr, Seat, interleave};
 use farside_kv::{KvError, Session, Store, StoreConfig};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 
@@ -19,7 +19,10 @@ const KEYS: u64 = 1000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, count] = &arguments[..] else {
-        eprintln!("farside-calls: name get, set, replace (a DELETE and a SET) or lock:NAME (and unlock), and how many");
+        eprintln!(
+            "farside-calls: name get, get-in-turn (of a pipeline), set, replace (a DELETE and a SET) or lock:NAME (and \
+             unlock), and how many"
+        );
         return ExitCode::from(2);
     };
     let Ok(count) = count.parse() else {
@@ -29,7 +32,7 @@ fn main() -> ExitCode {
     match make(kind, count) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("farside-calls: `{kind}` is none of get, set, replace and lock:NAME");
+            eprintln!("farside-calls: `{kind}` is none of get, get-in-turn, set, replace and lock:NAME");
             ExitCode::from(2)
         }
         Err(error) => {
@@ -57,6 +60,11 @@ fn make(kind: &str, count: u64) -> Result<bool, KvError> {
     for key in 0..KEYS {
         seat.block_on(session.put(&key.to_le_bytes(), &[7; 64]))?;
     }
+    if kind == "get-in-turn" {
+        get_in_turn(&seat, &store, count);
+        seat.clear();
+        return Ok(true);
+    }
     let call: fn(&Seat, &mut Session, &[u8]) -> Result<(), KvError> = match kind {
         "get" => |seat, session, key| {
             black_box(seat.block_on(session.get(key))?);
@@ -74,6 +82,28 @@ fn make(kind: &str, count: u64) -> Result<bool, KvError> {
     }
     seat.clear();
     Ok(true)
+}
+
+/// So many GETs of sessions that take turns while memory is fetched.
+fn get_in_turn(seat: &Seat, store: &Store, count: u64) {
+    const IN_FLIGHT: u64 = 16;
+    let pipeline = Pipeline::default();
+    let runs = (0..IN_FLIGHT).map(|run| {
+        let mut session = store.pipelined_session(&pipeline);
+        async move {
+            for number in (run..count).step_by(IN_FLIGHT as usize) {
+                let key = (number % KEYS).to_le_bytes();
+                black_box(
+                    session
+                        .get(&key)
+                        .await
+                        .expect("mapped memory")
+                        .expect("a key that was stored"),
+                );
+            }
+        }
+    });
+    seat.block_on(interleave(&pipeline, runs.collect()));
 }
 
 /// Takes a lock that nobody else wants, and gives it back.

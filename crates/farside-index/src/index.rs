@@ -16,7 +16,7 @@ use crate::local::{Local, Shared};
 use crate::operation::{Change, Decide, Decision, Found, Likely, Sampled, Searched, SearchedKeys, Wanted};
 use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
-use crate::race::{self, Race, RaceOptions};
+use crate::race::{self, Approach, Race, RaceOptions};
 use crate::tree::{self, TreeKind};
 
 /// The indexes, chosen by name when a pool is made.
@@ -293,22 +293,38 @@ impl Index {
         }
     }
 
-    /// In a pipeline over mapped memory: lets the others run while that is fetched which the next call with this key looks at.
-    /// Returns whether the call is then best made [in one turn](OpContext::in_one_turn); trees take turns on their way.
-    pub async fn approach_in_turn(&self, cx: &mut OpContext, key: &[u8]) -> bool {
+    /// Begins to approach the memory of a key.
+    #[inline]
+    #[must_use]
+    pub fn approach_key(&self) -> Approach {
+        Approach::new(self.pool().pin())
+    }
+
+    /// Asks for the memory that the next call with this key looks at, a step at a time; returns whether the step is worth
+    /// waiting for, so that in a pipeline [the others may run](OpContext::turn). Only RACE over mapped memory has
+    /// steps, and is then searched or changed in one turn.
+    #[inline]
+    pub fn approach_next(&self, endpoint: &Endpoint, key: &[u8], approach: &mut Approach) -> bool {
         match self {
-            Self::Race(race) if cx.is_pipelined() && cx.endpoint().is_mapped() => {
-                race.approach_in_turn(cx, key).await;
-                true
-            }
+            Self::Race(race) => race.approach_next(endpoint, key, approach),
             _ => false,
         }
     }
 
-    /// Whether operations complete at once, if nobody is in their way.
+    /// What is there of a key, if it is where the approach led to. The value is left in the context's buffer.
+    #[inline]
+    pub fn approached(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Found> {
+        match self {
+            Self::Race(race) => race.approached(cx, key, approach),
+            _ => None,
+        }
+    }
+
+    /// Whether operations complete at once, if nobody is in their way. In a pipeline trees let the others run on their way down.
     #[inline]
     fn works_in_place(&self, cx: &OpContext) -> bool {
-        cx.endpoint().is_mapped() && !cx.is_pipelined() && self.local().is_none()
+        let takes_turns = !matches!(self, Self::Race(_)) && cx.is_pipelined();
+        cx.endpoint().is_mapped() && !takes_turns && self.local().is_none()
     }
 
     /// Each index in a box of its own size.
@@ -411,7 +427,7 @@ impl Index {
         }
         match self {
             Self::PointerArray(array) => array.change_now(cx, key, decide),
-            Self::Race(race) => race.change_now(cx, key, decide),
+            Self::Race(race) => cx.in_one_turn(|cx| race.change_now(cx, key, decide)),
             Self::Ordered(ordered) => ordered.change_now(cx, key, decide),
         }
     }

@@ -29,5 +29,5 @@ pub use local::Shared;
 pub use operation::{Change, Decide, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched, Wanted};
 pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
-pub use race::{Race, RaceOptions};
+pub use race::{Approach, Race, RaceOptions};
 pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

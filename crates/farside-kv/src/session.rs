@@ -7,9 +7,12 @@
 use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, OpContext, Soon};
+use farside_fabric::{Deadline, OpContext};
+use farside_index::IndexError;
 use farside_index::item::HEADER_BYTES;
-use farside_index::{Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted};
+use farside_index::{
+    Approach, Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted,
+};
 
 use crate::error::{KvError, Pending};
 use crate::evict::missing_block;
@@ -148,43 +151,47 @@ impl Session {
         }
     }
 
-    /// The value of a key. It stands in the session's buffer until the next operation. Over mapped memory it is read in this
-    /// call, before anything is awaited.
+    /// The value of a key. It stands in the session's buffer until the next operation.
     ///
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.
-    pub fn get<'s: 'k, 'k>(&'s mut self, key: &'k [u8]) -> Soon<'k, Result<Option<&'s [u8]>, KvError>> {
-        match self.search_now(key) {
-            Some(found) => Soon::done(found.map(|found| self.value(found))),
-            None => Soon::later(async move {
-                let found = self.search_later(key).await?;
-                Ok(self.value(found))
-            }),
+    pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        let found = self.search(key).await?;
+        Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// What is there of a key. Also notes that it was used.
+    #[inline]
+    async fn search(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
+        self.start();
+        let found = match self.cx.is_pipelined() {
+            true => self.search_in_turn(key).await,
+            false => self.store.index.search_now(&mut self.cx, key),
+        };
+        let found = match found {
+            Some(found) => found?,
+            None => self.store.index.search(&mut self.cx, key).await?,
+        };
+        Ok(self.store.seen(key, found))
+    }
+
+    /// In a pipeline: lets the others run while the memory is fetched that a look for a key sees, then looks, if nothing has
+    /// to be waited for.
+    async fn search_in_turn(&mut self, key: &[u8]) -> Option<Result<Option<Found>, IndexError>> {
+        let approach = self.approach_in_turn(key).await;
+        let Self { store, cx, .. } = self;
+        match store.index.approached(cx, key, &approach) {
+            Some(found) => Some(Ok(Some(found))),
+            None => store.index.search_now(cx, key),
         }
     }
 
-    /// A value that was found, in the buffer.
-    #[inline]
-    fn value(&self, found: Option<Found>) -> Option<&[u8]> {
-        found.map(|found| &self.cx.buffer()[found.value.range()])
-    }
-
-    /// What is there of a key, if nothing has to be waited for. Also notes that it was used.
-    #[inline]
-    fn search_now(&mut self, key: &[u8]) -> Option<Result<Option<Found>, KvError>> {
-        self.start();
-        let found = self.store.index.search_now(&mut self.cx, key)?;
-        Some(found.map(|found| self.store.seen(key, found)).map_err(KvError::from))
-    }
-
-    async fn search_later(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
-        let Self { store, cx, .. } = self;
-        let is_near = store.index.approach_in_turn(cx, key).await;
-        let found = match cx.in_one_turn(|cx| is_near.then(|| store.index.search_now(cx, key)).flatten()) {
-            Some(found) => found?,
-            None => store.index.search(cx, key).await?,
-        };
-        Ok(store.seen(key, found))
+    async fn approach_in_turn(&self, key: &[u8]) -> Approach {
+        let mut approach = self.store.index.approach_key();
+        while self.store.index.approach_next(self.cx.endpoint(), key, &mut approach) {
+            self.cx.turn().await;
+        }
+        approach
     }
 
     /// Notes a use of a key, as if it were read; returns whether it is there.
@@ -223,10 +230,7 @@ impl Session {
 
     /// The value of a key and when it expires (0: never), both of one instant.
     pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
-        let found = match self.search_now(key) {
-            Some(found) => found?,
-            None => self.search_later(key).await?,
-        };
+        let found = self.search(key).await?;
         Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
     }
 
@@ -502,64 +506,67 @@ impl Session {
         Box::pin(self.store.make_room(bytes)).await
     }
 
-    fn change<'s, 'v: 's>(&'s mut self, key: &'s [u8], decide: Decide<'s, 'v>) -> Soon<'s, Result<Change, KvError>> {
-        self.change_likely(key, None, decide)
+    #[inline]
+    async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
+        self.change_likely(key, None, decide).await
     }
 
     /// Changes a key; `decide` does not see an item that has expired.
-    fn change_likely<'s, 'v: 's>(
-        &'s mut self,
-        key: &'s [u8],
-        likely: Option<Likely<'s>>,
-        decide: Decide<'s, 'v>,
-    ) -> Soon<'s, Result<Change, KvError>> {
-        self.start();
-        match self.store.change_now(&mut self.cx, key, decide) {
-            Some(changed) => Soon::done(changed),
-            None => Soon::later(self.change_later(key, likely, decide)),
-        }
-    }
-
-    async fn change_later<'v>(
+    #[inline]
+    async fn change_likely<'v>(
         &mut self,
         key: &[u8],
         likely: Option<Likely<'_>>,
         decide: Decide<'_, 'v>,
     ) -> Result<Change, KvError> {
-        let Self { store, cx, .. } = self;
-        if store.index.approach_in_turn(cx, key).await
-            && let Some(changed) = cx.in_one_turn(|cx| store.change_now(cx, key, decide))
-        {
-            return changed;
+        self.start();
+        if self.cx.is_pipelined() {
+            drop(self.approach_in_turn(key).await);
         }
-        let mut expires = false;
-        let mut decide = |stored: Option<Item<'_>>| {
-            let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
-            expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
-            decision
-        };
-        store.pool().set_impatient(store.quota.policy().evicts());
-        let mut rounds = 0;
-        let change = loop {
-            match store.index.change(cx, key, likely, &mut decide).await {
-                Ok(change) => break change,
-                // Nothing was changed. Ends after some rounds, or when nothing can go.
-                Err(error) => match missing_block(&error) {
-                    Some(bytes) if store.quota.policy().evicts() && rounds < EVICTION_ROUNDS_MAX => {
-                        rounds += 1;
-                        if !Box::pin(store.evict_blocks_for(bytes)).await? {
-                            if rounds > DIG_ROUNDS_MAX {
-                                return Err(error.into());
+        let Self { store, cx, .. } = self;
+        match store.change_now(cx, key, decide) {
+            Some(changed) => changed,
+            None => self.change_later(key, likely, decide).await,
+        }
+    }
+
+    fn change_later<'c, 'v: 'c>(
+        &'c mut self,
+        key: &'c [u8],
+        likely: Option<Likely<'c>>,
+        decide: Decide<'c, 'v>,
+    ) -> Pending<'c, Change> {
+        Box::pin(async move {
+            let Self { store, cx, .. } = self;
+            let mut expires = false;
+            let mut decide = |stored: Option<Item<'_>>| {
+                let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
+                expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
+                decision
+            };
+            store.pool().set_impatient(store.quota.policy().evicts());
+            let mut rounds = 0;
+            let change = loop {
+                match store.index.change(cx, key, likely, &mut decide).await {
+                    Ok(change) => break change,
+                    // Nothing was changed. Ends after some rounds, or when nothing can go.
+                    Err(error) => match missing_block(&error) {
+                        Some(bytes) if store.quota.policy().evicts() && rounds < EVICTION_ROUNDS_MAX => {
+                            rounds += 1;
+                            if !Box::pin(store.evict_blocks_for(bytes)).await? {
+                                if rounds > DIG_ROUNDS_MAX {
+                                    return Err(error.into());
+                                }
+                                store.pool().dig();
                             }
-                            store.pool().dig();
                         }
-                    }
-                    _ => return Err(error.into()),
-                },
-            }
-        };
-        store.note_change(key, change, expires);
-        Ok(change)
+                        _ => return Err(error.into()),
+                    },
+                }
+            };
+            store.note_change(key, change, expires);
+            Ok(change)
+        })
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.

@@ -37,6 +37,7 @@ const BUDGET: Budget = Budget {
     copies_percent: 125,
     calls: &[
         ("get", 950),
+        ("get-in-turn", 1_330),
         ("set", 3_650),
         ("replace", 10_000),
         ("lock:cas", 780),

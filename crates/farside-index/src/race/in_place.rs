@@ -13,6 +13,7 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_pool::Pin;
 use farside_sync::Pointer;
 
 use super::layout::{Combined, LINE_BYTES, Line, LockWord};
@@ -87,6 +88,47 @@ fn fitting_bytes(bytes: u64, byte: u8) -> u64 {
     !((differing & LOW).wrapping_add(LOW) | differing | LOW)
 }
 
+/// How far the memory of a key has been approached, in steps.
+#[derive(Debug)]
+pub struct Approach {
+    step: Step,
+    /// What was seen stays what it is.
+    _pin: Pin,
+}
+
+#[derive(Debug)]
+enum Step {
+    Start,
+    /// These lines of its buckets are on their way.
+    Lines(Place, Line),
+    /// The first item that fits is.
+    Item(Pointer),
+    /// Nothing more is worth it.
+    End,
+}
+
+impl Approach {
+    /// Nothing was done yet.
+    pub(crate) fn new(pin: Pin) -> Self {
+        Self {
+            step: Step::Start,
+            _pin: pin,
+        }
+    }
+
+    /// The next step; returns whether it is worth waiting for.
+    #[inline]
+    fn go(&mut self, endpoint: &Endpoint, step: Step) -> bool {
+        let is_coming = match &step {
+            Step::Start | Step::End => false,
+            Step::Lines(place, line) => approach(endpoint, place, *line),
+            Step::Item(pointer) => endpoint.prefetch(pointer.block(), LINE_BYTES),
+        };
+        self.step = step;
+        is_coming
+    }
+}
+
 /// Asks for one line of each bucket; returns whether they are mapped.
 #[inline]
 fn approach(endpoint: &Endpoint, place: &Place, line: Line) -> bool {
@@ -126,31 +168,44 @@ impl Race {
         InPlace::Absent
     }
 
-    /// In a pipeline, before looking for a key: the others run while its lines are fetched, and while the first
-    /// item that fits is.
-    pub(crate) async fn approach_in_turn(&self, cx: &mut OpContext, key: &[u8]) {
-        if key.len() > KEY_BYTES_MAX {
-            return;
-        }
-        let _pin = self.blocks.pool.pin();
-        let Some(place) = self.known_place(self.hash(key)) else {
-            return;
+    /// Asks for what a look for the key will see next: the lines of its buckets, then the first item that fits. Returns
+    /// whether that is worth waiting for.
+    pub(crate) fn approach_next(&self, endpoint: &Endpoint, key: &[u8], approach: &mut Approach) -> bool {
+        let (place, line) = match approach.step {
+            Step::Start if key.len() <= KEY_BYTES_MAX => {
+                let next = self.known_place(self.hash(key));
+                let next = next.map_or(Step::End, |place| Step::Lines(place, Line::Main));
+                return approach.go(endpoint, next);
+            }
+            Step::Lines(place, line) => (place, line),
+            Step::Start | Step::Item(..) | Step::End => return false,
         };
-        for line in [Line::Main, Line::Overflow] {
-            if !approach(cx.endpoint(), &place, line) {
-                return;
-            }
-            cx.turn().await;
-            let fitting = place.buckets.map(|bucket| {
-                let fitting = Fitting::look(cx.endpoint(), bucket, line, place.hash.fingerprint());
-                fitting.and_then(|mut fitting| fitting.next())
-            });
-            if let Some((_, pointer)) = fitting[0].or(fitting[1]) {
-                let _ = cx.approach(pointer.block(), self.blocks.readable(pointer));
-                cx.turn().await;
-                return;
+        for bucket in place.buckets {
+            let Some(mut fitting) = Fitting::look(endpoint, bucket, line, place.hash.fingerprint()) else {
+                return approach.go(endpoint, Step::End);
+            };
+            if let Some((_, pointer)) = fitting.next() {
+                return approach.go(endpoint, Step::Item(pointer));
             }
         }
+        let next = match line {
+            Line::Main => Step::Lines(place, Line::Overflow),
+            Line::Overflow => Step::End,
+        };
+        approach.go(endpoint, next)
+    }
+
+    /// What is there of a key, if the item that was approached has it: its slot pointed to it during this operation, and the
+    /// block is what it was, since the approach has pinned. Otherwise a look from the start says more.
+    #[inline]
+    pub(crate) fn approached(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Found> {
+        let Step::Item(pointer) = approach.step else {
+            return None;
+        };
+        let header = self
+            .blocks
+            .load_item(cx, pointer, self.blocks.readable(pointer), ITEMS_AT)?;
+        Found::in_item(header, cx.buffer(), ITEMS_AT as usize, key)
     }
 
     /// Looks for several keys whose places are known; false if memory is not mapped. All main lines are

@@ -58,6 +58,7 @@ use farside_pool::{Pool, Root, make_root, root};
 use farside_sync::{Pointer, SyncOptions, Target};
 
 use self::directory::Directory;
+pub use self::in_place::Approach;
 use self::in_place::InPlace;
 pub use self::layout::RaceOptions;
 use self::layout::{

@@ -8,6 +8,7 @@ mod deaths;
 mod evict;
 mod growth;
 mod holders;
+mod in_turn;
 mod locks;
 mod model;
 mod range;

@@ -61,7 +61,7 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn run<T>(body: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,6 +1,5 @@
 //! What all locks can do, ours and the others.
 
-use farside_fabric::Endpoint;
 use farside_fabric::OpContext;
 use farside_fabric::shm;
 use farside_fabric::shm::robust::{RobustGuard, RobustMutex};
