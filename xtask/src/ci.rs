@@ -25,8 +25,11 @@ pub(crate) struct Options {
     #[arg(long)]
     vm: bool,
     /// Simulator seeds to run
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 500)]
     seeds: u64,
+    /// For how many minutes fresh seeds of each target run
+    #[arg(long, default_value_t = 0.5)]
+    minutes: f64,
     /// How long each fuzz target runs; 0 leaves them out
     #[arg(long, default_value_t = 4)]
     fuzz_seconds: u32,
@@ -68,7 +71,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
         ));
     }
     if options.seeds > 0 {
-        tests.push(("simulator", Box::new(|| sim::run_seeds(options.seeds))));
+        tests.push(("simulator", Box::new(|| sim::run_seeds(options.seeds, options.minutes))));
         if options.no_test {
             // They are among the tests.
             tests.push(("planted bugs", Box::new(sim::mutants)));

@@ -6,7 +6,8 @@
 //!
 //! - `FARSIDE_SEED`: the first seed (default 1);
 //! - `FARSIDE_SEEDS`: how many seeds to run, counting up (a small number by default, so that plain `cargo test` is quick);
-//! - for the harness (`farside-sim`) also `FARSIDE_TARGET`, `FARSIDE_PLAN` and `FARSIDE_SHRINK`; see its test.
+//! - for the harness (`farside-sim`) also `FARSIDE_EACH`, `FARSIDE_SECONDS`, `FARSIDE_TARGET`, `FARSIDE_PLAN` and
+//!   `FARSIDE_SHRINK`; see its test.
 //!
 //! The test runs its scenarios with every seed and panics with the seed that failed. The programs are those that `./test`
 //! runs, with the bugs planted and none of them switched on, so nothing is built for this alone.
@@ -21,14 +22,20 @@ use crate::test::{IT, Program};
 /// How the names of the tests begin that understand the variables.
 const SCENARIOS: &str = "simulation::";
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Options {
     /// How many seeds to run
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// So many seeds of each target instead, all alike
+    #[arg(long, value_name = "SEEDS", conflicts_with = "seeds")]
+    each: Option<u64>,
+    /// As many seeds of each target as fit in so many minutes, fresh ones unless `--seed` says where to begin
+    #[arg(long, conflicts_with_all = ["seeds", "each"])]
+    minutes: Option<f64>,
+    /// The first seed; 1 if nothing else is said
+    #[arg(long)]
+    seed: Option<u64>,
     /// Begin with a seed that nobody has chosen; it is printed
     #[arg(long, conflicts_with = "seed")]
     fresh: bool,
@@ -61,10 +68,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(plan) = &options.plan {
         std::fs::metadata(plan).with_context(|| format!("there is no plan at {}", plan.display()))?;
     }
-    let is_for_harness = options.target.is_some() || options.plan.is_some();
+    let seconds = options.minutes.map(|minutes| (minutes * 60.0).ceil().max(1.0) as u64);
+    let is_for_harness =
+        options.target.is_some() || options.plan.is_some() || options.each.is_some() || seconds.is_some();
     let package = options.package.as_deref().or(is_for_harness.then_some(HARNESS));
     let programs = scenarios(package, options.scenario.as_deref())?;
-    let first = if options.fresh { fresh_seed() } else { options.seed };
+    let first = match options.seed {
+        Some(seed) => seed,
+        None if options.fresh || seconds.is_some() => fresh_seed(),
+        None => 1,
+    };
     let mut failures = Vec::new();
     for (program, tests) in &programs {
         let package = &program.package;
@@ -73,12 +86,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             eprintln!("==> {package}: the plan of {}", plan.display());
             command.env("FARSIDE_PLAN", std::path::absolute(plan)?);
         } else {
-            eprintln!("==> {package}: {} seeds from {first}", options.seeds);
+            match (options.each, seconds) {
+                (Some(count), _) => eprintln!("==> {package}: {count} seeds of each target from {first}"),
+                (_, Some(seconds)) => eprintln!("==> {package}: {seconds} s of seeds of each target from {first}"),
+                _ => eprintln!("==> {package}: {} seeds from {first}", options.seeds),
+            }
             command
                 .env("FARSIDE_SEED", first.to_string())
                 .env("FARSIDE_SEEDS", options.seeds.to_string());
         }
         let settings = [
+            ("FARSIDE_EACH", options.each.map(|count| count.to_string())),
+            ("FARSIDE_SECONDS", seconds.map(|seconds| seconds.to_string())),
             ("FARSIDE_TARGET", options.target.clone()),
             ("FARSIDE_SHRINK", options.shrink.map(|runs| runs.to_string())),
         ];
@@ -124,12 +143,14 @@ fn fresh_seed() -> u64 {
     now.map_or(1, |since| since.as_micros() as u64 % 1_000_000_000_000)
 }
 
-/// Runs `seeds` seeds of everything there is: half of them always the same, half of them fresh.
-pub(crate) fn run_seeds(seeds: u64) -> Result<()> {
-    let half = |fresh| Options {
-        seeds: seeds.div_ceil(2),
-        seed: 1,
-        fresh,
+/// Runs `seeds` seeds of everything there is, always the same, and for some time fresh ones of each target.
+pub(crate) fn run_seeds(seeds: u64, minutes: f64) -> Result<()> {
+    let mixed = Options {
+        seeds,
+        each: None,
+        minutes: None,
+        seed: None,
+        fresh: false,
         package: None,
         target: None,
         plan: None,
@@ -137,8 +158,13 @@ pub(crate) fn run_seeds(seeds: u64) -> Result<()> {
         scenario: None,
         quiet: true,
     };
-    run(&half(false))?;
-    run(&half(true))
+    let each = Options {
+        minutes: Some(minutes),
+        quiet: false,
+        ..mixed.clone()
+    };
+    run(&mixed)?;
+    if minutes > 0.0 { run(&each) } else { Ok(()) }
 }
 
 /// The programs that have scenarios with this in their names, and these names; of one package, if one is given.

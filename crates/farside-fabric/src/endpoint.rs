@@ -18,6 +18,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
 use crate::error::FabricError;
+use crate::grace::Holder;
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
 use crate::seat::Seat;
@@ -258,6 +259,26 @@ impl Endpoint {
     pub fn forget(&self, addr: RemoteAddr, bytes: u64) {
         if !self.is_mapped() {
             self.backend().forget(addr, bytes);
+        }
+    }
+
+    /// Whose operations are noted for tests of grace periods; see [`grace`](crate::grace).
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder {
+            #[cfg(feature = "mutants")]
+            of: self.simulated().cloned(),
+        }
+    }
+
+    /// Notes for tests of grace periods that nobody finds a block any more who begins now. If that was noted before, the first
+    /// time counts, unless the block was linked meanwhile (`is_new`).
+    #[inline]
+    pub fn unlinked(&self, block: RemoteAddr, is_new: bool) {
+        let _ = (block, is_new);
+        #[cfg(feature = "mutants")]
+        if !self.is_mapped() {
+            self.backend().unlinked(block, is_new);
         }
     }
 

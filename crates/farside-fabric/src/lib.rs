@@ -25,6 +25,7 @@ pub mod clock;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+pub mod grace;
 pub mod host;
 pub mod message;
 pub mod mutant;

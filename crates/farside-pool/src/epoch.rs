@@ -29,6 +29,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farside_fabric::grace::{Hold, Holder};
 use farside_fabric::mutant::is_planted;
 
 /// How many epochs after its tag a block may be used again.
@@ -42,6 +43,7 @@ const RING: usize = 4;
 pub struct Epochs {
     local: Cell<u64>,
     pinned: [Cell<u32>; RING],
+    holder: Holder,
 }
 
 /// An operation is running: blocks that it may have found stay untouched until this is dropped.
@@ -49,9 +51,19 @@ pub struct Epochs {
 pub struct Pin {
     epochs: Rc<Epochs>,
     slot: usize,
+    hold: Hold,
 }
 
 impl Epochs {
+    /// The epochs of a client, whose pins tests may know.
+    #[must_use]
+    pub fn of(holder: Holder) -> Self {
+        Self {
+            holder,
+            ..Self::default()
+        }
+    }
+
     /// Pins the current epoch.
     #[inline]
     #[must_use]
@@ -61,6 +73,7 @@ impl Epochs {
         Pin {
             epochs: Rc::clone(self),
             slot,
+            hold: self.holder.hold(),
         }
     }
 
@@ -115,6 +128,7 @@ impl Clone for Pin {
         Self {
             epochs: Rc::clone(&self.epochs),
             slot: self.slot,
+            hold: self.hold.clone(),
         }
     }
 }

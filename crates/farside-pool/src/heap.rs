@@ -289,17 +289,18 @@ impl Heap {
 
     /// Ends the limbo of blocks whose grace period is over at `epoch`. Returns the smallest tag that
     /// still waits, or `epoch`: no block with a smaller tag is in limbo. Each block that ends it is
-    /// named to `forget`, with its bytes, if those are known.
+    /// named to `forget`, with its bytes, or with none if those are not known.
     pub fn reclaim(&mut self, epoch: u64, forget: impl Fn(RemoteAddr, u64)) -> u64 {
         while let Some(&(tag, block, class)) = self.limbo.front() {
-            let grace = GRACE_EPOCHS - 2 * u64::from(is_planted("pool: a block reused two epochs too early"));
+            let grace = GRACE_EPOCHS
+                - 2 * u64::from(is_planted("pool: a block reused two epochs too early"))
+                - u64::from(is_planted("pool: a block reused an epoch too early"));
             if tag + grace > epoch {
                 break;
             }
             self.limbo.pop_front();
-            if let Some(class) = class.filter(|&class| class != SizeClass::RUN) {
-                forget(block, class.bytes());
-            }
+            let sized = class.filter(|&class| class != SizeClass::RUN);
+            forget(block, sized.map_or(0, SizeClass::bytes));
             match class {
                 Some(class) => {
                     if let Some((_, now)) = self.burst.get_mut(usize::from(class.0)) {
@@ -425,6 +426,19 @@ impl Heap {
             let wrong = u64::from(is_planted("pool: the block next to a linked one acquitted"));
             suspects.remove(unit_to_block(chunk.class, unit) + wrong);
         }
+    }
+
+    /// The blocks that are suspects.
+    pub fn suspects(&self) -> impl Iterator<Item = RemoteAddr> + '_ {
+        self.chunks.iter().flat_map(|(&id, chunk)| {
+            let base = self.geometry[usize::from(id.node)].chunk(u64::from(id.index));
+            let bytes = match chunk.class {
+                SizeClass::RUN => 0,
+                class => class.bytes(),
+            };
+            let suspects = chunk.suspects.iter().flat_map(BlockMap::iter);
+            suspects.map(move |block| base.plus(block * bytes))
+        })
     }
 
     /// Ends the search: the suspects that are left were lost by a dead client, and come home.

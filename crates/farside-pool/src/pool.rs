@@ -157,7 +157,7 @@ impl Pool {
                 let held = batch.read_word(entry.plus(7 * 8));
                 cx.post(&mut batch).await?;
 
-                let epochs = Rc::new(Epochs::default());
+                let epochs = Rc::new(Epochs::of(cx.endpoint().holder()));
                 epochs.start(batch.result(epoch));
                 let mut heap = Heap::new(geometry.clone());
                 // Others may be searching for lost blocks: reuse nothing until they are known to be done.
@@ -251,6 +251,7 @@ impl Pool {
         if let Some(bytes) = bytes {
             self.let_go(bytes);
         }
+        self.shared.endpoint.unlinked(block, true);
         self.shared
             .heap
             .borrow_mut()

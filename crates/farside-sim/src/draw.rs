@@ -53,6 +53,9 @@ pub enum Flavour {
     Hot,
     /// Clients are stopped again and again, for longer than their leases, and then go on.
     Stopped,
+    /// Clients of a store die while many keys are written, each seldom: what a takeover does wrong is not made good by the
+    /// next write.
+    Scattered,
 }
 
 /// Draws a plan for one of the targets.
@@ -88,11 +91,12 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     // Not by the dice, whose other decisions would all change.
     let flavour = match flavour {
         Flavour::Mixed if waits_for_locks(target) && seed.is_multiple_of(2) => Flavour::Hot,
+        Flavour::Storm if seed.is_multiple_of(3) && matches!(target, Target::Store { .. }) => Flavour::Scattered,
         flavour => flavour,
     };
     let profiles = Profile::all();
     let lease_ns = match flavour {
-        Flavour::FarNode | Flavour::Storm | Flavour::Stopped | Flavour::Hot => 150_000,
+        Flavour::FarNode | Flavour::Storm | Flavour::Stopped | Flavour::Hot | Flavour::Scattered => 150_000,
         Flavour::Mixed => *dice.pick(&[150_000, 300_000, 600_000]),
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
@@ -154,7 +158,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let mut faults = match flavour {
         Flavour::Mixed | Flavour::Hot => faults(&mut dice, &setup, actor_count, target),
         Flavour::FarNode => far_node_faults(&mut dice, &setup, actor_count),
-        Flavour::Storm => (0..dice.within(3, 20))
+        Flavour::Storm | Flavour::Scattered => (0..dice.within(3, 20))
             .map(|_| crash(&mut dice, &setup, actor_count))
             .collect(),
         Flavour::Stopped => stopped_faults(&mut dice, &setup, actor_count),
@@ -216,12 +220,14 @@ fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, fla
         _ if is_small => 400,
         Flavour::FarNode => dice.within(1, 4),
         Flavour::Hot => dice.within(1, 2),
+        Flavour::Scattered => dice.within(100, 400),
         _ => *dice.pick(&[1, 2, 5, 12, 40]),
     };
     let is_busy = match flavour {
         Flavour::Mixed => dice.one_in(2),
         Flavour::FarNode => dice.one_in(4),
         Flavour::Hot => true,
+        Flavour::Scattered => dice.one_in(2),
         Flavour::Storm | Flavour::Stopped => false,
     };
     // Weights of GET, PUT, INSERT, UPDATE, DELETE, ADD, of reading several keys, and of reading all.
@@ -230,6 +236,9 @@ fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, fla
     weights[7] /= 5;
     if flavour == Flavour::Hot {
         weights[1] += 40;
+    }
+    if flavour == Flavour::Scattered {
+        weights[2] += 20;
     }
     let all: u64 = weights.iter().sum();
     // One for all: sums of open additions of many sizes make a history too hard to decide.

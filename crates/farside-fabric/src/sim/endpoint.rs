@@ -55,6 +55,25 @@ impl core::fmt::Debug for Endpoint {
     }
 }
 
+#[cfg(feature = "mutants")]
+impl Endpoint {
+    /// An operation begins that may hold addresses; returns its note.
+    pub(crate) fn hold(&self) -> u64 {
+        let world = &mut *self.handle.shared.world();
+        world.grace.hold(self.handle.client, world.now)
+    }
+
+    /// Another one that may hold what one does that began with this note.
+    pub(crate) fn hold_since(&self, since: u64) {
+        self.handle.shared.world().grace.hold_since(self.handle.client, since);
+    }
+
+    /// One has ended.
+    pub(crate) fn let_go(&self, since: u64) {
+        self.handle.shared.world().grace.let_go(self.handle.client, since);
+    }
+}
+
 impl Endpoint {
     pub(super) fn new(shared: Rc<Shared>, client: u32, random: Xoshiro256PlusPlus) -> Self {
         let handle = Handle {
@@ -340,6 +359,12 @@ impl Backend for Endpoint {
 
     fn forget(&self, addr: RemoteAddr, bytes: u64) {
         self.handle.shared.world().forget(self.handle.client, addr, bytes);
+    }
+
+    #[cfg(feature = "mutants")]
+    fn unlinked(&self, block: RemoteAddr, is_new: bool) {
+        let world = &mut *self.handle.shared.world();
+        world.grace.unlink(block, world.now, is_new);
     }
 
     fn counters(&self) -> &Counters {

@@ -341,6 +341,8 @@ impl Sim {
         if memory == MemoryAfterCrash::Lost {
             node.region = Region::anonymous(node.region.bytes()).expect("memory for a node that had as much before");
             node.forgotten = Forgotten::default();
+            #[cfg(feature = "mutants")]
+            world.grace.begin_anew();
         }
         world.record_fault(0, id.index() as u64, RESTART_NODE);
     }

@@ -83,6 +83,9 @@ impl World {
         if node.fenced.contains(&client) {
             return;
         }
+        #[cfg(feature = "mutants")]
+        self.end_grace(client, addr);
+        let node = &self.nodes[index];
         let end = (addr.offset() + bytes).min(node.region.bytes());
         let lines = addr.offset().div_ceil(LINE_BYTES)..end / LINE_BYTES;
         let (low, high) = (lines.start * LINE_BYTES, lines.end * LINE_BYTES);

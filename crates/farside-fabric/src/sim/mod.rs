@@ -34,6 +34,8 @@ mod endpoint;
 mod explore;
 mod fault;
 mod forgotten;
+#[cfg(feature = "mutants")]
+mod grace;
 mod hash;
 mod journal;
 mod link;

@@ -80,6 +80,8 @@ pub(super) struct World {
     pub(super) executed: u64,
     /// Set while a chooser decides what is executed next.
     pub(super) stepping: Option<Box<Stepping>>,
+    #[cfg(feature = "mutants")]
+    pub(super) grace: super::grace::Grace,
 }
 
 impl World {
@@ -107,6 +109,8 @@ impl World {
             chance: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             executed: 0,
             stepping: None,
+            #[cfg(feature = "mutants")]
+            grace: super::grace::Grace::default(),
             capabilities: options.capabilities(),
             options,
         }

@@ -1,24 +1,26 @@
 //! The swarm: plans drawn from seeds, over every target.
 //!
-//! `FARSIDE_SEED` and `FARSIDE_SEEDS` say which seeds, `FARSIDE_TARGET` which targets (a part of the
-//! name), `FARSIDE_PLAN` names a file with one plan to replay instead, `FARSIDE_SHRINK` says with how many
-//! runs a failing plan is made small (0: not at all). `cargo xtask sim` sets them.
+//! `FARSIDE_SEED` says where seeds begin, and `FARSIDE_SEEDS` how many there are, each of which draws its target;
+//! `FARSIDE_EACH` runs so many of every target instead, and `FARSIDE_SECONDS` as many as fit in a time. `FARSIDE_TARGET` says
+//! which targets (a name, or a part of one), `FARSIDE_PLAN` names a file with one plan to replay instead, `FARSIDE_SHRINK` says
+//! with how many runs a failing plan is made small (0: not at all). `cargo xtask sim` sets them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_fabric::host::HostClock;
 use farside_sim::plan::{Disturbance, Plan, Work};
-use farside_sim::{Failure, Target, draw, execute, shrink, swarm};
+use farside_sim::swarm::{Runs, swarm};
+use farside_sim::{Coverage, Failure, Target, draw, execute, shrink};
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not {text}"))
-    })
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
 }
 
 fn targets() -> Vec<Target> {
     let part = std::env::var("FARSIDE_TARGET").unwrap_or_default();
-    let targets = Target::matching(&part);
+    let targets = Target::by_name(&part).map_or_else(|| Target::matching(&part), |target| vec![target]);
     let names = || Target::all().iter().map(Target::name).collect::<Vec<_>>().join(", ");
     assert!(
         !targets.is_empty(),
@@ -29,14 +31,18 @@ fn targets() -> Vec<Target> {
 }
 
 /// Says how a plan fails, and keeps a smaller one that does.
-fn report(plan: &Plan, failure: &Failure) -> String {
+fn report(runs: Runs, plan: &Plan, failure: &Failure) -> String {
     let mut text = format!("seed {} ({}) fails: {failure}\n", plan.seed, plan.target);
-    let target = std::env::var("FARSIDE_TARGET").map_or_else(|_| String::new(), |part| format!(" --target {part}"));
+    let part = match runs {
+        Runs::Seeds { .. } => std::env::var("FARSIDE_TARGET").ok(),
+        Runs::Each { .. } => Some(plan.target.clone()),
+    };
+    let target = part.map_or_else(String::new, |part| format!(" --target {part}"));
     text.push_str(&format!(
         "replay it with: cargo xtask sim -p farside-sim --seeds 1 --seed {}{target}\n",
         plan.seed
     ));
-    let runs_max = setting("FARSIDE_SHRINK", 400);
+    let runs_max = setting("FARSIDE_SHRINK").unwrap_or(400);
     if runs_max == 0 {
         return text;
     }
@@ -67,25 +73,65 @@ fn a_swarm_of_plans_holds() {
     if let Ok(path) = std::env::var("FARSIDE_PLAN") {
         return replay(&path);
     }
-    let first = setting("FARSIDE_SEED", 1);
-    let count = setting("FARSIDE_SEEDS", 60);
     let targets = targets();
-    let done = AtomicU64::new(0);
-    let found = swarm::swarm(first..first + count, &targets, &|_| {
-        // Relaxed: a count for people.
-        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if done.is_multiple_of(500) {
-            eprintln!("    {done} of {count} seeds");
-        }
-    });
-    println!("seeds {first} to {}\n{}", first + count - 1, found.coverage);
-    for (seed, failure) in &found.failures {
-        println!("{}", report(&draw::plan(*seed, &targets), failure));
+    let first = setting("FARSIDE_SEED").unwrap_or(1);
+    let runs = match (
+        setting("FARSIDE_SECONDS"),
+        setting("FARSIDE_EACH"),
+        setting("FARSIDE_SEEDS"),
+    ) {
+        (Some(_), count, _) => Runs::Each {
+            first,
+            count: count.unwrap_or(u64::MAX),
+        },
+        (_, Some(count), _) => Runs::Each { first, count },
+        (.., count) => Runs::Seeds {
+            first,
+            count: count.unwrap_or(60),
+        },
+    };
+    let (found, done) = make(runs, &targets);
+    println!("{runs:?}\n{}", found.coverage);
+    summary(&targets, &found.coverage);
+    for (plan, failure) in &found.failures {
+        println!("{}", report(runs, plan, failure));
     }
-    assert_eq!(found.failures.len(), 0, "seeds fail; see above");
+    assert_eq!(found.failures.len(), 0, "plans fail; see above");
     assert!(
-        found.coverage.sum("operations answered") > 10 * count,
+        found.coverage.sum("operations answered") > 10 * done,
         "the swarm did little"
+    );
+}
+
+/// Makes the runs, and says every few seconds how far it has come; returns how many were made.
+fn make(runs: Runs, targets: &[Target]) -> (farside_sim::swarm::Swarm, u64) {
+    const EVERY_S: u64 = 10;
+    let begin_ns = HostClock.now_ns();
+    let time = setting("FARSIDE_SECONDS");
+    let said = AtomicU64::new(0);
+    let found = swarm(runs, targets, &|at| {
+        let elapsed = (HostClock.now_ns() - begin_ns) / 1_000_000_000;
+        let turn = elapsed / EVERY_S;
+        // Relaxed: whoever raises it speaks.
+        if said.fetch_max(turn, Ordering::Relaxed) < turn {
+            eprintln!("    {elapsed} s: {at} runs");
+        }
+        time.is_none_or(|time| elapsed < time)
+    });
+    let done = found.coverage.sum("runs");
+    (found, done)
+}
+
+/// Says what was run least.
+fn summary(targets: &[Target], coverage: &Coverage) {
+    let runs = |target: &Target| coverage.of("runs", &target.name());
+    let least = targets.iter().min_by_key(|target| runs(target)).expect("a target");
+    println!(
+        "{} runs of {} targets; the fewest, {}, of {}",
+        coverage.sum("runs"),
+        targets.len(),
+        runs(least),
+        least.name()
     );
 }
 

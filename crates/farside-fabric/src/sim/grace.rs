@@ -1,0 +1,95 @@
+//! The grace period held to its word: no block is handed out again while an operation goes on that began before the block
+//! was unlinked.
+//!
+//! On the path: tests only, with the feature `mutants`. Pins and unlinked blocks of all clients are noted in the order in
+//! which they happen, which is one order, since a simulation has one thread. A client that was cut off, or has lost its way, has
+//! no say.
+
+use std::collections::BTreeMap;
+
+use super::world::{World, endpoint_id};
+use crate::addr::RemoteAddr;
+
+/// What is noted.
+#[derive(Default, Debug)]
+pub(super) struct Grace {
+    /// How many notes there were.
+    notes: u64,
+    /// By client and note: how many operations that began with it go on, and when that was.
+    held: BTreeMap<(u32, u64), (u32, u64)>,
+    /// By block: the note that it was unlinked with, and when that was.
+    unlinked: BTreeMap<RemoteAddr, (u64, u64)>,
+}
+
+impl Grace {
+    fn note(&mut self) -> u64 {
+        self.notes += 1;
+        self.notes
+    }
+
+    /// What addresses stood for is lost, and whoever holds some has lost its way there.
+    pub(super) fn begin_anew(&mut self) {
+        self.held.clear();
+        self.unlinked.clear();
+    }
+
+    /// An operation of a client begins; returns its note.
+    pub(super) fn hold(&mut self, client: u32, now: u64) -> u64 {
+        let since = self.note();
+        self.held.insert((client, since), (1, now));
+        since
+    }
+
+    /// One more operation that may hold what one does that began with this note.
+    pub(super) fn hold_since(&mut self, client: u32, since: u64) {
+        if let Some((count, _)) = self.held.get_mut(&(client, since)) {
+            *count += 1;
+        }
+    }
+
+    /// An operation has ended.
+    pub(super) fn let_go(&mut self, client: u32, since: u64) {
+        if let Some((count, _)) = self.held.get_mut(&(client, since)) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&(client, since));
+            }
+        }
+    }
+
+    /// A block is unlinked by now. If that is known already, the first time counts, unless it was used meanwhile (`is_new`).
+    pub(super) fn unlink(&mut self, block: RemoteAddr, now: u64, is_new: bool) {
+        let note = self.note();
+        if is_new {
+            self.unlinked.insert(block, (note, now));
+        } else {
+            self.unlinked.entry(block).or_insert((note, now));
+        }
+    }
+}
+
+impl World {
+    /// A block may be handed out again from now on.
+    ///
+    /// # Panics
+    /// If an operation that began before it was unlinked goes on, of a client that was not cut off.
+    pub(super) fn end_grace(&mut self, client: u32, block: RemoteAddr) {
+        let Some((note, unlinked_ns)) = self.grace.unlinked.remove(&block) else {
+            return;
+        };
+        let node = &self.nodes[block.node().index()];
+        let is_cut_off = |holder: u32| {
+            let pair = self.clients[holder as usize].queue_pairs.get(block.node().index());
+            let is_connected = pair.is_some_and(|&pair| self.pairs[pair as usize].incarnation == node.incarnation);
+            !is_connected || self.nodes.iter().any(|node| node.fenced.contains(&holder))
+        };
+        let mut held = self.grace.held.iter().filter(|&(&(_, since), _)| since < note);
+        if let Some((&(holder, _), &(_, began_ns))) = held.find(|&(&(holder, _), _)| !is_cut_off(holder)) {
+            let (client, holder, now, seed) = (endpoint_id(client), endpoint_id(holder), self.now, self.options.seed);
+            panic!(
+                "at {now} ns {client} uses {block} again, which was unlinked at {unlinked_ns} ns, while an operation of \
+                 {holder} goes on that began at {began_ns} ns (seed {seed})"
+            );
+        }
+    }
+}
