@@ -25,7 +25,7 @@ pub(crate) struct Options {
     #[arg(long)]
     vm: bool,
     /// Simulator seeds to run
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 1000)]
     seeds: u64,
     /// For how many minutes fresh seeds of each target run
     #[arg(long, default_value_t = 0.5)]

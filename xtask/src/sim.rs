@@ -22,7 +22,7 @@ use crate::test::{IT, Program};
 /// How the names of the tests begin that understand the variables.
 const SCENARIOS: &str = "simulation::";
 
-#[derive(Clone, clap::Args)]
+#[derive(clap::Args)]
 pub(crate) struct Options {
     /// How many seeds to run
     #[arg(long, default_value_t = 100)]
@@ -143,14 +143,15 @@ fn fresh_seed() -> u64 {
     now.map_or(1, |since| since.as_micros() as u64 % 1_000_000_000_000)
 }
 
-/// Runs `seeds` seeds of everything there is, always the same, and for some time fresh ones of each target.
+/// Runs `seeds` seeds of everything there is, half of them always the same, half of them fresh, and for some time fresh ones
+/// of each target.
 pub(crate) fn run_seeds(seeds: u64, minutes: f64) -> Result<()> {
-    let mixed = Options {
-        seeds,
+    let half = |fresh| Options {
+        seeds: seeds.div_ceil(2),
         each: None,
         minutes: None,
         seed: None,
-        fresh: false,
+        fresh,
         package: None,
         target: None,
         plan: None,
@@ -161,9 +162,10 @@ pub(crate) fn run_seeds(seeds: u64, minutes: f64) -> Result<()> {
     let each = Options {
         minutes: Some(minutes),
         quiet: false,
-        ..mixed.clone()
+        ..half(true)
     };
-    run(&mixed)?;
+    run(&half(false))?;
+    run(&half(true))?;
     if minutes > 0.0 { run(&each) } else { Ok(()) }
 }
 

@@ -88,12 +88,6 @@ pub trait Backend {
         let _ = (addr, bytes);
     }
 
-    /// A block is unlinked by now.
-    #[cfg(feature = "mutants")]
-    fn unlinked(&self, block: RemoteAddr, is_new: bool) {
-        let _ = (block, is_new);
-    }
-
     /// What was posted so far.
     fn counters(&self) -> &Counters;
 

@@ -277,8 +277,8 @@ impl Endpoint {
     pub fn unlinked(&self, block: RemoteAddr, is_new: bool) {
         let _ = (block, is_new);
         #[cfg(feature = "mutants")]
-        if !self.is_mapped() {
-            self.backend().unlinked(block, is_new);
+        if let Some(simulated) = self.simulated() {
+            simulated.unlinked(block, is_new);
         }
     }
 

@@ -98,6 +98,7 @@ impl Pool {
             self.await_epoch(suspected + 2).await?;
         }
         walk(cx, &mut |block| self.shared.heap.borrow_mut().acquit(block)).await?;
+        // What the dead have unlinked was unlinked by now.
         for block in self.shared.heap.borrow().suspects() {
             self.shared.endpoint.unlinked(block, false);
         }

@@ -68,6 +68,12 @@ impl Endpoint {
         self.handle.shared.world().grace.hold_since(self.handle.client, since);
     }
 
+    /// A block is unlinked by now.
+    pub(crate) fn unlinked(&self, block: RemoteAddr, is_new: bool) {
+        let world = &mut *self.handle.shared.world();
+        world.grace.unlink(block, world.now, is_new);
+    }
+
     /// One has ended.
     pub(crate) fn let_go(&self, since: u64) {
         self.handle.shared.world().grace.let_go(self.handle.client, since);
@@ -359,12 +365,6 @@ impl Backend for Endpoint {
 
     fn forget(&self, addr: RemoteAddr, bytes: u64) {
         self.handle.shared.world().forget(self.handle.client, addr, bytes);
-    }
-
-    #[cfg(feature = "mutants")]
-    fn unlinked(&self, block: RemoteAddr, is_new: bool) {
-        let world = &mut *self.handle.shared.world();
-        world.grace.unlink(block, world.now, is_new);
     }
 
     fn counters(&self) -> &Counters {
