@@ -20,8 +20,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, count] = &arguments[..] else {
         eprintln!(
-            "farside-calls: name get, get-in-turn (of a pipeline), set, replace (a DELETE and a SET) or lock:NAME (and \
-             unlock), and how many"
+            "farside-calls: name get, set, get-in-turn or set-in-turn (of a pipeline), replace (a DELETE and a SET) or \
+             lock:NAME (and unlock), and how many"
         );
         return ExitCode::from(2);
     };
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match make(kind, count) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("farside-calls: `{kind}` is none of get, get-in-turn, set, replace and lock:NAME");
+            eprintln!("farside-calls: `{kind}` is none of get, set, get-in-turn, set-in-turn, replace and lock:NAME");
             ExitCode::from(2)
         }
         Err(error) => {
@@ -60,8 +60,8 @@ fn make(kind: &str, count: u64) -> Result<bool, KvError> {
     for key in 0..KEYS {
         seat.block_on(session.put(&key.to_le_bytes(), &[7; 64]))?;
     }
-    if kind == "get-in-turn" {
-        get_in_turn(&seat, &store, count);
+    if let Some(kind @ ("get" | "set")) = kind.strip_suffix("-in-turn") {
+        in_turn(&seat, &store, kind == "set", count);
         seat.clear();
         return Ok(true);
     }
@@ -84,8 +84,8 @@ fn make(kind: &str, count: u64) -> Result<bool, KvError> {
     Ok(true)
 }
 
-/// So many GETs of sessions that take turns while memory is fetched.
-fn get_in_turn(seat: &Seat, store: &Store, count: u64) {
+/// So many GETs, or SETs, of sessions that take turns while memory is fetched.
+fn in_turn(seat: &Seat, store: &Store, sets: bool, count: u64) {
     const IN_FLIGHT: u64 = 16;
     let pipeline = Pipeline::default();
     let runs = (0..IN_FLIGHT).map(|run| {
@@ -93,13 +93,13 @@ fn get_in_turn(seat: &Seat, store: &Store, count: u64) {
         async move {
             for number in (run..count).step_by(IN_FLIGHT as usize) {
                 let key = (number % KEYS).to_le_bytes();
-                black_box(
-                    session
-                        .get(&key)
-                        .await
-                        .expect("mapped memory")
-                        .expect("a key that was stored"),
-                );
+                match sets {
+                    true => session.put(&key, &[8; 64]).await.expect("mapped memory"),
+                    false => {
+                        let value = session.get(&key).await.expect("mapped memory");
+                        black_box(value.expect("a key that was stored"));
+                    }
+                }
             }
         }
     });

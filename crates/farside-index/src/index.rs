@@ -413,12 +413,14 @@ impl Index {
         }
     }
 
-    /// A change in a plain call, if nothing has to be waited for: over mapped memory nearly always. Otherwise `None`, and nothing
-    /// was changed; [`Index::change`] will ask `decide` again.
+    /// A change in a plain call, if nothing has to be waited for: over mapped memory nearly always. It goes on from where the
+    /// key's memory has been approached to, if it has. Otherwise `None`, and nothing was changed; [`Index::change`] will ask
+    /// `decide` again.
     pub fn change_now<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
+        approach: &Approach,
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
         // A scheme with locks may wait for one.
@@ -427,7 +429,7 @@ impl Index {
         }
         match self {
             Self::PointerArray(array) => array.change_now(cx, key, decide),
-            Self::Race(race) => cx.in_one_turn(|cx| race.change_now(cx, key, decide)),
+            Self::Race(race) => cx.in_one_turn(|cx| race.change_now(cx, key, approach, decide)),
             Self::Ordered(ordered) => ordered.change_now(cx, key, decide),
         }
     }

@@ -520,13 +520,17 @@ impl Session {
         decide: Decide<'_, 'v>,
     ) -> Result<Change, KvError> {
         self.start();
-        if self.cx.is_pipelined() {
-            drop(self.approach_in_turn(key).await);
-        }
+        let approach = match self.cx.is_pipelined() {
+            true => self.approach_in_turn(key).await,
+            false => self.store.index.approach_key(),
+        };
         let Self { store, cx, .. } = self;
-        match store.change_now(cx, key, decide) {
+        match store.change_now(cx, key, &approach, decide) {
             Some(changed) => changed,
-            None => self.change_later(key, likely, decide).await,
+            None => {
+                drop(approach);
+                self.change_later(key, likely, decide).await
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind};
+use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
@@ -218,10 +218,11 @@ impl Store {
         &self,
         cx: &mut OpContext,
         key: &[u8],
+        approach: &Approach,
         decide: Decide<'_, '_>,
     ) -> Option<Result<Change, KvError>> {
         let mut expires = false;
-        let changed = self.index.change_now(cx, key, &mut |stored| {
+        let changed = self.index.change_now(cx, key, approach, &mut |stored| {
             let decision = decide(stored.filter(|item| self.is_there(item.expiry_ms)));
             expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
             decision

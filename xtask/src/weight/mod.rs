@@ -37,9 +37,10 @@ const BUDGET: Budget = Budget {
     copies_percent: 125,
     calls: &[
         ("get", 950),
-        ("get-in-turn", 1_330),
-        ("set", 3_650),
-        ("replace", 10_000),
+        ("get-in-turn", 1_360),
+        ("set", 3_600),
+        ("set-in-turn", 4_040),
+        ("replace", 9_900),
         ("lock:cas", 780),
         ("lock:dslr", 1_450),
         ("lock:shiftlock", 3_750),

@@ -12,7 +12,7 @@ use farside_pool::layout::Owner;
 use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, Turn};
 
-use super::in_place::InPlace;
+use super::in_place::{Approach, InPlace};
 use super::layout::{COMBINED_SLOTS, Combined, LockWord};
 use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
@@ -70,7 +70,10 @@ impl Race {
         let mut lock = LockWord::FREE;
         loop {
             let pin = self.blocks.pool.pin();
-            let step = self.attempt(cx, key, likely, decide, (round, lock, &pin)).await?;
+            let place = self.place(cx, self.hash(key)).await?;
+            let step = self
+                .attempt(cx, key, (place, None), (likely, decide), (round, lock, &pin))
+                .await?;
             drop(pin);
             lock = LockWord::FREE;
             match step {
@@ -94,19 +97,23 @@ impl Race {
         }
     }
 
-    /// One attempt over mapped memory, in a plain call; `None` if something is in the way, and nothing was changed.
+    /// One attempt over mapped memory, in a plain call, from where the key's memory has been approached to; `None` if something
+    /// is in the way, and nothing was changed.
     pub(crate) fn change_now<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
+        approach: &Approach,
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
-        // Where the key is looked for may have to be found out first.
-        if key.len() > KEY_BYTES_MAX || self.known_place(self.hash(key)).is_none() {
+        if key.len() > KEY_BYTES_MAX {
             return None;
         }
-        let pin = self.blocks.pool.pin();
-        let attempt = self.attempt(cx, key, None, decide, (0, LockWord::FREE, &pin));
+        // Where the key is looked for may have to be found out first.
+        let place = approach.place().or_else(|| self.known_place(self.hash(key)))?;
+        let found = self.approached_match(cx, key, approach);
+        let turn = (0, LockWord::FREE, approach.pin());
+        let attempt = self.attempt(cx, key, (place, found), (None, decide), turn);
         match at_once(attempt).expect("nothing in an attempt waits where memory is mapped") {
             Ok(Step::Done(change)) => Some(Ok(change)),
             Ok(_) => None,
@@ -114,26 +121,25 @@ impl Race {
         }
     }
 
-    /// `lock` is what the lock of the key's first bucket should hold.
+    /// `found` is what was seen of the key under the same pin, and `lock` what the lock of its first bucket should hold.
     async fn attempt<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        likely: Option<Likely<'_>>,
-        decide: Decide<'_, 'v>,
+        (mut place, found): (Place, Option<Match>),
+        (likely, decide): (Option<Likely<'_>>, Decide<'_, 'v>),
         (round, lock, pin): (u32, LockWord, &Pin),
     ) -> Result<Step, IndexError> {
-        let hash = self.hash(key);
-        let mut place = match self.known_place(hash) {
-            Some(place) => place,
-            None => self.place(cx, hash).await?,
+        let looked = match found {
+            Some(found) => InPlace::Found(found),
+            None => self.look(cx, &place, key),
         };
-        let (found, is_closing, draft) = match self.look(cx, &place, key) {
+        let (found, is_closing, draft) = match looked {
             InPlace::Found(found) => (Some(found), false, None),
             InPlace::Absent => (None, false, None),
             InPlace::Unknown => {
                 // Only the first time: whoever has been overtaken may decide otherwise.
-                let may_draft = round == 0 && self.blocks.sync.writes_early(hash.hash);
+                let may_draft = round == 0 && self.blocks.sync.writes_early(place.hash.hash);
                 let likely = likely.filter(|_| may_draft);
                 self.find_and_draft(cx, &mut place, key, likely).await?
             }

@@ -93,7 +93,7 @@ fn fitting_bytes(bytes: u64, byte: u8) -> u64 {
 pub struct Approach {
     step: Step,
     /// What was seen stays what it is.
-    _pin: Pin,
+    pin: Pin,
 }
 
 #[derive(Debug)]
@@ -101,8 +101,8 @@ enum Step {
     Start,
     /// These lines of its buckets are on their way.
     Lines(Place, Line),
-    /// The first item that fits is.
-    Item(Pointer),
+    /// The first item that fits is, to which this slot points.
+    Item(Place, RemoteAddr, Pointer),
     /// Nothing more is worth it.
     End,
 }
@@ -110,10 +110,7 @@ enum Step {
 impl Approach {
     /// Nothing was done yet.
     pub(crate) fn new(pin: Pin) -> Self {
-        Self {
-            step: Step::Start,
-            _pin: pin,
-        }
+        Self { step: Step::Start, pin }
     }
 
     /// The next step; returns whether it is worth waiting for.
@@ -122,10 +119,24 @@ impl Approach {
         let is_coming = match &step {
             Step::Start | Step::End => false,
             Step::Lines(place, line) => approach(endpoint, place, *line),
-            Step::Item(pointer) => endpoint.prefetch(pointer.block(), LINE_BYTES),
+            Step::Item(_, _, pointer) => endpoint.prefetch(pointer.block(), LINE_BYTES),
         };
         self.step = step;
         is_coming
+    }
+
+    /// Where the key is looked for, if that is known.
+    #[inline]
+    pub(super) fn place(&self) -> Option<Place> {
+        match self.step {
+            Step::Lines(place, _) | Step::Item(place, ..) => Some(place),
+            Step::Start | Step::End => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn pin(&self) -> &Pin {
+        &self.pin
     }
 }
 
@@ -150,17 +161,10 @@ impl Race {
                     return InPlace::Unknown;
                 };
                 for (slot, pointer) in fitting {
-                    let bytes = self.blocks.readable(pointer);
-                    let Some(header) = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT) else {
-                        return InPlace::Unknown;
-                    };
-                    if self.is_match(cx, header, ITEMS_AT, key) {
-                        return InPlace::Found(Match {
-                            slot,
-                            pointer,
-                            header,
-                            at: ITEMS_AT,
-                        });
+                    match self.load_match(cx, key, slot, pointer) {
+                        None => return InPlace::Unknown,
+                        Some(Some(found)) => return InPlace::Found(found),
+                        Some(None) => {}
                     }
                 }
             }
@@ -184,8 +188,8 @@ impl Race {
             let Some(mut fitting) = Fitting::look(endpoint, bucket, line, place.hash.fingerprint()) else {
                 return approach.go(endpoint, Step::End);
             };
-            if let Some((_, pointer)) = fitting.next() {
-                return approach.go(endpoint, Step::Item(pointer));
+            if let Some((slot, pointer)) = fitting.next() {
+                return approach.go(endpoint, Step::Item(place, slot, pointer));
             }
         }
         let next = match line {
@@ -199,13 +203,29 @@ impl Race {
     /// block is what it was, since the approach has pinned. Otherwise a look from the start says more.
     #[inline]
     pub(crate) fn approached(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Found> {
-        let Step::Item(pointer) = approach.step else {
+        self.approached_match(cx, key, approach).map(|found| found.value())
+    }
+
+    /// The same, with its slot.
+    #[inline(always)]
+    pub(super) fn approached_match(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Match> {
+        let Step::Item(_, slot, pointer) = approach.step else {
             return None;
         };
-        let header = self
-            .blocks
-            .load_item(cx, pointer, self.blocks.readable(pointer), ITEMS_AT)?;
-        Found::in_item(header, cx.buffer(), ITEMS_AT as usize, key)
+        self.load_match(cx, key, slot, pointer)?
+    }
+
+    /// The item that a slot points to, if it has the key (`Some(None)`: another one); `None` if that cannot be said in place.
+    #[inline(always)]
+    fn load_match(&self, cx: &mut OpContext, key: &[u8], slot: RemoteAddr, pointer: Pointer) -> Option<Option<Match>> {
+        let bytes = self.blocks.readable(pointer);
+        let header = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT)?;
+        Some(self.is_match(cx, header, ITEMS_AT, key).then_some(Match {
+            slot,
+            pointer,
+            header,
+            at: ITEMS_AT,
+        }))
     }
 
     /// Looks for several keys whose places are known; false if memory is not mapped. All main lines are
