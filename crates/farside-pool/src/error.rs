@@ -51,4 +51,8 @@ pub enum PoolError {
     /// This client was declared dead by the others; it must join again.
     #[error("this client's lease ran out and another client declared it dead")]
     LeaseLost,
+    /// The client was to leave while operations of it went on, and waited for them in vain. It is declared dead when its lease
+    /// has run out, which ends them.
+    #[error("operations of this client go on; it is cut off when its lease has run out")]
+    StillRunning,
 }

@@ -394,7 +394,9 @@ impl Pool {
         let must_wait = || {
             let is_searching = self.shared.recovering.get() || self.needs_recovery();
             self.shared.leaving.set(!is_searching && !self.shared.is_in_doubt.get());
-            is_searching || self.limbo_count() > 0 || self.shared.is_unsettled.get()
+            let goes_on =
+                !self.shared.epochs.is_unpinned() && !is_planted("pool: a client that leaves its operations behind");
+            is_searching || goes_on || self.limbo_count() > 0 || self.shared.is_unsettled.get()
         };
         while must_wait() && self.shared.endpoint.now_ns() < patience.0 {
             self.shared.heap.borrow_mut().set_homing(true);
@@ -408,6 +410,10 @@ impl Pool {
         *self.shared.ended.borrow_mut() = Some(PoolError::LeaseLost);
         while self.shared.recovering.get() {
             self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
+        }
+        // Nobody waits for operations of a client that is gone, unless it was cut off.
+        if !self.shared.epochs.is_unpinned() && !is_planted("pool: a client that leaves its operations behind") {
+            return Err(PoolError::StillRunning);
         }
         self.shared.heap.borrow_mut().set_homing(true);
         let mut watch = self.shared.ticking.lock().await;

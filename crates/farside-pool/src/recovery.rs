@@ -16,11 +16,11 @@
 //!     operations that were running anywhere have ended, so that each suspect that one of them had
 //!     allocated has been linked or come home.
 //!  4. It walks the index and acquits every block that it finds.
-//!  5. A suspect left over may have been unlinked and lie in the limbo of a living client. So it
-//!     waits until everybody has drained what was unlinked before the walk ended, and the grace
-//!     period is over for what the dead unlinked; then it collects the free maps. Whatever came home
-//!     is no suspect any more. (Unlinked while the epoch was at most e means: by an operation that
-//!     pinned e or less, and retired it, with a tag of at most e + 1, before it ended.)
+//!  5. A suspect left over may have been unlinked and lie in the limbo of a living client, or an operation may still read it
+//!     that found it before the dead unlinked it. So it waits until everybody has drained what was unlinked before the walk
+//!     ended: nothing that old is in a limbo then, and no operation that old goes on ([`client::ClientEntry::drained`]).
+//!     Then it collects the free maps. Whatever came home is no suspect any more. (Unlinked while the epoch was at most e
+//!     means: by an operation that pinned e or less, and retired it, with a tag of at most e + 1, before it ended.)
 //!  6. The suspects that are left belonged to the dead. They come home.
 //!
 //! Invariants that this rests on: a block stays in the slot where it was linked until it is
@@ -31,7 +31,6 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, Liveness};
-use crate::epoch::GRACE_EPOCHS;
 use crate::error::PoolError;
 use crate::heap::{BlockMap, ChunkId};
 use crate::layout::{ChunkState, EPOCH_AT, Owner};
@@ -107,7 +106,6 @@ impl Pool {
         if !is_planted("pool: a search that forgets the limbo of others") {
             self.await_clients(cx, |entry| entry.drained > walked + 1).await?;
         }
-        self.await_epoch(walked + 1 + GRACE_EPOCHS).await?;
         let owned: Vec<ChunkId> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in owned {
             self.collect_chunk(cx, id).await?;
@@ -146,19 +144,21 @@ impl Pool {
         Ok(())
     }
 
-    /// Waits until the progress of every living client is as wanted; those that die do not count.
+    /// Waits until the progress of every living client is as wanted, of this one, too; those that die do not count.
     async fn await_clients(
         &self,
         cx: &mut OpContext,
         is_there: impl Fn(&client::ClientEntry) -> bool,
     ) -> Result<(), PoolError> {
+        let owner = self.shared.owner;
         loop {
-            let clients = self.clients(cx).await?;
-            if clients
-                .iter()
-                .filter(|(_, entry)| entry.is_live())
-                .all(|(_, entry)| is_there(entry))
-            {
+            let mut clients = self.clients(cx).await?;
+            clients.retain(|(_, entry)| entry.is_live());
+            // Nobody waits for the operations of whoever was declared dead, and it may not know yet.
+            if !clients.iter().any(|&(client, ref entry)| entry.owner(client) == owner) {
+                return Err(PoolError::LeaseLost);
+            }
+            if clients.iter().all(|(_, entry)| is_there(entry)) {
                 return Ok(());
             }
             self.pause().await?;

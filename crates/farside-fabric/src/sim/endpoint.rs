@@ -70,8 +70,7 @@ impl Endpoint {
 
     /// A block is unlinked by now.
     pub(crate) fn unlinked(&self, block: RemoteAddr, is_new: bool) {
-        let world = &mut *self.handle.shared.world();
-        world.grace.unlink(block, world.now, is_new);
+        self.handle.shared.world().unlink(self.handle.client, block, is_new);
     }
 
     /// One has ended.

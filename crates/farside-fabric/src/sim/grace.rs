@@ -56,40 +56,49 @@ impl Grace {
             }
         }
     }
-
-    /// A block is unlinked by now. If that is known already, the first time counts, unless it was used meanwhile (`is_new`).
-    pub(super) fn unlink(&mut self, block: RemoteAddr, now: u64, is_new: bool) {
-        let note = self.note();
-        if is_new {
-            self.unlinked.insert(block, (note, now));
-        } else {
-            self.unlinked.entry(block).or_insert((note, now));
-        }
-    }
 }
 
 impl World {
-    /// A block may be handed out again from now on.
+    /// A block is unlinked by now, says a client. If that is known already, the first time counts, unless it was used
+    /// meanwhile (`is_new`).
+    pub(super) fn unlink(&mut self, client: u32, block: RemoteAddr, is_new: bool) {
+        if self.is_cut_off(client, block) {
+            return;
+        }
+        let note = (self.grace.note(), self.now);
+        if is_new {
+            self.grace.unlinked.insert(block, note);
+        } else {
+            self.grace.unlinked.entry(block).or_insert(note);
+        }
+    }
+
+    /// A block may be handed out again from now on, says a client.
     ///
     /// # Panics
     /// If an operation that began before it was unlinked goes on, of a client that was not cut off.
     pub(super) fn end_grace(&mut self, client: u32, block: RemoteAddr) {
+        if self.is_cut_off(client, block) {
+            return;
+        }
         let Some((note, unlinked_ns)) = self.grace.unlinked.remove(&block) else {
             return;
         };
-        let node = &self.nodes[block.node().index()];
-        let is_cut_off = |holder: u32| {
-            let pair = self.clients[holder as usize].queue_pairs.get(block.node().index());
-            let is_connected = pair.is_some_and(|&pair| self.pairs[pair as usize].incarnation == node.incarnation);
-            !is_connected || self.nodes.iter().any(|node| node.fenced.contains(&holder))
-        };
         let mut held = self.grace.held.iter().filter(|&(&(_, since), _)| since < note);
-        if let Some((&(holder, _), &(_, began_ns))) = held.find(|&(&(holder, _), _)| !is_cut_off(holder)) {
+        if let Some((&(holder, _), &(_, began_ns))) = held.find(|&(&(holder, _), _)| !self.is_cut_off(holder, block)) {
             let (client, holder, now, seed) = (endpoint_id(client), endpoint_id(holder), self.now, self.options.seed);
             panic!(
                 "at {now} ns {client} uses {block} again, which was unlinked at {unlinked_ns} ns, while an operation of \
                  {holder} goes on that began at {began_ns} ns (seed {seed})"
             );
         }
+    }
+
+    /// Whether a client was cut off, or has lost its way to the node of this block.
+    fn is_cut_off(&self, client: u32, block: RemoteAddr) -> bool {
+        let node = &self.nodes[block.node().index()];
+        let pair = self.clients[client as usize].queue_pairs.get(block.node().index());
+        let is_connected = pair.is_some_and(|&pair| self.pairs[pair as usize].incarnation == node.incarnation);
+        !is_connected || self.nodes.iter().any(|node| node.fenced.contains(&client))
     }
 }

@@ -124,6 +124,10 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("pool: blocks of the dead not found", Swarm("store")),
     ("pool: chunks of the dead left behind", Swarm("store")),
     ("pool: a client that cannot leave stays for ever", Swarm("store")),
+    (
+        "pool: a client that leaves its operations behind",
+        Swarm("ordered:sherman/cider-queue"),
+    ),
     ("pool: doubts forgotten", Swarm("store")),
     (
         "pool: blocks on their way home taken for there",
@@ -242,6 +246,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("index: a search without a pin", 329),
     ("locks: a warning that is not looked at", 834),
     ("pool: a client that cannot leave stays for ever", 174),
+    ("pool: a client that leaves its operations behind", 595_590_427_458),
     ("pool: a search that forgets the limbo of others", 23_971),
     ("pool: a walk beside operations that have allocated", 9096),
     ("race: a locked bucket taken for closed", 3017),
