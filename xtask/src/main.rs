@@ -8,6 +8,7 @@
 mod ci;
 mod deny;
 mod fuzz;
+mod generated;
 mod loom;
 mod sanitize;
 mod sim;
@@ -44,8 +45,9 @@ enum Command {
     Tidy,
     /// Run the simulated scenarios (`tests/it/simulation.rs` of every crate that has one) over a range of seeds
     Sim(sim::Options),
-    /// Plant one bug after the other and demand that the simulator's checks notice each
-    Mutants,
+    /// Plant one bug after the other and demand that the simulator's checks notice each; `--generated`: any change of the
+    /// protocols, and any test
+    Mutants(generated::Options),
     /// Kill, stop and cut off real processes at random, then check everything they did (`crates/farside/tests/it/soak`)
     Soak(soak::Options),
     /// Build the fuzz targets and run each for a few seconds
@@ -70,7 +72,8 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Tidy => tidy::run(),
         Command::Sim(options) => sim::run(&options),
-        Command::Mutants => sim::mutants(),
+        Command::Mutants(options) if options.is_generated() => generated::run(&options),
+        Command::Mutants(_) => sim::mutants(),
         Command::Soak(options) => soak::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Loom(options) => loom::run(&options),

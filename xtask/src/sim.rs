@@ -137,7 +137,7 @@ pub(crate) fn mutants() -> Result<()> {
 }
 
 /// A seed that differs from run to run, and leaves room above it.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "a seed from outside is what is wanted here")]
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(1, |since| since.as_micros() as u64 % 1_000_000_000_000)

@@ -123,21 +123,26 @@ impl Program {
         eprintln!("    $ {line}");
         let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
         let output = child.stdout.take().expect("it was asked for");
-        let mut programs = Vec::new();
+        let mut artifacts = Vec::new();
         for message in Message::parse_stream(BufReader::new(output)) {
-            if let Message::CompilerArtifact(artifact) = message?
-                && artifact.profile.test
-            {
-                programs.extend(Self::of(artifact));
+            if let Message::CompilerArtifact(artifact) = message? {
+                artifacts.push(artifact);
             }
         }
         let status = child.wait()?;
         if !status.success() {
             bail!("`{line}` failed ({status})");
         }
+        Ok(Self::among(artifacts))
+    }
+
+    /// The test programs among what cargo has built.
+    pub(crate) fn among(artifacts: Vec<Artifact>) -> Vec<Self> {
+        let tests = artifacts.into_iter().filter(|artifact| artifact.profile.test);
+        let mut programs: Vec<_> = tests.filter_map(Self::of).collect();
         // Cargo names each when it is ready.
         programs.sort_by(|one, other| (&one.package, &one.target).cmp(&(&other.package, &other.target)));
-        Ok(programs)
+        programs
     }
 
     fn of(artifact: Artifact) -> Option<Self> {

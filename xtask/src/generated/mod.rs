@@ -1,0 +1,359 @@
+//! `cargo xtask mutants --generated`: changes that nobody has chosen, each of which some test must notice.
+//!
+//! Every operator, condition, constant and statement of the protocols is changed in turn (`find`), all at once and behind
+//! switches (`plant`), in a copy of the workspace that is built once (`copy`). Every test, and some seeds of every target of
+//! the harness, runs once without a mutant and says what it comes past (`probe`). Then each mutant is run against what
+//! reaches it, the quickest first, until something fails or the time is up.
+
+mod copy;
+mod find;
+mod plant;
+mod probe;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::copy::{Copy, Known};
+use self::find::How;
+use self::probe::{Probe, Runner, Verdict};
+use crate::step;
+
+/// What the tests consist of.
+const MEMBERS: [&str; 7] = [
+    "farside-fabric",
+    "farside-pool",
+    "farside-lock",
+    "farside-sync",
+    "farside-index",
+    "farside-kv",
+    "farside-sim",
+];
+/// The crates whose mutants are made unless one is named.
+const PACKAGES: [&str; 5] = [
+    "farside-pool",
+    "farside-lock",
+    "farside-sync",
+    "farside-index",
+    "farside-kv",
+];
+/// Mutants that may survive, with the reason.
+const ACCEPTED: &str = "xtask/mutants.toml";
+/// Seeds of each target at first.
+const SEEDS: u64 = 30;
+/// How many times as many if nothing has failed,
+const TIMES: u64 = 10;
+/// of how many targets.
+const TARGETS: usize = 8;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Change operators, conditions, constants and statements of the protocols one by one, instead of the bugs that were
+    /// planted by hand
+    #[arg(long)]
+    generated: bool,
+    /// Only so many mutants, chosen by chance
+    #[arg(long, requires = "generated")]
+    sample: Option<usize>,
+    /// What chance begins with; printed, fresh unless it is given
+    #[arg(long, requires = "generated")]
+    seed: Option<u64>,
+    /// Only this crate
+    #[arg(long, short, requires = "generated")]
+    package: Option<String>,
+    /// Only mutants whose file and function have this in their names
+    #[arg(long, requires = "generated")]
+    within: Option<String>,
+    /// For how many seconds a mutant is run against tests
+    #[arg(long, default_value_t = 60, requires = "generated")]
+    seconds: u64,
+    /// Only print the mutants
+    #[arg(long, requires = "generated")]
+    list: bool,
+}
+
+impl Options {
+    /// Whether mutants are made.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.generated
+    }
+}
+
+/// A mutant that may survive.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Accepted {
+    file: String,
+    function: String,
+    change: String,
+}
+
+/// What became of a mutant.
+enum Fate {
+    /// No test comes past it.
+    NotReached,
+    /// This noticed it.
+    Killed(String),
+    Hung,
+    Survived,
+    /// It may survive.
+    Accepted,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let packages: Vec<&'static str> = match &options.package {
+        None => PACKAGES.to_vec(),
+        Some(name) => {
+            let found = MEMBERS.iter().find(|known| *known == name);
+            vec![found.with_context(|| format!("there are no mutants of {name}, but of {}", MEMBERS.join(", ")))?]
+        }
+    };
+    let mut known = copy::all_mutants(&packages)?;
+    if let Some(part) = &options.within {
+        known.retain(|known| known.file.to_string_lossy().contains(part) || known.mutant.function.contains(part));
+    }
+    let seed = options.seed.unwrap_or_else(crate::sim::fresh_seed);
+    let accepted = accepted()?;
+    let total = known.len();
+    let chosen = choose(total, options.sample, seed);
+    eprintln!("==> {} of {total} mutants, seed {seed}", chosen.len());
+    if options.list {
+        for &number in &chosen {
+            println!("{}", describe(&known[number as usize]));
+        }
+        return Ok(());
+    }
+    let members = MEMBERS.iter().map(|&name| name.to_owned()).collect();
+    let copy = Copy::make(&members)?;
+    eprintln!("==> building the tests with all of them");
+    let all = chosen.len();
+    let ((programs, chosen), seconds) = {
+        let (built, seconds) = step::timed(|| copy.build(&known, chosen));
+        (built?, seconds)
+    };
+    eprintln!(
+        "    {} that the compiler takes, of {all}, after {seconds} s",
+        chosen.len()
+    );
+
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runner = |core| Runner {
+        programs: &programs,
+        core,
+        seed,
+        folder: copy.root(),
+    };
+    let probes = Probe::all(&programs, SEEDS)?;
+    eprintln!("==> {} tests and targets without a mutant", probes.len());
+    let (probes, seconds) = step::timed(|| learn(probes, cores, &runner));
+    let mut probes = probes?;
+    probes.sort_by_key(|probe| probe.millis);
+    eprintln!("    took {seconds} s");
+
+    eprintln!("==> each mutant");
+    let numbers: Vec<u32> = chosen.into_iter().collect();
+    let fates = Mutex::new(BTreeMap::new());
+    let next = AtomicUsize::new(0);
+    let judge_all = |core| -> Result<()> {
+        let runner = runner(core);
+        loop {
+            // Relaxed: each place is taken once.
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&number) = numbers.get(at) else {
+                return Ok(());
+            };
+            let mutant = &known[number as usize];
+            let fate = match accepted.contains(&key(mutant)) {
+                true => Fate::Accepted,
+                false => judge(&runner, &probes, number, options.seconds)?,
+            };
+            match &fate {
+                Fate::Survived => eprintln!("    survives: {}", describe(mutant)),
+                Fate::NotReached => eprintln!("    never reached: {}", describe(mutant)),
+                _ => {}
+            }
+            if at % 50 == 49 {
+                eprintln!("    {} of {}", at + 1, numbers.len());
+            }
+            fates.lock().expect("nobody panics with it").insert(number, fate);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || judge_all(core))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("it does not panic"))
+    })?;
+    let fates = fates.into_inner().expect("nobody panics with it");
+    report(&packages, &known, &fates, copy.root())
+}
+
+/// A sample of the numbers below `total`.
+fn choose(total: usize, sample: Option<usize>, seed: u64) -> BTreeSet<u32> {
+    let mut numbers: Vec<u32> = (0..total as u32).collect();
+    let count = sample.unwrap_or(total).min(total);
+    // splitmix64.
+    let mut state = seed;
+    let mut random = move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    for at in 0..count {
+        let other = at + (random() % (total - at) as u64) as usize;
+        numbers.swap(at, other);
+    }
+    numbers.truncate(count);
+    numbers.into_iter().collect()
+}
+
+/// Runs every probe without a mutant; those that fail are left out, and named.
+fn learn<'a>(probes: Vec<Probe>, cores: usize, runner: &(dyn Fn(usize) -> Runner<'a> + Sync)) -> Result<Vec<Probe>> {
+    let left = Mutex::new(probes.into_iter());
+    let learned = Mutex::new(Vec::new());
+    let learn_all = |core| -> Result<()> {
+        let runner = runner(core);
+        loop {
+            let next = left.lock().expect("nobody panics with it").next();
+            let Some(mut probe) = next else {
+                return Ok(());
+            };
+            if runner.learn(&mut probe)? {
+                learned.lock().expect("nobody panics with it").push(probe);
+            } else {
+                eprintln!(
+                    "    fails without a mutant, and is left out: {}",
+                    probe.name(runner.programs)
+                );
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || learn_all(core))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().expect("it does not panic"))
+    })?;
+    Ok(learned.into_inner().expect("nobody panics with it"))
+}
+
+/// Runs a mutant against what reaches it.
+fn judge(runner: &Runner<'_>, probes: &[Probe], number: u32, seconds: u64) -> Result<Fate> {
+    let reach: Vec<&Probe> = probes.iter().filter(|probe| probe.reached.contains(&number)).collect();
+    if reach.is_empty() {
+        return Ok(Fate::NotReached);
+    }
+    let simulated = reach.iter().filter(|probe| probe.is_simulated());
+    // Targets that reach it in their first seeds are many and alike: some of them run for longer.
+    let step = simulated.clone().count().div_ceil(TARGETS).max(1);
+    let longer = simulated.step_by(step).map(|&probe| (probe, TIMES));
+    let runs = reach.iter().map(|&probe| (probe, 1)).chain(longer);
+    let mut left_ms = seconds * 1000;
+    for (probe, times) in runs {
+        let cost_ms = probe.millis * times;
+        if cost_ms > left_ms {
+            continue;
+        }
+        left_ms -= cost_ms;
+        match runner.run(probe, number, times)? {
+            Verdict::Held => {}
+            Verdict::Hung => return Ok(Fate::Hung),
+            Verdict::Failed => return Ok(Fate::Killed(probe.name(runner.programs))),
+        }
+    }
+    Ok(Fate::Survived)
+}
+
+fn accepted() -> Result<BTreeSet<Accepted>> {
+    let path = step::workspace_root().join(ACCEPTED);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {ACCEPTED}"))?;
+    let table: toml::Table = text.parse().with_context(|| format!("failed to parse {ACCEPTED}"))?;
+    let entries = table.get("accepted").and_then(toml::Value::as_array);
+    let entries = entries.map(Vec::as_slice).unwrap_or_default();
+    let mut accepted = BTreeSet::new();
+    for entry in entries {
+        let field = |name: &str| {
+            let text = entry.get(name).and_then(toml::Value::as_str);
+            text.map(str::to_owned)
+                .with_context(|| format!("an entry of {ACCEPTED} has no `{name}`"))
+        };
+        field("why")?;
+        accepted.insert(Accepted {
+            file: field("file")?,
+            function: field("function")?,
+            change: field("change")?,
+        });
+    }
+    Ok(accepted)
+}
+
+fn key(known: &Known) -> Accepted {
+    Accepted {
+        file: known.file.to_string_lossy().into_owned(),
+        function: known.mutant.function.clone(),
+        change: change(known),
+    }
+}
+
+/// What a mutant does, in one line.
+fn change(known: &Known) -> String {
+    let short = |text: &str| {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match text.char_indices().nth(100) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    };
+    match &known.mutant.how {
+        How::Replace(other) => format!("{} -> {}", short(&known.text), short(other)),
+        How::LeaveOut => format!("without {}", short(&known.text)),
+        How::Return(value) => format!("returns {value} at once"),
+    }
+}
+
+fn describe(known: &Known) -> String {
+    let Accepted { file, function, change } = key(known);
+    format!("{file}:{} {function}: {change}", known.mutant.line)
+}
+
+/// Says how many mutants of each crate were noticed, and keeps the list; fails if one was not.
+fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>, folder: &std::path::Path) -> Result<()> {
+    let mut text = String::new();
+    let mut missed = 0;
+    for package in packages {
+        let mut counts = [0_u32; 5];
+        for (&number, fate) in fates {
+            let mutant = &known[number as usize];
+            if mutant.package != *package {
+                continue;
+            }
+            let (kind, word) = match fate {
+                Fate::Killed(by) => (0, by.as_str()),
+                Fate::Hung => (1, "does not end"),
+                Fate::NotReached => (2, "NEVER REACHED"),
+                Fate::Survived => (3, "SURVIVES"),
+                Fate::Accepted => (4, "may survive"),
+            };
+            counts[kind] += 1;
+            writeln!(text, "{}\t{word}", describe(mutant))?;
+        }
+        let [failed, hung, unreached, survived, accepted] = counts;
+        let (killed, all) = (failed + hung, failed + hung + unreached + survived);
+        missed += unreached + survived;
+        println!(
+            "{package}: {killed} of {all} noticed ({:.1} %; {hung} did not end), {survived} survive, {unreached} are never \
+             reached, {accepted} may survive",
+            100.0 * f64::from(killed) / f64::from(all.max(1))
+        );
+    }
+    let path = folder.join("fates.tsv");
+    std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
+    println!("each by itself: {}", path.display());
+    if missed > 0 {
+        bail!("{missed} mutants are not noticed; {ACCEPTED} lists those that may survive");
+    }
+    Ok(())
+}
