@@ -154,40 +154,56 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     eprintln!("==> each mutant");
     let numbers: Vec<u32> = chosen.into_iter().collect();
+    let judge = |runner: &Runner<'_>, number: u32| match accepted.contains(&key(&known[number as usize])) {
+        true => Ok(Fate::Accepted),
+        false => judge(runner, &probes, number, options.seconds),
+    };
+    let fates = judge_each(&known, &numbers, cores, &|core, number| judge(&runner(core), number))?;
+    report(&packages, &known, &fates, copy.root())
+}
+
+/// What becomes of each of these mutants; says which are not noticed as it goes.
+fn judge_each(
+    known: &[Known],
+    numbers: &[u32],
+    cores: usize,
+    judge: &(dyn Fn(usize, u32) -> Result<Fate> + Sync),
+) -> Result<BTreeMap<u32, Fate>> {
+    const EVERY: usize = 50;
     let fates = Mutex::new(BTreeMap::new());
     let next = AtomicUsize::new(0);
-    let judge_all = |core| -> Result<()> {
-        let runner = runner(core);
+    on_each_core(cores, &|core| {
         loop {
             // Relaxed: each place is taken once.
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(&number) = numbers.get(at) else {
                 return Ok(());
             };
+            let fate = judge(core, number)?;
             let mutant = &known[number as usize];
-            let fate = match accepted.contains(&key(mutant)) {
-                true => Fate::Accepted,
-                false => judge(&runner, &probes, number, options.seconds)?,
-            };
             match &fate {
                 Fate::Survived => eprintln!("    survives: {}", describe(mutant)),
                 Fate::NotReached => eprintln!("    never reached: {}", describe(mutant)),
                 _ => {}
             }
-            if at % 50 == 49 {
+            if (at + 1).is_multiple_of(EVERY) {
                 eprintln!("    {} of {}", at + 1, numbers.len());
             }
             fates.lock().expect("nobody panics with it").insert(number, fate);
         }
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || judge_all(core))).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().expect("it does not panic"))
     })?;
-    let fates = fates.into_inner().expect("nobody panics with it");
-    report(&packages, &known, &fates, copy.root())
+    Ok(fates.into_inner().expect("nobody panics with it"))
+}
+
+/// Does this in a thread for each core; fails if one does.
+fn on_each_core(cores: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || work(core))).collect();
+        let mut ended = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("it does not panic"));
+        ended.try_for_each(|outcome| outcome)
+    })
 }
 
 /// A sample of the numbers below `total`.
@@ -231,12 +247,7 @@ fn learn<'a>(probes: Vec<Probe>, cores: usize, runner: &(dyn Fn(usize) -> Runner
             }
         }
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || learn_all(core))).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().expect("it does not panic"))
-    })?;
+    on_each_core(cores, &learn_all)?;
     Ok(learned.into_inner().expect("nobody panics with it"))
 }
 
