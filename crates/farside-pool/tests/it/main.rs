@@ -3,5 +3,6 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod homing;
 mod rest;
