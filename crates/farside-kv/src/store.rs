@@ -152,10 +152,11 @@ impl Store {
         &self.endpoint
     }
 
-    /// Leaves the pool; what other sessions of this store do afterwards fails.
+    /// Leaves the pool, once operations of other sessions of this store that are under way have ended; what these do
+    /// afterwards fails.
     ///
     /// # Errors
-    /// What the fabric reports; the other clients clean up then.
+    /// What the fabric reports, or that such an operation goes on for several leases; the other clients clean up then.
     pub fn close(self) -> Pending<'static, ()> {
         Box::pin(async move {
             self.background.close();

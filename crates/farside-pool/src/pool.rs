@@ -366,12 +366,12 @@ impl Pool {
         self.shared.is_in_doubt.set(true);
     }
 
-    /// Leaves the pool: sends every block home, gives up every chunk, frees the entry. Operations
-    /// that are still running must have ended. If that is not possible, the others take over what
-    /// this client held when its lease has run out.
+    /// Leaves the pool: sends every block home, gives up every chunk, frees the entry. It waits for operations that are
+    /// still running, for some leases. If it is not possible to leave, the others take over what this client held when its
+    /// lease has run out.
     ///
     /// # Errors
-    /// What the fabric reports; the others clean up then.
+    /// What the fabric reports, or [`PoolError::StillRunning`]; the others clean up then.
     pub fn leave(self) -> LocalFuture<'static, Result<(), PoolError>> {
         Box::pin(async move {
             // Who says that it leaves and goes on renewing its lease would be in the way for ever.
