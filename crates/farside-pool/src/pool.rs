@@ -389,14 +389,14 @@ impl Pool {
             .shared
             .endpoint
             .deadline_in(PATIENCE_LEASES * self.shared.options.lease_ns);
+        let goes_on =
+            || !self.shared.epochs.is_unpinned() && !is_planted("pool: a client that leaves its operations behind");
         // Chunks in which blocks of a dead client may be are searched before they are given up. A
         // later death finds this client not parked, and waits until it has left.
         let must_wait = || {
             let is_searching = self.shared.recovering.get() || self.needs_recovery();
             self.shared.leaving.set(!is_searching && !self.shared.is_in_doubt.get());
-            let goes_on =
-                !self.shared.epochs.is_unpinned() && !is_planted("pool: a client that leaves its operations behind");
-            is_searching || goes_on || self.limbo_count() > 0 || self.shared.is_unsettled.get()
+            is_searching || goes_on() || self.limbo_count() > 0 || self.shared.is_unsettled.get()
         };
         while must_wait() && self.shared.endpoint.now_ns() < patience.0 {
             self.shared.heap.borrow_mut().set_homing(true);
@@ -412,7 +412,7 @@ impl Pool {
             self.shared.endpoint.sleep(self.shared.options.tick_ns).await;
         }
         // Nobody waits for operations of a client that is gone, unless it was cut off.
-        if !self.shared.epochs.is_unpinned() && !is_planted("pool: a client that leaves its operations behind") {
+        if goes_on() {
             return Err(PoolError::StillRunning);
         }
         self.shared.heap.borrow_mut().set_homing(true);

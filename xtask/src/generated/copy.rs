@@ -85,7 +85,7 @@ impl Copy {
 
     /// Copies what the packages of the tests are made of. Files that are as before keep their age, so that cargo builds only
     /// what has changed.
-    pub(super) fn make(members: &BTreeSet<String>) -> Result<Self> {
+    pub(super) fn make(members: &[&str]) -> Result<Self> {
         let copy = Self {
             root: step::workspace_root().join("target/mutants"),
         };
@@ -121,8 +121,20 @@ impl Copy {
         Ok(copy)
     }
 
+    /// The same files, and no others.
     fn copy_folder(&self, folder: &Path) -> Result<()> {
         let from = step::workspace_root().join(folder);
+        for entry in std::fs::read_dir(self.root.join(folder)).into_iter().flatten() {
+            let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+            if !from.join(name).exists() {
+                let removed = if path.is_dir() {
+                    std::fs::remove_dir_all(&path)
+                } else {
+                    std::fs::remove_file(&path)
+                };
+                removed.with_context(|| format!("failed to remove {}", path.display()))?;
+            }
+        }
         for entry in std::fs::read_dir(&from).with_context(|| format!("failed to read {}", from.display()))? {
             let entry = entry?;
             let path = folder.join(entry.file_name());

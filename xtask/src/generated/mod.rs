@@ -125,8 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let members = MEMBERS.iter().map(|&name| name.to_owned()).collect();
-    let copy = Copy::make(&members)?;
+    let copy = Copy::make(&MEMBERS)?;
     eprintln!("==> building the tests with all of them");
     let all = chosen.len();
     let ((programs, chosen), seconds) = {

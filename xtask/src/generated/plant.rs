@@ -31,7 +31,7 @@ pub mod generated {
     #[cold]
     fn note(mutant: u32, on: u32) -> bool {
         if on == NOT_KNOWN {
-            let number = std::env::var("FARSIDE_MUTANT").ok().and_then(|number| number.parse().ok());
+            let number = std::env::var("FARSIDE_GENERATED").ok().and_then(|number| number.parse().ok());
             let notes = std::env::var_os("FARSIDE_REACHED").is_some();
             let on = number.unwrap_or(if notes { NOTING } else { NONE });
             ON.store(on, Ordering::Relaxed);

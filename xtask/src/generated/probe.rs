@@ -126,7 +126,7 @@ impl Runner<'_> {
     pub(super) fn run(&self, probe: &Probe, mutant: u32, times: u64) -> Result<Verdict> {
         let limit = Duration::from_millis(3_000 + probe.millis * times * 8);
         let mut command = self.command(probe, times);
-        Ok(run(command.env("FARSIDE_MUTANT", mutant.to_string()), limit)?.0)
+        Ok(run(command.env("FARSIDE_GENERATED", mutant.to_string()), limit)?.0)
     }
 
     fn command(&self, probe: &Probe, times: u64) -> Command {

@@ -162,9 +162,8 @@ impl Race {
                 };
                 for (slot, pointer) in fitting {
                     match self.load_match(cx, key, slot, pointer) {
-                        None => return InPlace::Unknown,
-                        Some(Some(found)) => return InPlace::Found(found),
-                        Some(None) => {}
+                        InPlace::Absent => {}
+                        other => return other,
                     }
                 }
             }
@@ -212,20 +211,28 @@ impl Race {
         let Step::Item(_, slot, pointer) = approach.step else {
             return None;
         };
-        self.load_match(cx, key, slot, pointer)?
+        match self.load_match(cx, key, slot, pointer) {
+            InPlace::Found(found) => Some(found),
+            InPlace::Absent | InPlace::Unknown => None,
+        }
     }
 
-    /// The item that a slot points to, if it has the key (`Some(None)`: another one); `None` if that cannot be said in place.
+    /// Looks at the item that a slot points to.
     #[inline(always)]
-    fn load_match(&self, cx: &mut OpContext, key: &[u8], slot: RemoteAddr, pointer: Pointer) -> Option<Option<Match>> {
+    fn load_match(&self, cx: &mut OpContext, key: &[u8], slot: RemoteAddr, pointer: Pointer) -> InPlace {
         let bytes = self.blocks.readable(pointer);
-        let header = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT)?;
-        Some(self.is_match(cx, header, ITEMS_AT, key).then_some(Match {
+        let Some(header) = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT) else {
+            return InPlace::Unknown;
+        };
+        if !self.is_match(cx, header, ITEMS_AT, key) {
+            return InPlace::Absent;
+        }
+        InPlace::Found(Match {
             slot,
             pointer,
             header,
             at: ITEMS_AT,
-        }))
+        })
     }
 
     /// Looks for several keys whose places are known; false if memory is not mapped. All main lines are

@@ -509,7 +509,11 @@ fn every_planted_bug_is_noticed() {
     let found = found.into_inner().expect("no thread panics with it");
     for (name, noticed) in &found {
         match noticed {
-            Some((seed, failure)) => println!("{name:<64} seed {seed:>6}  {}", failure.kind),
+            Some((seed, failure)) => {
+                let before = FOUND_BEFORE.iter().find(|(bug, before)| bug == name && before != seed);
+                let moved = before.map_or_else(String::new, |(_, before)| format!(", no longer {before}"));
+                println!("{name:<64} seed {seed:>6}{moved}  {}", failure.kind);
+            }
             None => println!("{name:<64} NOT NOTICED"),
         }
     }
