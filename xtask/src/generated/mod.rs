@@ -113,6 +113,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut known = copy::all_mutants(&packages)?;
     if let Some(part) = &options.within {
         known.retain(|known| known.file.to_string_lossy().contains(part) || known.mutant.function.contains(part));
+        if known.is_empty() {
+            bail!(
+                "no file or function of {} has `{part}` in its name",
+                packages.join(", ")
+            );
+        }
     }
     let seed = options.seed.unwrap_or_else(crate::sim::fresh_seed);
     let accepted = accepted()?;
