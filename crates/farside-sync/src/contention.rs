@@ -174,6 +174,52 @@ mod tests {
         assert_eq!(contention.known(), 0, "what is cold is forgotten");
     }
 
+    #[test]
+    fn credit_has_a_limit() {
+        let options = CreditOptions {
+            hotness: 1,
+            initial: 3 * CREDIT_MAX / 4,
+        };
+        let mut contention = Contention::new(options);
+        let credit = |contention: &Contention| contention.heat(7).credit;
+        contention.note_lost(7);
+        assert_eq!(credit(&contention), 3 * CREDIT_MAX / 4);
+        contention.note_lost(7);
+        assert_eq!(credit(&contention), CREDIT_MAX);
+        contention.note_with_credit(7, true);
+        assert_eq!(credit(&contention), CREDIT_MAX);
+        contention.note_with_credit(7, false);
+        (0..3).for_each(|_| contention.note_optimistic(7, 1));
+        assert_eq!(credit(&contention), CREDIT_MAX);
+    }
+
+    #[test]
+    fn a_name_is_remembered_once() {
+        let mut contention = Contention::default();
+        let fill = |contention: &mut Contention, names: core::ops::Range<u64>| {
+            for name in names {
+                contention.note_optimistic(name, 1);
+            }
+        };
+        fill(&mut contention, 0..GENERATION as u64);
+        assert_eq!((contention.young.len(), contention.old.len()), (GENERATION, 0));
+        contention.note_optimistic(7, 2);
+        assert_eq!(
+            (contention.young.len(), contention.old.len()),
+            (GENERATION, 0),
+            "it is known"
+        );
+        fill(&mut contention, 1_000_000..1_000_001);
+        assert_eq!((contention.young.len(), contention.old.len()), (1, GENERATION));
+        // From the old generation into the young one; and forgotten.
+        contention.note_optimistic(7, 1);
+        assert_eq!((contention.young.len(), contention.old.len()), (2, GENERATION - 1));
+        contention.note_optimistic(8, 0);
+        contention.note_optimistic(1_000_000, 0);
+        assert_eq!((contention.young.len(), contention.old.len()), (1, GENERATION - 2));
+        assert_eq!(contention.bytes(), 16 * (GENERATION - 1));
+    }
+
     /// Several clients of a compute node share the credit: each takes one, and none is taken twice.
     #[test]
     fn clients_share_their_credit() {

@@ -167,3 +167,65 @@ async fn take_away(cx: &mut OpContext, lock: RemoteAddr) -> Result<(), FabricErr
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use farside_fabric::NodeId;
+    use farside_fabric::sim::{Profile, Sim, SimOptions};
+    use farside_lock::LockOptions;
+    use farside_pool::epoch::Epochs;
+
+    use super::*;
+
+    const KIND: LockKind = LockKind::ShiftLockMutex;
+
+    fn site() -> Site {
+        Site::new(LockOptions::default())
+    }
+
+    /// As many as are in use at a time, and no more.
+    #[test]
+    fn tools_are_used_again() {
+        let sim = Sim::new(SimOptions::default());
+        let _ = sim.add_memory_node(1 << 16);
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let (lockers, epochs) = (Lockers::default(), Rc::<Epochs>::default());
+        sim.block_on(async move {
+            let mut cx = OpContext::new(endpoint.clone());
+            for count in [1, 3, 2] {
+                let mut turns = Vec::new();
+                for number in 0..count {
+                    let lock = RemoteAddr::new(NodeId::new(0), 64 + 16 * number);
+                    let entered = enter(&mut cx, &lockers, (KIND, &site()), lock, &epochs.pin()).await;
+                    turns.push(entered.expect("the node is there"));
+                    assert_eq!(lockers.in_use.get() as u64, number + 1);
+                    assert!(!lockers.are_idle());
+                }
+                drop(turns);
+                while !lockers.are_idle() {
+                    endpoint.sleep(1_000).await;
+                }
+                let idle = lockers.idle.borrow().values().map(Vec::len).sum::<usize>();
+                assert_eq!(idle, if count == 1 { 1 } else { 3 });
+            }
+            assert!(epochs.is_unpinned());
+        });
+    }
+
+    #[test]
+    fn a_fabric_without_masked_atomics_is_refused() {
+        let profile = Profile {
+            has_masked_atomics: false,
+            ..Profile::default()
+        };
+        let sim = Sim::new(SimOptions {
+            profile,
+            ..SimOptions::default()
+        });
+        let _ = sim.add_memory_node(1 << 16);
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let checked = Lockers::default().check(&endpoint, KIND, &site());
+        assert!(matches!(checked, Err(LockError::Unsupported { .. })), "{checked:?}");
+        assert_eq!(Lockers::default().check(&endpoint, LockKind::Cas, &site()), Ok(()));
+    }
+}

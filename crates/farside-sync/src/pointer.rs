@@ -288,7 +288,7 @@ mod tests {
 
         /// An operation sees the word of a slot, and no other entry gets its identity while it runs.
         #[test]
-        fn identities_do_not_come_back(steps in proptest::collection::vec(0_u8..3, 1..1200), fingerprint: u8) {
+        fn identities_do_not_come_back(steps in proptest::collection::vec(0_u16..2_000, 1..1200), fingerprint: u8) {
             let epoch = 77;
             let mut seen = std::collections::HashSet::new();
             let mut word = Pointer::NULL;
@@ -310,6 +310,23 @@ mod tests {
                     word = word.emptied(epoch);
                 }
             }
+        }
+
+        /// A slot that rests gets an entry again once every operation has ended that began before.
+        #[test]
+        fn a_slot_rests_for_three_epochs(epoch: u64, later in 0_u64..256) {
+            let slot = Pointer::NULL.with_version(VERSION_REST).emptied(epoch);
+            prop_assert!(slot.is_resting() && slot.is_null());
+            prop_assert_eq!(slot.is_vacant(epoch.wrapping_add(later)), (3..=252).contains(&later));
+        }
+
+        #[test]
+        fn a_version_goes_on_by_one(version in 0_u8..VERSION_REST) {
+            let entry = Pointer::new(RemoteAddr::new(NodeId::new(0), 64), SizeHint::Line, version);
+            prop_assert_eq!(entry.frozen().version(), version + 1);
+            prop_assert!(entry.frozen().is_frozen() && !entry.is_frozen());
+            prop_assert_eq!(entry.emptied(0), Pointer::NULL.with_version(version + 1));
+            prop_assert!(entry.emptied(0).is_vacant(0) && !entry.is_vacant(0));
         }
 
         #[test]

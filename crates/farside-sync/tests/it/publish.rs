@@ -12,7 +12,7 @@ use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, NodeId, OpContext, RemoteAddr, VerbKind};
 use farside_lock::LockKind;
 use farside_pool::epoch::Epochs;
-use farside_sync::{Entered, Intent, Pointer, Publish, Scheme, SizeHint, Synchroniser, Target};
+use farside_sync::{Combined, Entered, Intent, Pointer, Publish, Scheme, SizeHint, SyncOptions, Synchroniser, Target};
 
 const TARGET: Target = Target {
     slot: RemoteAddr::new(NodeId::new(0), 64),
@@ -61,9 +61,13 @@ struct Client {
 impl Client {
     /// `None` if the fabric lacks what the scheme needs.
     fn new(sim: &Sim, scheme: Scheme) -> Option<Self> {
+        Self::with(sim, scheme.into())
+    }
+
+    fn with(sim: &Sim, options: SyncOptions) -> Option<Self> {
         let endpoint = sim.endpoint(sim.add_compute_node());
         Some(Self {
-            sync: Synchroniser::new(&endpoint, scheme.into()).ok()?,
+            sync: Synchroniser::new(&endpoint, options).ok()?,
             cx: OpContext::new(endpoint),
             epochs: Rc::default(),
         })
@@ -88,10 +92,11 @@ impl Client {
     }
 }
 
-/// What all clients posted, and which pointers they have replaced.
+/// What all clients posted and counted, and which pointers they have replaced.
 struct Overwritten {
     posted: CounterSnapshot,
     retries: u64,
+    combined: Combined,
     replaced: Vec<Pointer>,
 }
 
@@ -102,12 +107,13 @@ fn overwrite_at_once(scheme: Scheme, is_plain: bool, clients: u64) -> Option<Ove
     set(&sim, first);
     let replaced = Rc::new(RefCell::new(Vec::new()));
     let retries = Rc::new(RefCell::new(0));
+    let combined = Rc::new(RefCell::new(Combined::default()));
     let mut endpoints = Vec::new();
     for number in 0..clients {
         let mut client = Client::new(&sim, scheme)?;
         let endpoint = client.cx.endpoint().clone();
         endpoints.push(endpoint.clone());
-        let (replaced, retries) = (Rc::clone(&replaced), Rc::clone(&retries));
+        let (replaced, retries, combined) = (Rc::clone(&replaced), Rc::clone(&retries), Rc::clone(&combined));
         endpoint.spawn(async move {
             let mut expected = first;
             loop {
@@ -118,6 +124,7 @@ fn overwrite_at_once(scheme: Scheme, is_plain: bool, clients: u64) -> Option<Ove
                 }
             }
             *retries.borrow_mut() += client.cx.retries();
+            combined.replace_with(|all| all.plus(client.sync.combined()));
         });
     }
     sim.run_until_idle();
@@ -127,8 +134,9 @@ fn overwrite_at_once(scheme: Scheme, is_plain: bool, clients: u64) -> Option<Ove
     assert_eq!(all.len(), replaced.len(), "each is replaced once");
     assert!(all.insert(now(&sim).to_word()), "and the last one is there");
     assert!(all.contains(&first.to_word()));
-    let retries = *retries.borrow();
+    let (retries, combined) = (*retries.borrow(), *combined.borrow());
     Some(Overwritten {
+        combined,
         posted: posted.reduce(|sum, one| sum.plus(&one)).expect("there are clients"),
         retries,
         replaced,
@@ -148,10 +156,9 @@ fn is_wide(scheme: Scheme) -> bool {
 fn updates_of_one_key_are_replaced_once_each() {
     for (scheme, name) in Scheme::named() {
         for is_plain in [false, true] {
-            let Some(overwritten) = overwrite_at_once(scheme, is_plain, CLIENTS) else {
-                assert!(is_plain && is_wide(scheme), "{name}");
-                continue;
-            };
+            let overwritten = overwrite_at_once(scheme, is_plain, CLIENTS);
+            assert_eq!(overwritten.is_none(), is_plain && is_wide(scheme), "{name}");
+            let Some(overwritten) = overwritten else { continue };
             let combines = name == "cider-no-ca";
             assert_eq!(overwritten.replaced.len() as u64 == CLIENTS, !combines, "{name}");
             // All but the first lose, once each: what comes then never does.
@@ -307,3 +314,4 @@ fn who_wants_a_certain_pointer_notices_another_one() {
 }
 
 mod cider;
+mod counts;

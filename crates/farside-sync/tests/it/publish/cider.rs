@@ -14,7 +14,7 @@ fn scheme() -> Scheme {
 
 fn client(sim: &Sim) -> Client {
     let endpoint = sim.endpoint(sim.add_compute_node());
-    let options = farside_sync::SyncOptions {
+    let options = SyncOptions {
         lease_ns: LEASE_NS,
         ..scheme().into()
     };
