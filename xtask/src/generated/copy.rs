@@ -105,11 +105,12 @@ impl Copy {
         let names = members.iter().map(|name| toml::Value::String(format!("crates/{name}")));
         workspace.insert("members".to_owned(), toml::Value::Array(names.collect()));
         workspace.remove("default-members");
-        // A statement that is left out leaves warnings behind.
+        // A statement that is left out leaves warnings behind; an operation that overflows is wrong only when it happens.
         workspace.remove("lints");
         workspace.insert(
             "lints".to_owned(),
-            "[rust]\nwarnings = \"allow\"\nunused_must_use = \"allow\""
+            "[rust]\nwarnings = \"allow\"\nunused_must_use = \"allow\"\narithmetic_overflow = \"allow\"\n\
+             unconditional_panic = \"allow\""
                 .parse::<toml::Table>()?
                 .into(),
         );
@@ -167,13 +168,15 @@ impl Copy {
             command.arg("--keep-going");
             let errors = messages(&mut command)?.1;
             if errors.is_empty() {
-                let programs = Program::among(messages(&mut self.cargo("test"))?.0);
-                return Ok((programs, chosen));
+                let (artifacts, errors) = messages(&mut self.cargo("test"))?;
+                return match errors.is_empty() {
+                    true => Ok((Program::among(artifacts), chosen)),
+                    false => bail!("the tests of the copy do not build:\n{}", text_of(&errors)),
+                };
             }
             let refused = refused(&errors, &planted);
             if refused.is_empty() {
-                let text = errors.iter().filter_map(|error| error.message.rendered.clone());
-                bail!("the copy does not build:\n{}", text.collect::<String>());
+                bail!("the copy does not build:\n{}", text_of(&errors));
             }
             eprintln!(
                 "    round {round}: the compiler refuses {} of {}",
@@ -245,6 +248,13 @@ fn messages(command: &mut Command) -> Result<(Vec<cargo_metadata::Artifact>, Vec
         bail!("`{line}` failed, and says no error of the compiler");
     }
     Ok((artifacts, errors))
+}
+
+fn text_of(errors: &[CompilerMessage]) -> String {
+    errors
+        .iter()
+        .filter_map(|error| error.message.rendered.clone())
+        .collect()
 }
 
 /// The mutants that errors are about: those in whose own text they are, otherwise all of the innermost place around.

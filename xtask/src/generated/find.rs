@@ -95,6 +95,12 @@ const METHODS: [(&str, &str); 12] = [
 /// What only prints.
 const PRINTING: [&str; 4] = ["Debug", "Display", "Error", "Serialize"];
 
+/// What measures, or makes the next step quicker, and decides nothing.
+const ASIDE: [&str; 3] = ["stopwatch", "prefetch", "rely_on_words"];
+
+/// The ending of names of times. A nanosecond more or less is no fault.
+const TIME: &str = "_ns";
+
 /// How a bug that is planted by hand is asked for.
 const PLANTED: &str = "is_planted";
 
@@ -198,6 +204,21 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
+/// Whether an expression says by its last name that it is a time.
+fn is_time(text: &str) -> bool {
+    let name = text.trim_end_matches("()");
+    name.to_ascii_lowercase().ends_with(TIME)
+}
+
+/// Whether a statement is `drop(variable);`.
+fn drops_a_variable(statement: &syn::Stmt) -> bool {
+    let syn::Stmt::Expr(syn::Expr::Call(call), Some(_)) = statement else {
+        return false;
+    };
+    let is_drop = matches!(&*call.func, syn::Expr::Path(path) if path.path.is_ident("drop"));
+    is_drop && matches!(call.args.first(), Some(syn::Expr::Path(_)))
+}
+
 /// Whether there is a pattern in a chain of conditions.
 fn has_pattern(expression: &syn::Expr) -> bool {
     match expression {
@@ -286,11 +307,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         let operator = binary.op.to_token_stream().to_string();
         let is_chain = has_pattern(&binary.left) || has_pattern(&binary.right);
-        let plants = matches!(binary.op, syn::BinOp::And(_) | syn::BinOp::Or(_)) && mentions(binary, PLANTED);
+        let plants = mentions(binary, PLANTED);
         if !is_chain && !plants {
             let (left, right) = (self.source(binary.left.span()), self.source(binary.right.span()));
             let mut texts = Vec::new();
-            if let Some((_, other)) = OPERATORS.iter().find(|(from, _)| *from == operator) {
+            let is_boundary = matches!(operator.as_str(), "<" | "<=" | ">" | ">=");
+            let compares_times = is_boundary && [left, right].iter().any(|side| is_time(side));
+            if !compares_times && let Some((_, other)) = OPERATORS.iter().find(|(from, _)| *from == operator) {
                 texts.push(format!("{left} {other} {right}"));
             }
             let is_literal = matches!(&*binary.right, syn::Expr::Lit(_));
@@ -333,13 +356,29 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                     .chars()
                     .all(|c| c.is_ascii_uppercase() || "_0123456789".contains(c))
         };
-        if path.qself.is_none() && name.as_deref().is_some_and(is_constant) {
+        if path.qself.is_none() && name.as_deref().is_some_and(|name| is_constant(name) && !is_time(name)) {
             let text = format!("{} - 1", self.source(path.span()));
             self.add(path.span(), How::Replace(text));
         }
     }
 
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        // What is dropped at the end of a block is dropped there anyway.
+        let (last, before) = match block.stmts.split_last() {
+            Some((last, before)) if drops_a_variable(last) => (None, before),
+            Some((last, before)) => (Some(last), before),
+            None => return,
+        };
+        before
+            .iter()
+            .chain(last)
+            .for_each(|statement| self.visit_stmt(statement));
+    }
+
     fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
+        if ASIDE.iter().any(|aside| mentions(statement, aside)) && matches!(statement, syn::Stmt::Expr(_, Some(_))) {
+            return;
+        }
         if let syn::Stmt::Expr(expression, Some(_)) = statement {
             let is_step = matches!(
                 expression,
@@ -400,6 +439,8 @@ mod tests {
             "impl core::fmt::Debug for X { fn fmt(&self) -> bool { 1 < 2 } }",
             "fn f(x: [u8; N + 1]) -> T { match x { A..=B => T, _ if is_planted(\"f\") => g(1 + 2), _ => T } }",
             "fn f() -> T { if let Some(x) = y && is_planted(\"x\") { g(1 + 2) } else { T } }",
+            "fn f(x: T) -> T { let y = || { drop(x); }; T }",
+            "fn f(x: T) -> T { self.stopwatch.stop(x + 1); g(PAUSE_NS) }",
         ] {
             assert_eq!(found(text), Vec::<String>::new(), "{text}");
         }

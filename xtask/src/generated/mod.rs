@@ -11,7 +11,8 @@ mod plant;
 mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,6 +43,10 @@ const PACKAGES: [&str; 5] = [
 ];
 /// Mutants that may survive, with the reason.
 const ACCEPTED: &str = "xtask/mutants.toml";
+/// What became of each, in the runs so far.
+const FATES: &str = "target/mutants/fates.tsv";
+/// So many of the probes that have noticed others beside a mutant come first.
+const KILLERS: usize = 4;
 /// Seeds of each target at first.
 const SEEDS: u64 = 30;
 /// How many times as many if nothing has failed,
@@ -61,12 +66,15 @@ pub(crate) struct Options {
     /// What chance begins with; printed, fresh unless it is given
     #[arg(long, requires = "generated")]
     seed: Option<u64>,
-    /// Only this crate
+    /// Only this crate; may be given several times
     #[arg(long, short, requires = "generated")]
-    package: Option<String>,
+    package: Vec<String>,
     /// Only mutants whose file and function have this in their names
     #[arg(long, requires = "generated")]
     within: Option<String>,
+    /// Only mutants that earlier runs have not noticed, or not come to
+    #[arg(long, requires = "generated")]
+    missed: bool,
     /// For how many seconds a mutant is run against tests
     #[arg(long, default_value_t = 60, requires = "generated")]
     seconds: u64,
@@ -102,13 +110,31 @@ enum Fate {
     Accepted,
 }
 
+impl Fate {
+    const SURVIVES: &str = "SURVIVES";
+    const NEVER_REACHED: &str = "NEVER REACHED";
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReached => Self::NEVER_REACHED,
+            Self::Killed(by) => by,
+            Self::Hung => "does not end",
+            Self::Survived => Self::SURVIVES,
+            Self::Accepted => "may survive",
+        })
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let packages: Vec<&'static str> = match &options.package {
-        None => PACKAGES.to_vec(),
-        Some(name) => {
-            let found = MEMBERS.iter().find(|known| *known == name);
-            vec![found.with_context(|| format!("there are no mutants of {name}, but of {}", MEMBERS.join(", ")))?]
-        }
+    let member = |name: &String| {
+        let found = MEMBERS.iter().find(|known| *known == name).copied();
+        found.with_context(|| format!("there are no mutants of {name}, but of {}", MEMBERS.join(", ")))
+    };
+    let packages = match options.package.as_slice() {
+        [] => PACKAGES.to_vec(),
+        names => names.iter().map(member).collect::<Result<_>>()?,
     };
     let mut known = copy::all_mutants(&packages)?;
     if let Some(part) = &options.within {
@@ -119,6 +145,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 packages.join(", ")
             );
         }
+    }
+    let fates = Fates::read(step::workspace_root().join(FATES));
+    if options.missed {
+        known.retain(|known| !fates.is_noticed(known));
     }
     let seed = options.seed.unwrap_or_else(crate::sim::fresh_seed);
     let accepted = accepted()?;
@@ -158,13 +188,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     eprintln!("    took {seconds} s");
 
     eprintln!("==> each mutant");
-    let numbers: Vec<u32> = chosen.into_iter().collect();
-    let judge = |runner: &Runner<'_>, number: u32| match accepted.contains(&key(&known[number as usize])) {
-        true => Ok(Fate::Accepted),
-        false => judge(runner, &probes, number, options.seconds),
+    let mut numbers: Vec<u32> = chosen.into_iter().collect();
+    // First those that no run has come to yet.
+    numbers.sort_by_key(|&number| fates.by_change.contains_key(&key(&known[number as usize])));
+    let jury = Jury {
+        probes: &probes,
+        seconds: options.seconds,
+        killers: Mutex::default(),
     };
-    let fates = judge_each(&known, &numbers, cores, &|core, number| judge(&runner(core), number))?;
-    report(&packages, &known, &fates, copy.root())
+    let fates = Mutex::new(fates);
+    let judge = |core, number| {
+        let known = &known[number as usize];
+        let fate = match accepted.contains(&key(known)) {
+            true => Fate::Accepted,
+            false => jury.judge(&runner(core), known, number)?,
+        };
+        fates.lock().expect("nobody panics with it").note(known, &fate)?;
+        Ok(fate)
+    };
+    let judged = judge_each(&known, &numbers, cores, &judge)?;
+    report(&packages, &known, &judged)
 }
 
 /// What becomes of each of these mutants; says which are not noticed as it goes.
@@ -256,31 +299,105 @@ fn learn<'a>(probes: Vec<Probe>, cores: usize, runner: &(dyn Fn(usize) -> Runner
     Ok(learned.into_inner().expect("nobody panics with it"))
 }
 
-/// Runs a mutant against what reaches it.
-fn judge(runner: &Runner<'_>, probes: &[Probe], number: u32, seconds: u64) -> Result<Fate> {
-    let reach: Vec<&Probe> = probes.iter().filter(|probe| probe.reached.contains(&number)).collect();
-    if reach.is_empty() {
-        return Ok(Fate::NotReached);
-    }
-    let simulated = reach.iter().filter(|probe| probe.is_simulated());
-    // Targets that reach it in their first seeds are many and alike: some of them run for longer.
-    let step = simulated.clone().count().div_ceil(TARGETS).max(1);
-    let longer = simulated.step_by(step).map(|&probe| (probe, TIMES));
-    let runs = reach.iter().map(|&probe| (probe, 1)).chain(longer);
-    let mut left_ms = seconds * 1000;
-    for (probe, times) in runs {
-        let cost_ms = probe.millis * times;
-        if cost_ms > left_ms {
-            continue;
+/// What decides about mutants.
+struct Jury<'p> {
+    /// The quickest first.
+    probes: &'p [Probe],
+    /// For a mutant.
+    seconds: u64,
+    /// Which probes have noticed mutants of the same function, and of the same file, the last one last.
+    killers: Mutex<BTreeMap<String, Vec<usize>>>,
+}
+
+impl Jury<'_> {
+    /// Runs a mutant against what reaches it: first what has noticed others beside it.
+    fn judge(&self, runner: &Runner<'_>, known: &Known, number: u32) -> Result<Fate> {
+        let mut reach: Vec<usize> = (0..self.probes.len()).collect();
+        reach.retain(|&at| self.probes[at].reached.contains(&number));
+        if reach.is_empty() {
+            return Ok(Fate::NotReached);
         }
-        left_ms -= cost_ms;
-        match runner.run(probe, number, times)? {
-            Verdict::Held => {}
-            Verdict::Hung => return Ok(Fate::Hung),
-            Verdict::Failed => return Ok(Fate::Killed(probe.name(runner.programs))),
+        let is_simulated = |at: &&usize| self.probes[**at].is_simulated();
+        // Targets that reach it in their first seeds are many and alike: some of them run for longer.
+        let step = reach.iter().filter(is_simulated).count().div_ceil(TARGETS).max(1);
+        let longer: Vec<usize> = reach.iter().filter(is_simulated).step_by(step).copied().collect();
+        let file = known.file.to_string_lossy().into_owned();
+        let places = [format!("{file} {}", known.mutant.function), file];
+        {
+            let killers = self.killers.lock().expect("nobody panics with it");
+            let rank = |at: &usize| {
+                let ranks = places.iter().enumerate().filter_map(|(order, place)| {
+                    let before = killers.get(place)?;
+                    let back = before.iter().rev().take(KILLERS).position(|killer| killer == at)?;
+                    Some((order, back))
+                });
+                ranks.min().unwrap_or((places.len(), 0))
+            };
+            reach.sort_by_key(rank);
+        }
+        let runs = reach
+            .into_iter()
+            .map(|at| (at, 1))
+            .chain(longer.into_iter().map(|at| (at, TIMES)));
+        let mut left_ms = self.seconds * 1000;
+        for (at, times) in runs {
+            let probe = &self.probes[at];
+            let cost_ms = probe.millis * times;
+            if cost_ms > left_ms {
+                continue;
+            }
+            left_ms -= cost_ms;
+            let fate = match runner.run(probe, number, times)? {
+                Verdict::Held => continue,
+                Verdict::Hung => Fate::Hung,
+                Verdict::Failed => Fate::Killed(probe.name(runner.programs)),
+            };
+            let mut killers = self.killers.lock().expect("nobody panics with it");
+            for place in places {
+                killers.entry(place).or_default().push(at);
+            }
+            return Ok(fate);
+        }
+        Ok(Fate::Survived)
+    }
+}
+
+/// What became of mutants, in this run and in earlier ones, by what `describe` says without the line.
+struct Fates {
+    path: PathBuf,
+    by_change: BTreeMap<Accepted, String>,
+}
+
+impl Fates {
+    /// Those of earlier runs.
+    fn read(path: PathBuf) -> Self {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let entries = text.lines().filter_map(|line| {
+            let mut fields = line.splitn(4, '\t').map(str::to_owned);
+            let mut next = || fields.next();
+            let (fate, file, function, change) = (next()?, next()?, next()?, next()?);
+            Some((Accepted { file, function, change }, fate))
+        });
+        Self {
+            by_change: entries.collect(),
+            path,
         }
     }
-    Ok(Fate::Survived)
+
+    fn is_noticed(&self, known: &Known) -> bool {
+        let fate = self.by_change.get(&key(known));
+        fate.is_some_and(|fate| fate != Fate::SURVIVES && fate != Fate::NEVER_REACHED)
+    }
+
+    /// Notes one, and keeps all.
+    fn note(&mut self, known: &Known, fate: &Fate) -> Result<()> {
+        self.by_change.insert(key(known), fate.to_string());
+        let mut text = String::new();
+        for (Accepted { file, function, change }, fate) in &self.by_change {
+            writeln!(text, "{fate}\t{file}\t{function}\t{change}")?;
+        }
+        std::fs::write(&self.path, text).with_context(|| format!("failed to write {}", self.path.display()))
+    }
 }
 
 fn accepted() -> Result<BTreeSet<Accepted>> {
@@ -335,26 +452,22 @@ fn describe(known: &Known) -> String {
     format!("{file}:{} {function}: {change}", known.mutant.line)
 }
 
-/// Says how many mutants of each crate were noticed, and keeps the list; fails if one was not.
-fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>, folder: &std::path::Path) -> Result<()> {
-    let mut text = String::new();
+/// Says how many mutants of each crate were noticed; fails if one was not.
+fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>) -> Result<()> {
     let mut missed = 0;
     for package in packages {
         let mut counts = [0_u32; 5];
         for (&number, fate) in fates {
-            let mutant = &known[number as usize];
-            if mutant.package != *package {
-                continue;
+            if known[number as usize].package == *package {
+                let kind = match fate {
+                    Fate::Killed(_) => 0,
+                    Fate::Hung => 1,
+                    Fate::NotReached => 2,
+                    Fate::Survived => 3,
+                    Fate::Accepted => 4,
+                };
+                counts[kind] += 1;
             }
-            let (kind, word) = match fate {
-                Fate::Killed(by) => (0, by.as_str()),
-                Fate::Hung => (1, "does not end"),
-                Fate::NotReached => (2, "NEVER REACHED"),
-                Fate::Survived => (3, "SURVIVES"),
-                Fate::Accepted => (4, "may survive"),
-            };
-            counts[kind] += 1;
-            writeln!(text, "{}\t{word}", describe(mutant))?;
         }
         let [failed, hung, unreached, survived, accepted] = counts;
         let (killed, all) = (failed + hung, failed + hung + unreached + survived);
@@ -365,9 +478,7 @@ fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>, folde
             100.0 * f64::from(killed) / f64::from(all.max(1))
         );
     }
-    let path = folder.join("fates.tsv");
-    std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
-    println!("each by itself: {}", path.display());
+    println!("each by itself: {FATES}");
     if missed > 0 {
         bail!("{missed} mutants are not noticed; {ACCEPTED} lists those that may survive");
     }
