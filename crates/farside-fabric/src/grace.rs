@@ -22,7 +22,47 @@ pub struct Hold {
     of: Option<(sim::Endpoint, u64)>,
 }
 
+/// A moment. Nothing is known of it without the feature.
+#[derive(Debug)]
+pub struct Mark {
+    #[cfg(feature = "mutants")]
+    of: Option<(sim::Endpoint, u64)>,
+}
+
+impl Mark {
+    /// Whether every operation has ended, of any client that was not cut off, that went on then; `true` if nobody knows.
+    #[must_use]
+    pub fn is_past(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        if let Some((endpoint, mark)) = &self.of {
+            return endpoint.is_past(*mark);
+        }
+        true
+    }
+}
+
 impl Holder {
+    /// Blocks that this client has unlinked and not freed are anybody's from now on.
+    #[inline]
+    pub fn give_up(&self) {
+        #[cfg(feature = "mutants")]
+        if let Some(endpoint) = &self.of {
+            endpoint.give_up();
+        }
+    }
+
+    /// This moment.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark {
+            #[cfg(feature = "mutants")]
+            of: self.of.clone().map(|endpoint| {
+                let mark = endpoint.mark();
+                (endpoint, mark)
+            }),
+        }
+    }
+
     /// Notes an operation that begins now.
     #[inline]
     #[must_use]

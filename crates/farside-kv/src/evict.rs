@@ -40,6 +40,7 @@ use farside_pool::PoolError;
 use crate::error::{KvError, Pending};
 use crate::expiry;
 use crate::policy::{EvictionPolicy, Tracking};
+use crate::removal::{Removal, RemovalWitness};
 use crate::store::Store;
 use crate::uses::Uses;
 
@@ -84,15 +85,6 @@ impl Default for EvictionPace {
     }
 }
 
-/// Is told of evictions, as a checker of histories has to be.
-pub trait EvictionWitness: core::fmt::Debug {
-    /// A key that was chosen is about to be removed, if it still has the value that it was chosen with. Returns what the
-    /// end of that is to be told with.
-    fn begins(&self, key: &[u8], expiry_ms: u64) -> usize;
-    /// Whether it was removed; `None` if the fabric failed, and nobody knows. It is not told if the client dies.
-    fn ended(&self, begun: usize, is_removed: Option<bool>);
-}
-
 /// A key that may go.
 #[derive(Debug)]
 struct Candidate {
@@ -123,7 +115,7 @@ pub(crate) struct Evictor {
     clock: Cell<(u64, u64)>,
     /// Contexts that nobody uses.
     contexts: RefCell<Vec<OpContext>>,
-    witness: RefCell<Option<Rc<dyn EvictionWitness>>>,
+    witness: RefCell<Option<Rc<dyn RemovalWitness>>>,
 }
 
 impl Default for Evictor {
@@ -151,9 +143,9 @@ pub enum KeyUse {
 }
 
 impl Store {
-    /// The same store; its clones and sessions tell `witness` of every eviction.
+    /// The same store; its clones and sessions tell `witness` of every key that they evict or sweep away.
     #[must_use]
-    pub fn with_eviction_witness(self, witness: Rc<dyn EvictionWitness>) -> Self {
+    pub fn with_removal_witness(self, witness: Rc<dyn RemovalWitness>) -> Self {
         *self.evictor.witness.borrow_mut() = Some(witness);
         self
     }
@@ -385,13 +377,34 @@ impl Store {
     }
 
     async fn remove(&self, candidate: &Candidate) -> Result<bool, KvError> {
+        let expiry_ms = candidate.expiry_ms;
+        let work = async {
+            let is_removed = self.remove_if_unchanged(candidate).await?;
+            Ok(is_removed.then_some(expiry_ms))
+        };
+        let removed = self.witnessed(&candidate.key, expiry_ms, work).await?;
+        Ok(removed.is_some())
+    }
+
+    /// Removes a key, and tells the witness; `work` says when the value expires that has gone.
+    pub(crate) async fn witnessed(
+        &self,
+        key: &[u8],
+        expiry_ms: u64,
+        work: impl Future<Output = Result<Option<u64>, KvError>>,
+    ) -> Result<Option<u64>, KvError> {
         let witness = self.evictor.witness.borrow().clone();
-        let begun = witness
-            .as_ref()
-            .map(|witness| witness.begins(&candidate.key, candidate.expiry_ms));
-        let removed = self.remove_if_unchanged(candidate).await;
-        if let (Some(witness), Some(begun)) = (witness, begun) {
-            witness.ended(begun, removed.as_ref().ok().copied());
+        let begun = witness.map(|witness| (witness.begins(key, expiry_ms), witness));
+        let removed = work.await;
+        if let Some((begun, witness)) = begun {
+            witness.ended(
+                begun,
+                match removed {
+                    Ok(Some(expiry_ms)) => Removal::Done { expiry_ms },
+                    Ok(None) => Removal::NotDone,
+                    Err(_) => Removal::Unknown,
+                },
+            );
         }
         removed
     }

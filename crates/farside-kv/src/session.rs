@@ -18,6 +18,7 @@ use crate::error::{KvError, Pending};
 use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
+use crate::sweep::Expired;
 
 /// When a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -377,37 +378,38 @@ impl Session {
         .await
     }
 
-    /// Removes a key for good if it has expired; returns whether that was so. To everybody else it was
-    /// gone before.
-    pub(crate) fn delete_expired<'f>(&'f mut self, key: &'f [u8]) -> Pending<'f, bool> {
+    /// Removes a key for good if it has expired; returns when that was. To everybody else it was gone before.
+    pub(crate) fn delete_expired<'f>(&'f mut self, key: &'f [u8]) -> Pending<'f, Option<u64>> {
         Box::pin(async move {
             self.start();
             let endpoint = self.store.endpoint.clone();
-            let mut has_expired = false;
+            let mut expired = None;
             let mut decide = |stored: Option<Item<'_>>| {
-                has_expired = stored.is_some_and(|item| !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()));
-                if has_expired {
-                    Decision::Delete { regardless: false }
-                } else {
-                    Decision::Keep
+                let is_over = |item: &Item<'_>| {
+                    !expiry::is_there(item.expiry_ms, || endpoint.unix_ms())
+                        || is_planted("sweep: a key removed that was stored anew")
+                };
+                expired = stored.filter(is_over).map(|item| item.expiry_ms);
+                match expired {
+                    Some(_) => Decision::Delete { regardless: false },
+                    None => Decision::Keep,
                 }
             };
             self.store.index.change(&mut self.cx, key, None, &mut decide).await?;
-            Ok(has_expired)
+            Ok(expired)
         })
     }
 
-    /// The expiring keys from `cursor` on that are past their time, how many items were seen that expire at
-    /// some time, and the next cursor, as [`Session::scan`] has it.
-    pub(crate) fn scan_expired<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64, u64)> {
+    /// The keys of the page at `cursor` that are past their time.
+    pub(crate) fn scan_expired<'f>(&'f mut self, cursor: u64) -> Pending<'f, Expired> {
         Box::pin(async move {
             self.start();
             let endpoint = self.store.endpoint.clone();
-            let (mut expired, mut expiring) = (Vec::new(), 0);
+            let (mut keys, mut expiring) = (Vec::new(), 0);
             let mut visit = |item: Item<'_>| {
                 expiring += u64::from(item.expiry_ms != 0);
                 if !expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) {
-                    expired.push(item.key.to_vec());
+                    keys.push((item.key.to_vec(), item.expiry_ms));
                 }
             };
             let next = self
@@ -415,7 +417,7 @@ impl Session {
                 .upkeep
                 .scan(&mut self.cx, cursor, (Wanted::Keys, &mut visit))
                 .await?;
-            Ok((expired, expiring, next))
+            Ok(Expired { keys, expiring, next })
         })
     }
 

@@ -75,6 +75,16 @@ impl ExpiryMark {
     }
 }
 
+/// What a page of the index has that expires.
+pub(crate) struct Expired {
+    /// The keys that are past their time, and when that was, in milliseconds since the Unix epoch.
+    pub(crate) keys: Vec<(Vec<u8>, u64)>,
+    /// How many items expire at some time.
+    pub(crate) expiring: u64,
+    /// The next cursor, as [`Session::scan`] has it.
+    pub(crate) next: u64,
+}
+
 /// What a step did.
 struct Step {
     cursor: u64,
@@ -130,13 +140,14 @@ impl Store {
         };
         let end_ns = self.endpoint().now_ns().saturating_add(pace.step_ns);
         for _ in 0..pace.step_pages {
-            let (expired, expiring, next) = session.scan_expired(step.cursor).await?;
-            step.expiring += expiring;
-            for key in expired {
-                step.removed += u64::from(session.delete_expired(&key).await?);
+            let page = session.scan_expired(step.cursor).await?;
+            step.expiring += page.expiring;
+            for (key, expiry_ms) in page.keys {
+                let removed = self.witnessed(&key, expiry_ms, session.delete_expired(&key)).await?;
+                step.removed += u64::from(removed.is_some());
             }
-            step.cursor = next;
-            if next == 0 || self.pool().has_ended() {
+            step.cursor = page.next;
+            if page.next == 0 || self.pool().has_ended() {
                 break;
             }
             self.endpoint().sleep(0).await;

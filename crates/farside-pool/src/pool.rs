@@ -442,6 +442,7 @@ impl Pool {
             // Somebody's operation holds the epoch back, the search does not end, or the fate of a block
             // is in doubt. Such blocks, and those in limbo, count as lost by a dead client, and are found
             // by the search that follows.
+            self.shared.endpoint.holder().give_up();
             self.declare_dead(self.shared.owner).await?;
         }
         Ok(())

@@ -91,11 +91,16 @@ impl Pool {
 
         let chunks = self.adopt_from_dead(cx).await?;
         self.shared.heap.borrow_mut().suspect_all();
+        let suspicion = self.shared.endpoint.holder().mark();
         // To get two further, everybody must have published one more than what was pinned till now.
         let suspected = self.global_epoch(cx).await?;
         if !is_planted("pool: a walk beside operations that have allocated") {
             self.await_epoch(suspected + 2).await?;
         }
+        debug_assert!(
+            suspicion.is_past(),
+            "an operation goes on that may have allocated a suspect"
+        );
         walk(cx, &mut |block| self.shared.heap.borrow_mut().acquit(block)).await?;
         // What the dead have unlinked was unlinked by now.
         for block in self.shared.heap.borrow().suspects() {

@@ -18,6 +18,10 @@ use crate::plan::{Actor, Disturbance, Eviction, Fault, Plan, Setup, TreeSetup, W
 use crate::scenario::named;
 use crate::target::Target;
 
+/// How many pieces of work an actor does when the faults have ended: enough to notice what they have left behind. Most of
+/// the time is for work among faults.
+const LAST_PIECES: u32 = 10;
+
 /// Chance, from a seed.
 struct Dice(Xoshiro256PlusPlus);
 
@@ -101,10 +105,13 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
     let is_small = flavour == Flavour::Mixed && dice.one_in(6);
+    let (lull_one_in, lull_ns) = lulls(seed);
     let setup = Setup {
         profile: dice.pick(&profiles).name.clone(),
         tear_bytes: *dice.pick(&[8, 64]),
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
+        lull_one_in,
+        lull_ns,
         memory_nodes: {
             let drawn = dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16;
             // Named locks are on the first one alone, and what happens at others is nothing to them.
@@ -140,6 +147,8 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
             _ => TreeSetup::default(),
         },
         horizon_ns,
+        last_pieces: Some(LAST_PIECES),
+        is_swept: matches!(target, Target::Store { .. }) && is_swept(seed),
     };
     let actor_count = match flavour {
         Flavour::Mixed => dice.within(1, 6) as usize,
@@ -155,6 +164,11 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         work,
     });
     let actors = actors.collect();
+    // The agent of the lock service, or the sweeper, is one actor more.
+    let has_agent =
+        matches!(flavour, Flavour::Mixed | Flavour::Hot) && target.lock().is_some_and(LockKind::asks_service);
+    let helpers = setup.is_swept || has_agent;
+    let actor_count = actor_count + usize::from(helpers);
     let mut faults = match flavour {
         Flavour::Mixed | Flavour::Hot => faults(&mut dice, &setup, actor_count, target),
         Flavour::FarNode => far_node_faults(&mut dice, &setup, actor_count),
@@ -192,6 +206,21 @@ fn target(dice: &mut Dice, seed: u64, targets: &[Target]) -> Target {
 fn think(dice: &mut Dice, horizon_ns: u64, pieces: u64) -> u64 {
     let mean = horizon_ns / pieces.max(1);
     dice.below(2 * mean.max(1))
+}
+
+/// How often requests are held back, and for how long: shorter than leases, and longer than whole operations of others. In half
+/// of the plans never. Like `eviction` not by the dice of the plan.
+fn lulls(seed: u64) -> (u64, u64) {
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(16)));
+    if dice.one_in(2) {
+        return (0, 0);
+    }
+    (*dice.pick(&[4, 20, 100]), *dice.pick(&[5_000, 20_000, 60_000]))
+}
+
+/// Whether expired keys are swept away, in one store of six; like `eviction` not by the dice of the plan.
+fn is_swept(seed: u64) -> bool {
+    Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(32))).one_in(6)
 }
 
 /// Whether and when keys are evicted, in one store of four. Not by the dice of the plan, whose other decisions would all
@@ -271,7 +300,7 @@ fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, fla
                     Some(3) => Call::Update(value),
                     Some(4) => Call::Delete,
                     // What expires keeps its time when something is added, and the value is known by its time.
-                    Some(5) if setup.eviction.is_some() => Call::Take,
+                    Some(5) if setup.expires() => Call::Take,
                     Some(5) => Call::Add(more),
                     Some(7) => {
                         work.push(Work::Scan);
@@ -355,8 +384,6 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
     if kinds.is_empty() || dice.one_in(10) {
         return Vec::new();
     }
-    // The agent of the lock service is one actor more.
-    let actors = actors + usize::from(target.lock().is_some_and(LockKind::asks_service));
     let count = dice.within(1, 12);
     (0..count)
         .map(|_| {

@@ -16,10 +16,20 @@ pub enum Call {
     Update(u64),
     /// Remove the key.
     Delete,
-    /// Remove the key, and answer the value that it had. An eviction is recorded as such, too.
+    /// Remove the key, and answer the value that it had. Evictions and sweeps are recorded as such, too.
     Take,
     /// Add to the number that is stored, 0 if the key is not there, and store the sum.
     Add(u64),
+}
+
+impl Call {
+    /// The value that it stores.
+    pub(crate) fn value(self) -> Option<u64> {
+        match self {
+            Self::Put(value) | Self::Insert(value) | Self::Update(value) => Some(value),
+            Self::Get | Self::Delete | Self::Take | Self::Add(_) => None,
+        }
+    }
 }
 
 /// What was answered.

@@ -34,6 +34,12 @@ pub struct Setup {
     pub tear_bytes: u64,
     /// Requests are delayed by up to so much on the wire.
     pub jitter_ns: u64,
+    /// One request in so many is delayed by up to `lull_ns`; none if 0.
+    #[serde(default)]
+    pub lull_one_in: u64,
+    /// See `lull_one_in`.
+    #[serde(default)]
+    pub lull_ns: u64,
     /// How many memory nodes.
     pub memory_nodes: u16,
     /// Bytes of each.
@@ -60,11 +66,17 @@ pub struct Setup {
     /// What happens when a store holds too much; nothing if `None`.
     #[serde(default)]
     pub eviction: Option<Eviction>,
+    /// Whether most values of a store expire, and somebody whose clock is far ahead sweeps them away all the time.
+    #[serde(default)]
+    pub is_swept: bool,
     /// How a tree is made and used.
     #[serde(default)]
     pub tree: TreeSetup,
     /// Faults end here at the latest; then everybody has to come to an end.
     pub horizon_ns: u64,
+    /// How many pieces of its work an actor does after that; all if `None`.
+    #[serde(default)]
+    pub last_pieces: Option<u32>,
 }
 
 /// Keys of a store go when it holds too much.
@@ -309,6 +321,13 @@ impl Disturbance {
     }
 }
 
+impl Setup {
+    /// Whether most values expire some day.
+    pub(crate) fn expires(&self) -> bool {
+        self.eviction.is_some() || self.is_swept
+    }
+}
+
 impl Plan {
     /// Every key that somebody writes or reads.
     #[must_use]
@@ -322,6 +341,16 @@ impl Plan {
             }
         }
         keys.into_iter().collect()
+    }
+
+    /// The first value that somebody writes and that is wanted.
+    pub(crate) fn value(&self, is_wanted: impl Fn(u64) -> bool) -> Option<u64> {
+        let work = self.actors.iter().flat_map(|actor| &actor.work);
+        let mut values = work.filter_map(|work| match work {
+            Work::Call { call, .. } => call.value(),
+            _ => None,
+        });
+        values.find(|&value| is_wanted(value))
     }
 
     /// How much there is in it: what the shrinker makes small.

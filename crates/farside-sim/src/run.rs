@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use farside_fabric::Endpoint;
 use farside_fabric::NodeId;
-use farside_fabric::sim::{ComputeNodeId, CrashPoint, Profile, Sim, SimOptions};
+use farside_fabric::sim::{ComputeNodeId, CrashPoint, Lulls, Profile, Sim, SimOptions};
 use farside_index::tree::NodeLock;
 use farside_lock::LockKind;
 
@@ -160,11 +160,11 @@ struct Driver {
     armed: BTreeMap<usize, Disturbance>,
     paused: BTreeMap<usize, Endpoint>,
     down: BTreeMap<u16, u64>,
-    agent: Option<LockAgent>,
+    helper: Option<Helper>,
 }
 
-/// The agent of the lock service, on a machine of its own.
-struct LockAgent {
+/// Somebody beside the actors, on a machine of its own: the agent of the lock service, or the sweeper of a store.
+struct Helper {
     compute_node: ComputeNodeId,
     endpoint: Endpoint,
     has_ended: Rc<Cell<bool>>,
@@ -178,6 +178,10 @@ impl Driver {
             profile,
             tear_bytes: setup.tear_bytes,
             jitter_ns: setup.jitter_ns,
+            lulls: Lulls {
+                one_in: setup.lull_one_in,
+                ns_max: setup.lull_ns,
+            },
             ..SimOptions::default()
         });
         let memory_nodes = (0..setup.memory_nodes)
@@ -198,10 +202,10 @@ impl Driver {
             armed: BTreeMap::new(),
             paused: BTreeMap::new(),
             down: BTreeMap::new(),
-            agent: None,
+            helper: None,
         };
-        if target.lock().is_some_and(LockKind::asks_service) {
-            driver.start_agent();
+        if target.lock().is_some_and(LockKind::asks_service) || plan.setup.is_swept {
+            driver.start_helper();
         }
         if target == Target::Named {
             named::prepare(&driver.sim, plan);
@@ -212,17 +216,25 @@ impl Driver {
         driver
     }
 
-    /// The first agent, or the next one.
-    fn start_agent(&mut self) {
-        let previous = self.agent.take();
-        let compute_node = previous.map_or_else(|| self.sim.add_compute_node(), |agent| agent.compute_node);
-        let agent = LockAgent {
+    /// The first helper, or the next one.
+    fn start_helper(&mut self) {
+        let compute_node = match self.helper.take() {
+            Some(previous) => previous.compute_node,
+            None => self.sim.add_compute_node(),
+        };
+        let helper = Helper {
             compute_node,
             endpoint: self.sim.endpoint(compute_node),
             has_ended: Rc::default(),
         };
-        lock::start_agent(&agent.endpoint, &self.shared, &agent.has_ended);
-        self.agent = Some(agent);
+        match self.target {
+            Target::Store { index, scheme } => {
+                self.sim.set_clock(compute_node, store::SWEEPER_SKEW_NS, 0);
+                store::start_sweeper(&helper.endpoint, (index, scheme), &self.shared, &helper.has_ended);
+            }
+            _ => lock::start_agent(&helper.endpoint, &self.shared, &helper.has_ended),
+        }
+        self.helper = Some(helper);
     }
 
     fn plan(&mut self, at_ns: u64, action: Action) {
@@ -243,6 +255,7 @@ impl Driver {
             }
             self.step(u64::MAX);
         }
+        self.dismiss_sweeper()?;
         match self.target {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
             Target::Tree { kind, .. } => tree::audit(&self.sim, &self.shared, kind)?,
@@ -262,8 +275,8 @@ impl Driver {
             self.sim
                 .run_until(end_ns.min(self.sim.now_ns() + self.shared.plan.setup.lease_ns));
         }
-        if let Some(agent) = &self.agent {
-            self.sim.crash_client(agent.endpoint.id());
+        if let Some(helper) = &self.helper {
+            self.sim.crash_client(helper.endpoint.id());
         }
         // But for the desks of locks, which wait for letters as long as their clients live.
         let waits = match self.target.lock() {
@@ -277,6 +290,27 @@ impl Driver {
                 format!("{count} operations are still under way"),
             )),
         }
+    }
+
+    /// Lets the sweeper leave, if there is one.
+    fn dismiss_sweeper(&mut self) -> Result<(), Failure> {
+        if !self.shared.plan.setup.is_swept {
+            return Ok(());
+        }
+        self.shared.is_work_done.set(true);
+        let limit_ns = self.sim.now_ns() + self.patience_ns();
+        while !self.helper.as_ref().is_some_and(|helper| self.has_ended(helper)) {
+            if self.sim.now_ns() > limit_ns {
+                return Err(Failure::new("liveness", "the sweeper does not leave"));
+            }
+            self.sim.run_until(self.sim.now_ns() + SLICE_NS);
+        }
+        self.helper = None;
+        Ok(())
+    }
+
+    fn has_ended(&self, helper: &Helper) -> bool {
+        helper.has_ended.get() || self.sim.is_crashed(helper.endpoint.id())
     }
 
     /// How long everybody has to come to an end after the faults. Whoever does not hear from a node that it has lost its way
@@ -328,9 +362,8 @@ impl Driver {
 
     /// Notices crashes, and starts clients where they are needed.
     fn attend(&mut self) {
-        let is_over = |agent: &LockAgent| agent.has_ended.get() || self.sim.is_crashed(agent.endpoint.id());
-        if self.agent.as_ref().is_some_and(is_over) {
-            self.start_agent();
+        if self.helper.as_ref().is_some_and(|helper| self.has_ended(helper)) {
+            self.start_helper();
         }
         for index in 0..self.compute_nodes_of_actors() {
             let (condition, endpoint) = {
@@ -387,11 +420,11 @@ impl Driver {
         }
     }
 
-    /// The client that works for an actor now; behind the last actor is the agent of the lock service.
+    /// The client that works for an actor now; behind the last actor is the helper.
     fn working(&self, actor: usize) -> Option<Endpoint> {
         if actor == self.shared.plan.actors.len() {
-            let agent = self.agent.as_ref().map(|agent| agent.endpoint.clone());
-            return agent.filter(|endpoint| !self.sim.is_crashed(endpoint.id()));
+            let helper = self.helper.as_ref().map(|helper| helper.endpoint.clone());
+            return helper.filter(|endpoint| !self.sim.is_crashed(endpoint.id()));
         }
         let actors = self.shared.actors.borrow();
         let state = actors.get(actor)?;
@@ -552,6 +585,8 @@ impl Driver {
 
     /// Ends all faults, and forgets those to come.
     fn mend_all(&mut self) {
+        self.shared.is_mended.set(true);
+        self.sim.end_lulls();
         let agenda = core::mem::take(&mut self.agenda);
         for (key, action) in agenda {
             match action {

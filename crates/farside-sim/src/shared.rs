@@ -36,6 +36,8 @@ pub(crate) struct ActorState {
     pub(crate) endpoint: Option<Endpoint>,
     /// The next piece of its work.
     next: usize,
+    /// How many pieces it may still do when the faults have ended.
+    last_pieces: u32,
     /// How many clients it has had.
     pub(crate) clients: u32,
 }
@@ -57,13 +59,15 @@ pub(crate) struct Shared {
     leases: RefCell<BTreeMap<usize, u64>>,
     /// By lock: the largest fencing token of an exclusive grant.
     tokens: RefCell<BTreeMap<u64, u64>>,
-    /// By place in the history: when the value expires that is being evicted.
-    pub(crate) expiries: RefCell<BTreeMap<usize, u64>>,
     /// Who is who, by the number in histories.
     endpoints: RefCell<BTreeMap<u32, EndpointId>>,
     /// When the only memory node went down and came back blank.
     pub(crate) losses: RefCell<Vec<(u64, u64)>>,
     pub(crate) pieces_done: Cell<u64>,
+    /// The faults have ended.
+    pub(crate) is_mended: Cell<bool>,
+    /// Whoever helps need not go on.
+    pub(crate) is_work_done: Cell<bool>,
 }
 
 impl Shared {
@@ -72,6 +76,7 @@ impl Shared {
             condition: Condition::NeedsClient,
             endpoint: None,
             next: 0,
+            last_pieces: plan.setup.last_pieces.unwrap_or(u32::MAX),
             clients: 0,
         });
         Self {
@@ -84,11 +89,12 @@ impl Shared {
             counts: RefCell::default(),
             leases: RefCell::default(),
             tokens: RefCell::default(),
-            expiries: RefCell::default(),
             endpoints: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
             pieces_done: Cell::new(0),
+            is_mended: Cell::new(false),
+            is_work_done: Cell::new(false),
         }
     }
 
@@ -115,6 +121,9 @@ impl Shared {
     pub(crate) fn next_work(&self, actor: usize) -> Option<Work> {
         let state = &mut self.actors.borrow_mut()[actor];
         let work = self.actor(actor).work.get(state.next)?.clone();
+        if self.is_mended.get() {
+            state.last_pieces = state.last_pieces.checked_sub(1)?;
+        }
         state.next += 1;
         self.pieces_done.set(self.pieces_done.get() + 1);
         Some(work)

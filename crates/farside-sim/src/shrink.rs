@@ -106,7 +106,8 @@ impl Shrinker {
 
     /// Removes what makes a failure hard to read: waiting, jitter, a second node.
     fn simplify(&mut self) {
-        let simpler: [fn(&mut Plan); 5] = [
+        let simpler: [fn(&mut Plan); 6] = [
+            |plan| plan.setup.lull_one_in = 0,
             |plan| plan.setup.jitter_ns = 0,
             |plan| plan.setup.memory_nodes = 1,
             |plan| plan.setup.timeout_ns = None,

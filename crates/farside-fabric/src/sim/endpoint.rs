@@ -68,6 +68,21 @@ impl Endpoint {
         self.handle.shared.world().grace.hold_since(self.handle.client, since);
     }
 
+    /// What this client has unlinked is not its own any more.
+    pub(crate) fn give_up(&self) {
+        self.handle.shared.world().grace.give_up(self.handle.client);
+    }
+
+    /// This moment's note.
+    pub(crate) fn mark(&self) -> u64 {
+        self.handle.shared.world().grace.note()
+    }
+
+    /// Whether all operations that began before this note have ended.
+    pub(crate) fn is_past(&self, mark: u64) -> bool {
+        self.handle.shared.world().is_past(mark)
+    }
+
     /// A block is unlinked by now.
     pub(crate) fn unlinked(&self, block: RemoteAddr, is_new: bool) {
         self.handle.shared.world().unlink(self.handle.client, block, is_new);

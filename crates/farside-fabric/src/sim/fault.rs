@@ -20,12 +20,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Sim;
 use super::forgotten::Forgotten;
 use super::operation::{Operation, State, Work};
 use super::trace::{Step, TraceEntry};
 use super::world::{World, endpoint_id};
 use super::{ComputeNodeId, client_of};
+use super::{Lulls, Sim};
 use crate::addr::NodeId;
 use crate::error::FabricError;
 use crate::message::EndpointId;
@@ -383,6 +383,11 @@ impl Sim {
         self.shared
             .world()
             .disturb(peers(a, b), |path| path.delay_ns = delay_ns);
+    }
+
+    /// Requests are held back by chance no more.
+    pub fn end_lulls(&self) {
+        self.shared.world().options.lulls = Lulls::default();
     }
 
     /// From now on the clock of a compute node is `skew_ns` off simulated time, and gains

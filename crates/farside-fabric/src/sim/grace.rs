@@ -17,12 +17,22 @@ pub(super) struct Grace {
     notes: u64,
     /// By client and note: how many operations that began with it go on, and when that was.
     held: BTreeMap<(u32, u64), (u32, u64)>,
-    /// By block: the note that it was unlinked with, and when that was.
-    unlinked: BTreeMap<RemoteAddr, (u64, u64)>,
+    unlinked: BTreeMap<RemoteAddr, Unlinked>,
+}
+
+/// A block that nothing leads to any more, and that is not free yet.
+#[derive(Clone, Copy, Debug)]
+struct Unlinked {
+    /// The note that it was unlinked with.
+    note: u64,
+    at_ns: u64,
+    /// Whose it is since then; whoever looks for what the dead have lost does not know whose.
+    owner: Option<u32>,
 }
 
 impl Grace {
-    fn note(&mut self) -> u64 {
+    /// The next note.
+    pub(super) fn note(&mut self) -> u64 {
         self.notes += 1;
         self.notes
     }
@@ -31,6 +41,13 @@ impl Grace {
     pub(super) fn begin_anew(&mut self) {
         self.held.clear();
         self.unlinked.clear();
+    }
+
+    /// What a client has unlinked is not its own any more.
+    pub(super) fn give_up(&mut self, client: u32) {
+        for unlinked in self.unlinked.values_mut() {
+            unlinked.owner = unlinked.owner.filter(|&owner| owner != client);
+        }
     }
 
     /// An operation of a client begins; returns its note.
@@ -65,33 +82,52 @@ impl World {
         if self.is_cut_off(client, block) {
             return;
         }
-        let note = (self.grace.note(), self.now);
+        let unlinked = Unlinked {
+            note: self.grace.note(),
+            at_ns: self.now,
+            owner: is_new.then_some(client),
+        };
         if is_new {
-            self.grace.unlinked.insert(block, note);
+            self.grace.unlinked.insert(block, unlinked);
         } else {
-            self.grace.unlinked.entry(block).or_insert(note);
+            self.grace.unlinked.entry(block).or_insert(unlinked);
         }
     }
 
     /// A block may be handed out again from now on, says a client.
     ///
     /// # Panics
-    /// If an operation that began before it was unlinked goes on, of a client that was not cut off.
+    /// If an operation that began before it was unlinked goes on, or another client has unlinked it and not freed it yet; but
+    /// for those that were cut off.
     pub(super) fn end_grace(&mut self, client: u32, block: RemoteAddr) {
         if self.is_cut_off(client, block) {
             return;
         }
-        let Some((note, unlinked_ns)) = self.grace.unlinked.remove(&block) else {
+        let Some(Unlinked { note, at_ns, owner }) = self.grace.unlinked.remove(&block) else {
             return;
         };
-        let mut held = self.grace.held.iter().filter(|&(&(_, since), _)| since < note);
-        if let Some((&(holder, _), &(_, began_ns))) = held.find(|&(&(holder, _), _)| !self.is_cut_off(holder, block)) {
-            let (client, holder, now, seed) = (endpoint_id(client), endpoint_id(holder), self.now, self.options.seed);
+        let (now, seed, user) = (self.now, self.options.seed, endpoint_id(client));
+        if let Some(owner) = owner.filter(|&owner| owner != client && !self.is_cut_off(owner, block)) {
+            let owner = endpoint_id(owner);
             panic!(
-                "at {now} ns {client} uses {block} again, which was unlinked at {unlinked_ns} ns, while an operation of \
-                 {holder} goes on that began at {began_ns} ns (seed {seed})"
+                "at {now} ns {user} uses {block} again, which {owner} unlinked at {at_ns} ns and still has (seed {seed})"
             );
         }
+        let mut held = self.grace.held.iter().filter(|&(&(_, since), _)| since < note);
+        if let Some((&(holder, _), &(_, began_ns))) = held.find(|&(&(holder, _), _)| !self.is_cut_off(holder, block)) {
+            let holder = endpoint_id(holder);
+            panic!(
+                "at {now} ns {user} uses {block} again, which was unlinked at {at_ns} ns, while an operation of {holder} \
+                 goes on that began at {began_ns} ns (seed {seed})"
+            );
+        }
+    }
+
+    /// Whether no operation goes on that began before this note, of a client that was not cut off and has its way to the first
+    /// node.
+    pub(super) fn is_past(&self, mark: u64) -> bool {
+        let mut held = self.grace.held.keys().filter(|&&(_, since)| since < mark);
+        held.all(|&(client, _)| self.is_cut_off(client, RemoteAddr::NULL))
     }
 
     /// Whether a client was cut off, or has lost its way to the node of this block.

@@ -85,6 +85,16 @@ use crate::region::Region;
 /// The date of simulated time 0: 1 January 2025, 00:00 UTC.
 pub const UNIX_MS_AT_START: u64 = 1_735_689_600_000;
 
+/// Requests that are held back on their wire, by chance: who waits for the answer stands still between two steps of a protocol
+/// while others go through all of theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Lulls {
+    /// One request in so many; none if 0.
+    pub one_in: u64,
+    /// For up to so long, in nanoseconds.
+    pub ns_max: u64,
+}
+
 /// How a simulation is set up.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
@@ -97,6 +107,8 @@ pub struct SimOptions {
     /// Each request is delayed on its wire by a random time up to this. 0 makes latencies exact;
     /// anything else makes every seed another interleaving.
     pub jitter_ns: u64,
+    /// And some for longer.
+    pub lulls: Lulls,
     /// How many messages wait in a mailbox before senders have to.
     pub mailbox_messages: usize,
     /// After how long a client's NIC gives up on a node that is gone.
@@ -115,6 +127,7 @@ impl Default for SimOptions {
             profile: Profile::cx5(),
             tear_bytes: 64,
             jitter_ns: 0,
+            lulls: Lulls::default(),
             mailbox_messages: 1024,
             retry_timeout_ns: 1_000_000,
             trace_entries: 0,

@@ -25,7 +25,6 @@ use std::collections::HashMap;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::SimOptions;
 use super::client::{BROKEN, Client, ComputeNode, Core, QueuePair};
 use super::fault::{Paths, Target};
 use super::hash::MixState;
@@ -37,6 +36,7 @@ use super::queue::{Event, EventQueue};
 use super::scheduler::Tasks;
 use super::stepping::Stepping;
 use super::trace::{Step, Trace, TraceEntry};
+use super::{Lulls, SimOptions};
 use crate::addr::NodeId;
 use crate::backend::check_verb;
 use crate::buffer::Memory;
@@ -344,6 +344,10 @@ impl World {
         let mut due = left + self.options.profile.wire_ns;
         if self.options.jitter_ns != 0 {
             due += self.random_below(self.options.jitter_ns + 1);
+        }
+        let Lulls { one_in, ns_max } = self.options.lulls;
+        if one_in != 0 && self.random_below(one_in) == 0 {
+            due += self.random_below(ns_max + 1);
         }
         if self.paths.is_disturbed() {
             match self.paths.delay(self.path_of(index)) {

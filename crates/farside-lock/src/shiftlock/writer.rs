@@ -300,7 +300,8 @@ impl Attempt {
     async fn change_mode(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
         let found = self.count(hold, Entry::change_mode(hold.releases, hold.epoch)).await?;
         let readers = found.counts.readers();
-        let expected = hold.releases.plus(readers + 1);
+        let is_short = readers != 0 && is_planted("shiftlock: a writer that waits for one reader too few");
+        let expected = hold.releases.plus(readers + u64::from(!is_short));
         self.pass(
             hold,
             successor,

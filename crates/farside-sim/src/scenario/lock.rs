@@ -190,7 +190,8 @@ pub(super) fn audit_holds(
     let holds = shared.holds.borrow();
     // A lock that promises an order queues its askers in the order in which their first verb arrives, which is that
     // of asking if the way to the lock is the same for all.
-    let slack_ns = 50_000 + shared.plan.setup.jitter_ns;
+    let setup = &shared.plan.setup;
+    let slack_ns = 50_000 + setup.jitter_ns + 2 * setup.lull_ns;
     let promise = if shared.plan.faults.iter().any(disturbs_order) {
         Promise::None
     } else {

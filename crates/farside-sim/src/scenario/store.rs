@@ -4,22 +4,22 @@
 //! Values say which key they belong to, and are of a length and a filling that follow from their
 //! number: a value made of two is recognised when it is read.
 //!
-//! Where keys are evicted, most values expire, in a far future and each at another time, so that an eviction, which
-//! looks at keys and times only, says which value it has chosen. It is recorded as a TAKE of that value: a key that is
+//! Where keys are evicted or swept away, most values expire, in a far future and each at another time, so that who removes
+//! one, and looks at keys and times only, says which it was. It is recorded as a TAKE of that value: a key that is
 //! gone without one is lost, and a newer value must not go instead. A value that never expires must stay if the policy says
-//! so.
+//! so, and whenever somebody sweeps. To the sweeper, whose clock is ahead, everything else has expired.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::Endpoint;
-use farside_fabric::sim::{MemoryAfterCrash, Sim};
+use farside_fabric::sim::{MemoryAfterCrash, Sim, UNIX_MS_AT_START};
 use farside_fabric::{OpContext, Pipeline, interleave};
 use farside_index::{IndexKind, RaceOptions, check};
 use farside_kv::{
-    Condition as When, EvictionPace, EvictionPolicy, EvictionWitness, Expiry, KvError, LeafOptions, Quota, Session,
-    SetOptions, Store, StoreConfig,
+    Condition as When, EvictionPace, EvictionPolicy, Expiry, KvError, LeafOptions, Quota, Removal, RemovalWitness,
+    Session, SetOptions, Store, StoreConfig, SweepPace,
 };
 use farside_pool::{FormatOptions, PoolOptions, open};
 use farside_sync::Scheme;
@@ -39,10 +39,12 @@ const PAUSE_NS: u64 = 30_000;
 const SESSION: u32 = 1_000_000;
 /// The reader of the last values, in histories.
 const AUDITOR: u32 = u32::MAX;
-/// Evictions in histories: this and their place, since many may be under way.
-const EVICTIONS: u32 = 1 << 30;
-/// The expiry of a value where keys are evicted: this and its number. Far from now, in milliseconds.
-const EXPIRY_MS: u64 = 1 << 60;
+/// Evictions and sweeps in histories: this and their place, since many may be under way.
+const REMOVALS: u32 = 1 << 30;
+/// The first expiry of a value: a day after the simulation begins, in milliseconds.
+const EXPIRY_MS: u64 = UNIX_MS_AT_START + 24 * 60 * 60 * 1000;
+/// How far ahead the clock of the sweeper is: two days.
+pub(crate) const SWEEPER_SKEW_NS: i64 = 2 * 24 * 60 * 60 * 1_000_000_000;
 /// One value in this many never expires.
 const PERSISTENT_SHARE: u64 = 4;
 
@@ -127,60 +129,93 @@ fn decode(key: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// When a value expires.
-fn expiry(value: u64, is_evicting: bool) -> Expiry {
-    if is_evicting && !value.is_multiple_of(PERSISTENT_SHARE) {
-        Expiry::AtMs(EXPIRY_MS + value)
+/// When a value expires: each at another time. What tells the values of a plan apart is in their second three bytes.
+fn expiry(value: u64, expires: bool) -> Expiry {
+    if expires && !value.is_multiple_of(PERSISTENT_SHARE) {
+        Expiry::AtMs(EXPIRY_MS + stamp(value))
     } else {
         Expiry::Never
     }
 }
 
-/// Writes evictions into the history.
+fn stamp(value: u64) -> u64 {
+    value >> 24 & 0xff_ffff
+}
+
+/// Why a key goes that nobody has deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reason {
+    Evicted(EvictionPolicy),
+    Swept,
+}
+
+impl Reason {
+    /// Whether a value stays that never expires.
+    fn spares_lasting(self) -> bool {
+        match self {
+            Self::Evicted(policy) => policy.is_volatile(),
+            Self::Swept => true,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Evicted(_) => "evictions",
+            Self::Swept => "sweeps",
+        }
+    }
+}
+
+/// Writes evictions and sweeps into the history.
 struct Witness {
     shared: Rc<Shared>,
-    policy: EvictionPolicy,
+    reason: Reason,
     index: IndexKind,
 }
 
 impl core::fmt::Debug for Witness {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Witness")
-            .field("policy", &self.policy)
+            .field("reason", &self.reason)
             .finish_non_exhaustive()
     }
 }
 
-impl EvictionWitness for Witness {
+impl Witness {
+    fn check(&self, expiry_ms: u64) {
+        let may_go = expiry_ms != 0 || !self.reason.spares_lasting();
+        assert!(may_go, "a key goes that never expires: {:?}", self.reason);
+    }
+}
+
+impl RemovalWitness for Witness {
     fn begins(&self, key: &[u8], expiry_ms: u64) -> usize {
-        assert!(
-            expiry_ms != 0 || !self.policy.is_volatile(),
-            "a key is evicted that never expires"
-        );
+        self.check(expiry_ms);
         let keys = self.shared.plan.keys();
         let key = keys.into_iter().find(|&known| key_bytes(known, self.index) == key);
-        let key = key.expect("only what was written is evicted");
+        let key = key.expect("only what was written goes");
         let call = if expiry_ms == 0 { Call::Delete } else { Call::Take };
-        let place = self.shared.ask(EVICTIONS, key, call);
-        let operation = &mut self.shared.history.borrow_mut()[place];
-        operation.client += place as u32;
-        self.shared.expiries.borrow_mut().insert(place, expiry_ms);
+        let place = self.shared.ask(REMOVALS, key, call);
+        self.shared.history.borrow_mut()[place].client += place as u32;
         place
     }
 
-    fn ended(&self, place: usize, is_removed: Option<bool>) {
-        let expiry_ms = self.shared.expiries.borrow_mut().remove(&place);
-        match (is_removed, expiry_ms) {
-            (None, _) => self.shared.count("evictions", "in doubt"),
-            (Some(false), _) => {
+    fn ended(&self, place: usize, removal: Removal) {
+        let name = self.reason.name();
+        match removal {
+            Removal::Unknown => self.shared.count(name, "in doubt"),
+            Removal::NotDone => {
                 self.shared.refuse(place);
-                self.shared.count("evictions", "changed meanwhile");
+                self.shared.count(name, "changed meanwhile");
             }
-            (Some(true), None | Some(0)) => self.shared.answer(place, Answer::Happened(true)),
-            (Some(true), Some(expiry_ms)) => {
-                let value = expiry_ms - EXPIRY_MS;
-                self.shared.answer(place, Answer::Value(Some(value)));
-                self.shared.count("evictions", "done");
+            Removal::Done { expiry_ms: 0 } => {
+                self.check(0);
+                self.shared.answer(place, Answer::Happened(true));
+            }
+            Removal::Done { expiry_ms } => {
+                let value = self.shared.plan.value(|value| stamp(value) == expiry_ms - EXPIRY_MS);
+                self.shared.answer(place, Answer::Value(value));
+                self.shared.count(name, "done");
             }
         }
     }
@@ -193,12 +228,7 @@ fn with_eviction(store: Store, eviction: &Eviction, shared: &Rc<Shared>) -> Stor
     let quota = Quota::default();
     quota.set_policy(policy);
     quota.set_bytes_max(eviction.bytes_max);
-    let witness = Witness {
-        shared: Rc::clone(shared),
-        policy,
-        index: store.index().kind(),
-    };
-    let store = store.with_quota(quota.into()).with_eviction_witness(Rc::new(witness));
+    let store = with_witness(store.with_quota(quota.into()), Reason::Evicted(policy), shared);
     if eviction.is_in_background {
         let pace = EvictionPace {
             step_ns: 20_000,
@@ -208,6 +238,49 @@ fn with_eviction(store: Store, eviction: &Eviction, shared: &Rc<Shared>) -> Stor
         store.endpoint().spawn(store.clone().keep_within_quota(pace));
     }
     store
+}
+
+fn with_witness(store: Store, reason: Reason, shared: &Rc<Shared>) -> Store {
+    let witness = Witness {
+        shared: Rc::clone(shared),
+        reason,
+        index: store.index().kind(),
+    };
+    store.with_removal_witness(Rc::new(witness))
+}
+
+/// Sweeps until everybody has done their work, or until it needs another client; sets `has_ended` then.
+pub(crate) fn start_sweeper(endpoint: &Endpoint, kind: Kind, shared: &Rc<Shared>, has_ended: &Rc<Cell<bool>>) {
+    let (task, shared, has_ended) = (endpoint.clone(), Rc::clone(shared), Rc::clone(has_ended));
+    has_ended.set(false);
+    endpoint.spawn(async move {
+        if let Err(error) = sweep(task.clone(), kind, &shared).await {
+            shared.count("errors", format!("sweeper: {}", name(&error)));
+            task.sleep(PAUSE_NS).await;
+        }
+        has_ended.set(true);
+    });
+}
+
+async fn sweep(endpoint: Endpoint, kind: Kind, shared: &Rc<Shared>) -> Result<(), KvError> {
+    let pace = SweepPace {
+        step_pages: 8,
+        step_ns: 20_000,
+        pause_ns: 10_000,
+        busy_pause_ns: 5_000,
+        rest_ns: 30_000,
+    };
+    let store = Store::open(endpoint.clone(), config(&shared.plan, kind)).await?;
+    let store = with_witness(store, Reason::Swept, shared);
+    endpoint.spawn(store.clone().sweep(pace, |_| ()));
+    while !shared.is_work_done.get() {
+        if store.pool().has_ended() {
+            store.abandon();
+            return Ok(());
+        }
+        endpoint.sleep(PAUSE_NS).await;
+    }
+    store.close().await
 }
 
 /// One client of an actor: works until there is nothing left, or until it needs another client.
@@ -286,8 +359,8 @@ async fn perform(session: &mut Session, client: u32, work: Work, shared: &Shared
         }
         Work::Call { key, call } => {
             let place = shared.ask(client, key, call);
-            let is_evicting = shared.plan.setup.eviction.is_some();
-            let answer = match execute(session, key, call, is_evicting).await {
+            let expires = shared.plan.setup.expires();
+            let answer = match execute(session, key, call, expires).await {
                 Err(error) if error.is_out_of_memory() => {
                     shared.refuse(place);
                     return Err(error);
@@ -346,11 +419,11 @@ async fn scan(session: &mut Session, client: u32, shared: &Shared) -> Result<(),
     Ok(())
 }
 
-pub(crate) async fn execute(session: &mut Session, key: u64, call: Call, is_evicting: bool) -> Result<Answer, KvError> {
+pub(crate) async fn execute(session: &mut Session, key: u64, call: Call, expires: bool) -> Result<Answer, KvError> {
     let bytes = key_bytes(key, session.store().index().kind());
     let when = |condition, value| SetOptions {
         condition,
-        expiry: expiry(value, is_evicting),
+        expiry: expiry(value, expires),
         ..SetOptions::default()
     };
     Ok(match call {

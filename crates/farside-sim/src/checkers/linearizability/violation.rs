@@ -94,8 +94,7 @@ impl Violation {
         let spoken: Vec<u64> = core_operations.iter().flat_map(values_needed).collect();
         // Shown as they were recorded: with their ends, if they had any.
         let writers = operations.iter().filter(|operation| {
-            value_written(operation.call).is_some_and(|value| spoken.contains(&value))
-                && !core_operations.contains(operation)
+            operation.call.value().is_some_and(|value| spoken.contains(&value)) && !core_operations.contains(operation)
         });
         Self {
             key,
@@ -175,13 +174,6 @@ fn order_of_most(operations: &[Operation], is_kept: &[bool], core: &[usize], ini
 
 fn end_ns(operation: &Operation) -> u64 {
     operation.end.map_or(u64::MAX, |(end_ns, _)| end_ns)
-}
-
-fn value_written(call: Call) -> Option<u64> {
-    match call {
-        Call::Put(value) | Call::Insert(value) | Call::Update(value) => Some(value),
-        Call::Get | Call::Delete | Call::Take | Call::Add(_) => None,
-    }
 }
 
 /// The values that the answer is about and that somebody else must have written.
