@@ -112,6 +112,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
         lull_one_in,
         lull_ns,
+        is_mapped: matches!(target, Target::Store { .. }) && flavour != Flavour::FarNode && is_mapped(seed),
         memory_nodes: {
             let drawn = dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16;
             // Named locks are on the first one alone, and what happens at others is nothing to them.
@@ -216,6 +217,11 @@ fn lulls(seed: u64) -> (u64, u64) {
         return (0, 0);
     }
     (*dice.pick(&[4, 20, 100]), *dice.pick(&[5_000, 20_000, 60_000]))
+}
+
+/// Whether a store is in memory that its clients map, one in four; like `eviction` not by the dice of the plan.
+fn is_mapped(seed: u64) -> bool {
+    Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(48))).one_in(4)
 }
 
 /// Whether expired keys are swept away, in one store of six; like `eviction` not by the dice of the plan.
@@ -377,6 +383,8 @@ fn faults(dice: &mut Dice, setup: &Setup, actors: usize, target: Target) -> Vec<
         (Some(lock), 5) => lock.leases() != Leases::All,
         // And clocks that are set are not what leases are measured by.
         (Some(lock), 10) => lock.leases() == Leases::None && target != Target::Named,
+        // Mapped memory has no network, and one clock.
+        (_, 4..) if setup.is_mapped => false,
         (None, 10) => !waits_for_locks(target),
         _ => true,
     });

@@ -40,6 +40,9 @@ pub struct Setup {
     /// See `lull_one_in`.
     #[serde(default)]
     pub lull_ns: u64,
+    /// Whether a client that stands still cannot be cut off, as one that maps the memory.
+    #[serde(default)]
+    pub is_mapped: bool,
     /// How many memory nodes.
     pub memory_nodes: u16,
     /// Bytes of each.

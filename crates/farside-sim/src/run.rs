@@ -178,6 +178,7 @@ impl Driver {
             profile,
             tear_bytes: setup.tear_bytes,
             jitter_ns: setup.jitter_ns,
+            is_mapped: setup.is_mapped,
             lulls: Lulls {
                 one_in: setup.lull_one_in,
                 ns_max: setup.lull_ns,
@@ -219,7 +220,10 @@ impl Driver {
     /// The first helper, or the next one.
     fn start_helper(&mut self) {
         let compute_node = match self.helper.take() {
-            Some(previous) => previous.compute_node,
+            Some(previous) => {
+                self.sim.crash_client(previous.endpoint.id());
+                previous.compute_node
+            }
             None => self.sim.add_compute_node(),
         };
         let helper = Helper {
@@ -255,6 +259,7 @@ impl Driver {
             }
             self.step(u64::MAX);
         }
+        self.attend();
         self.dismiss_sweeper()?;
         match self.target {
             Target::Store { index, scheme } => store::audit(&self.sim, &self.shared, (index, scheme))?,
@@ -305,7 +310,9 @@ impl Driver {
             }
             self.sim.run_until(self.sim.now_ns() + SLICE_NS);
         }
-        self.helper = None;
+        if let Some(helper) = self.helper.take() {
+            self.sim.crash_client(helper.endpoint.id());
+        }
         Ok(())
     }
 
@@ -370,6 +377,12 @@ impl Driver {
                 let actors = self.shared.actors.borrow();
                 (actors[index].condition, actors[index].endpoint.clone())
             };
+            if let (Some(endpoint), true) = (&endpoint, self.shared.plan.setup.is_mapped)
+                && matches!(condition, Condition::Done | Condition::NeedsClient)
+            {
+                // Its process ends; until then nobody could take over what it may have left.
+                self.sim.crash_client(endpoint.id());
+            }
             match condition {
                 Condition::Working if endpoint.is_some_and(|endpoint| self.sim.is_crashed(endpoint.id())) => {
                     self.bury(index);

@@ -53,10 +53,20 @@ const NEVER_NS: u64 = 1 << 50;
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
 pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
-    let memory = memory();
+    let (memory, config) = (memory(), config(kind));
+    // Every run begins with what the key holds then.
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node_with(memory.clone());
+    let first = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async move {
+        let store = Store::open(first, config).await.expect("a store");
+        let mut session = store.session();
+        let put = store::execute(&mut session, KEY, Call::Put(INITIAL), false);
+        put.await.expect("room");
+    });
     explore(limit, |choices| {
         let sim = Sim::new(SimOptions::default());
-        with_memory(&sim, &memory, || one_store(&sim, &choices, kind, calls, with_crash));
+        with_memory(&sim, &memory, || one_store(&sim, &choices, config, calls, with_crash));
     })
 }
 
@@ -65,7 +75,7 @@ fn memory() -> Region {
     Region::anonymous(MEMORY_BYTES + Profile::default().chip_bytes).expect("some memory")
 }
 
-/// Does something with a memory node in this memory, which holds zeros again afterwards: to map new memory for each of many
+/// Does something with a memory node in this memory, which holds what it held before again afterwards: to map new memory for each of many
 /// runs takes longer than the runs.
 fn with_memory(sim: &Sim, memory: &Region, run: impl FnOnce()) {
     let node = sim.add_memory_node_with(memory.clone());
@@ -151,14 +161,8 @@ impl Log {
     }
 }
 
-fn one_store(
-    sim: &Sim,
-    choices: &Choices,
-    (index, scheme): (IndexKind, Scheme),
-    calls: &[Vec<Call>],
-    with_crash: bool,
-) {
-    let config = StoreConfig {
+fn config((index, scheme): (IndexKind, Scheme)) -> StoreConfig {
+    StoreConfig {
         index: Some(index),
         scheme,
         local_wc: false,
@@ -182,7 +186,10 @@ fn one_store(
             lease_ns: NEVER_NS,
         },
         timeout_ns: None,
-    };
+    }
+}
+
+fn one_store(sim: &Sim, choices: &Choices, config: StoreConfig, calls: &[Vec<Call>], with_crash: bool) {
     let open = async |endpoint: &Endpoint| {
         let store = Store::open(endpoint.clone(), config).await.expect("a store");
         let mut session = store.session();
@@ -194,9 +201,8 @@ fn one_store(
         session
     };
     let log = Rc::new(Log::default());
-    let reader = sim.endpoint(sim.add_compute_node());
-    let mut last = sim.block_on(open(&reader));
-    sim.block_on(log.perform(&mut last, u32::MAX, Call::Put(INITIAL)));
+    let place = log.ask(u32::MAX, KEY, Call::Put(INITIAL));
+    log.answer(place, Answer::Done);
     let mut sessions: Vec<(Endpoint, Session)> = Vec::new();
     for _ in calls {
         let endpoint = sim.endpoint(sim.add_compute_node());
@@ -229,13 +235,17 @@ fn one_store(
     sim.run_until(sim.now_ns() + PATIENCE_NS);
     let survivors = calls.len() - usize::from(sim.is_crashed(victim));
     // Nobody is declared dead here, so a lock of the dead stays; what waits for it has no answer.
-    let may_wait = index != IndexKind::PointerArray && sim.is_crashed(victim);
+    let may_wait = config.index != Some(IndexKind::PointerArray) && sim.is_crashed(victim);
     assert!(
         may_wait || log.ended() >= survivors,
         "{} of {survivors} came to an end",
         log.ended()
     );
-    sim.block_on(log.perform(&mut last, u32::MAX, Call::Get));
+    let reader = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async {
+        let store = Store::open(reader, config).await.expect("a store");
+        log.perform(&mut store.session(), u32::MAX, Call::Get).await;
+    });
     if let Err(violation) = linearizability::check(&log.operations(), &BTreeMap::new()) {
         panic!("{violation}");
     }

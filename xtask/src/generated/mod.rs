@@ -312,33 +312,38 @@ struct Jury<'p> {
 impl Jury<'_> {
     /// Runs a mutant against what reaches it: first what has noticed others beside it.
     fn judge(&self, runner: &Runner<'_>, known: &Known, number: u32) -> Result<Fate> {
-        let mut reach: Vec<usize> = (0..self.probes.len()).collect();
-        reach.retain(|&at| self.probes[at].reached.contains(&number));
-        if reach.is_empty() {
+        let reach = (0..self.probes.len()).filter(|&at| self.probes[at].reached.contains(&number));
+        let (targets, tests): (Vec<usize>, Vec<usize>) = reach.partition(|&at| self.probes[at].is_simulated());
+        if targets.is_empty() && tests.is_empty() {
             return Ok(Fate::NotReached);
         }
-        let is_simulated = |at: &&usize| self.probes[**at].is_simulated();
-        // Targets that reach it in their first seeds are many and alike: some of them run for longer.
-        let step = reach.iter().filter(is_simulated).count().div_ceil(TARGETS).max(1);
-        let longer: Vec<usize> = reach.iter().filter(is_simulated).step_by(step).copied().collect();
+        let is_own = |at: &usize| runner.programs[self.probes[*at].program].package == known.package;
+        let (own, others): (Vec<usize>, Vec<usize>) = tests.into_iter().partition(is_own);
+        // Targets that reach it in their first seeds are many and alike: some of them say as much as all, and run for longer.
+        let step = targets.len().div_ceil(TARGETS).max(1);
+        let (some, rest): (Vec<usize>, Vec<usize>) = (0..targets.len()).partition(|place| place.is_multiple_of(step));
+        let pick = |places: Vec<usize>| places.into_iter().map(|place| targets[place]).collect::<Vec<_>>();
+        let (some, rest) = (pick(some), pick(rest));
         let file = known.file.to_string_lossy().into_owned();
         let places = [format!("{file} {}", known.mutant.function), file];
+        let mut once: Vec<usize> = own.into_iter().chain(some.iter().copied()).chain(others).collect();
         {
             let killers = self.killers.lock().expect("nobody panics with it");
-            let rank = |at: &usize| {
+            once.sort_by_key(|at| {
                 let ranks = places.iter().enumerate().filter_map(|(order, place)| {
                     let before = killers.get(place)?;
                     let back = before.iter().rev().take(KILLERS).position(|killer| killer == at)?;
                     Some((order, back))
                 });
                 ranks.min().unwrap_or((places.len(), 0))
-            };
-            reach.sort_by_key(rank);
+            });
         }
-        let runs = reach
+        let longer = some.into_iter().map(|at| (at, TIMES));
+        let runs = once
             .into_iter()
             .map(|at| (at, 1))
-            .chain(longer.into_iter().map(|at| (at, TIMES)));
+            .chain(longer)
+            .chain(rest.into_iter().map(|at| (at, 1)));
         let mut left_ms = self.seconds * 1000;
         for (at, times) in runs {
             let probe = &self.probes[at];

@@ -22,7 +22,7 @@ const MEMORY_KIB: u64 = 12 << 20;
 /// A test, or seeds of a target.
 pub(super) struct Probe {
     /// Its place among the programs.
-    program: usize,
+    pub(super) program: usize,
     what: What,
     /// How long it takes without a mutant.
     pub(super) millis: u64,

@@ -282,6 +282,9 @@ impl Endpoint {
             if client_of(peer) as usize >= world.clients.len() {
                 return Ok(Fence::CutOff); // Nobody of that name has a verb in flight.
             }
+            if world.options.is_mapped && !world.clients[client_of(peer) as usize].is_crashed {
+                return Ok(Fence::StillRunning);
+            }
             self.handle.counters.count_doorbell();
             let (mut lead, mut last) = (NONE, NONE);
             for node in 0..world.nodes.len() {

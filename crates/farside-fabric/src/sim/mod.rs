@@ -109,6 +109,8 @@ pub struct SimOptions {
     pub jitter_ns: u64,
     /// And some for longer.
     pub lulls: Lulls,
+    /// Whether a client that was not crashed cannot be cut off, as one that maps the memory.
+    pub is_mapped: bool,
     /// How many messages wait in a mailbox before senders have to.
     pub mailbox_messages: usize,
     /// After how long a client's NIC gives up on a node that is gone.
@@ -128,6 +130,7 @@ impl Default for SimOptions {
             tear_bytes: 64,
             jitter_ns: 0,
             lulls: Lulls::default(),
+            is_mapped: false,
             mailbox_messages: 1024,
             retry_timeout_ns: 1_000_000,
             trace_entries: 0,
