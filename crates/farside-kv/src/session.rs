@@ -330,10 +330,8 @@ impl Session {
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut was_there = false;
         self.change(key, &mut |stored| {
-            was_there |= stored.is_some();
-            if !is_planted("kv: an answer of the first of two attempts") {
-                was_there = stored.is_some();
-            }
+            let was_there_before = was_there && is_planted("kv: an answer of the first of two attempts");
+            was_there = was_there_before || stored.is_some();
             // An item that has expired may have been replaced by one that is there.
             Decision::Delete {
                 regardless: stored.is_some(),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod audit;
 mod cost;
 mod deaths;
