@@ -23,6 +23,8 @@ pub const LAYOUT_VERSION: u64 = 4;
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 /// The smallest chunk.
 pub const CHUNK_BYTES_MIN: u64 = 4096;
+/// How few chunks a node has at least.
+const CHUNK_COUNT_MIN: u64 = 8;
 /// Where the client table starts.
 pub const CLIENTS_AT: u64 = SUPERBLOCK_BYTES;
 /// Bytes of a client entry.
@@ -105,9 +107,14 @@ impl Geometry {
                 .div_ceil(chunk_bytes)
                 .min(geometry.chunk_count);
         }
-        if geometry.chunk_count < 8 {
-            let tables = CLIENTS_AT + clients_max * CLIENT_BYTES + 8 * (8 + geometry.free_map_bytes());
-            return Err(tables.next_multiple_of(chunk_bytes) + 8 * chunk_bytes);
+        if geometry.chunk_count < CHUNK_COUNT_MIN {
+            // The last turn may have taken away one too many, as the tables have shrunk as well.
+            geometry.chunk_count = CHUNK_COUNT_MIN;
+            geometry.chunks_at = geometry.tables_end().next_multiple_of(chunk_bytes);
+            let bytes_min = geometry.chunks_at + CHUNK_COUNT_MIN * chunk_bytes;
+            if bytes_min > node_bytes {
+                return Err(bytes_min);
+            }
         }
         Ok(geometry)
     }
@@ -380,6 +387,70 @@ mod tests {
 
     fn owners() -> impl Strategy<Value = Option<Owner>> {
         proptest::option::of((0_u16..u16::MAX, any::<u16>()).prop_map(|(client, life)| Owner { client, life }))
+    }
+
+    /// With room for as many clients as make the tables of eight chunks end shortly before the end of a page.
+    fn divide(bytes: u64) -> Result<Geometry, u64> {
+        Geometry::divide(7, NodeId::new(0), 1, bytes, 4096, 60 + 64 * 4)
+    }
+
+    #[test]
+    fn tables_follow_each_other_and_chunks_follow_them() {
+        let geometry = Geometry::divide(7, NodeId::new(2), 3, 1 << 24, 1 << 16, 100).expect("large enough");
+        assert_eq!(geometry.chunk_table_at(), 4096 + 6400);
+        assert_eq!(geometry.chunk_count, 254);
+        assert_eq!(geometry.free_map_bytes(), 256);
+        assert_eq!(geometry.free_maps_at(), 4096 + 6400 + 254 * 8);
+        assert_eq!(geometry.tables_end(), 4096 + 6400 + 254 * 8 + 254 * 256);
+        assert_eq!(geometry.chunks_at, 2 << 16);
+        let at = |offset| RemoteAddr::new(NodeId::new(2), offset);
+        assert_eq!(geometry.chunk_word(3), at(4096 + 6400 + 24));
+        assert_eq!(geometry.free_map(3), at(4096 + 6400 + 254 * 8 + 3 * 256));
+        assert_eq!(geometry.chunk(3), at(5 << 16));
+        assert_eq!(geometry.locate(at((2 << 16) - 1)), None);
+        assert_eq!(geometry.locate(at(2 << 16)), Some((0, 0)));
+        assert_eq!(geometry.locate(at((1 << 24) - 1)), Some((253, 2047)));
+        assert_eq!(geometry.locate(at(1 << 24)), None);
+    }
+
+    /// The tables of as many chunks as fit without tables end on the next page. So the chunks that stood beyond the end were
+    /// one more than had to go, and a node of as many bytes as are needed at least was refused.
+    #[test]
+    fn a_node_of_the_fewest_bytes_has_eight_chunks() {
+        let bytes_min = (6 + 8) * 4096;
+        let geometry = divide(bytes_min).expect("large enough");
+        assert_eq!(geometry.tables_end(), 6 * 4096 - 64);
+        assert_eq!((geometry.chunk_count, geometry.chunks_at), (8, 6 * 4096));
+        assert_eq!(
+            Geometry::from_words(&geometry.to_words(), geometry.node, bytes_min),
+            Ok(geometry)
+        );
+        for bytes in [0, 4096, 8 * 4096, bytes_min - 1] {
+            assert_eq!(divide(bytes), Err(bytes_min), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_superblock_that_contradicts_itself_is_refused() {
+        let node = NodeId::new(0);
+        let geometry = Geometry::divide(1, node, 1, 1 << 20, 4096, 8).expect("large enough");
+        let read = |change: &dyn Fn(&mut Geometry)| {
+            let mut changed = geometry;
+            change(&mut changed);
+            Geometry::from_words(&changed.to_words(), node, 1 << 20)
+        };
+        assert_eq!(read(&|_| ()), Ok(geometry));
+        let contradiction = Err("its geometry contradicts itself".to_owned());
+        for chunk_bytes in [0, 1, 2048, 4097, 1 << 20, 1 << 21, 1 << 63] {
+            assert_eq!(read(&|changed| changed.chunk_bytes = chunk_bytes), contradiction);
+        }
+        assert_eq!(read(&|changed| changed.clients_max = 1 << 16), contradiction);
+        assert_eq!(read(&|changed| changed.clients_max = u64::MAX), contradiction);
+        assert_eq!(read(&|changed| changed.chunk_count -= 1), contradiction);
+        assert_eq!(read(&|changed| changed.chunks_at += 4096), contradiction);
+        let smaller = Geometry::from_words(&geometry.to_words(), node, (1 << 20) - 1);
+        let reason = "it was formatted with 1048576 bytes and now has 1048575";
+        assert_eq!(smaller, Err(reason.to_owned()));
     }
 
     proptest! {
