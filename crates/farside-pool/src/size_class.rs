@@ -34,8 +34,8 @@ impl SizeClass {
         if bytes <= LINEAR_BYTES {
             return Self((bytes.max(1).div_ceil(UNIT_BYTES) - 1) as u8);
         }
-        // 512 << doubling < bytes <= 512 << (doubling + 1)
-        let doubling = (bytes - 1).ilog2() - LINEAR_BYTES.ilog2();
+        // 512 << doubling <= bytes < 512 << (doubling + 1); at the lower end the step is 0: the last class of the doubling before.
+        let doubling = bytes.ilog2() - LINEAR_BYTES.ilog2();
         let base = LINEAR_BYTES << doubling;
         let step = (bytes - base).div_ceil(base / STEPS);
         Self(LINEAR_COUNT + (STEPS * u64::from(doubling) + step) as u8 - 1)
@@ -92,5 +92,15 @@ mod tests {
         assert_eq!(sizes[14..19], [480, 512, 576, 640, 704]);
         assert_eq!(sizes.last(), Some(&(CHUNK_BYTES / 2)));
         assert_eq!(SizeClass::for_bytes(CHUNK_BYTES / 2 + 1, CHUNK_BYTES), SizeClass::RUN);
+    }
+
+    #[test]
+    fn a_block_is_of_its_own_class_and_one_byte_more_of_the_next() {
+        for class in 0..SizeClass::count(CHUNK_BYTES) as u8 - 1 {
+            let bytes = SizeClass(class).bytes();
+            assert_eq!(SizeClass::for_bytes(bytes, CHUNK_BYTES), SizeClass(class));
+            assert_eq!(SizeClass::for_bytes(bytes + 1, CHUNK_BYTES), SizeClass(class + 1));
+        }
+        assert_eq!(SizeClass::for_bytes(0, CHUNK_BYTES), SizeClass(0));
     }
 }
