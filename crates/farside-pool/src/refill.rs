@@ -20,6 +20,9 @@ use crate::layout::{ChunkState, Geometry};
 use crate::pool::{Pool, Purpose};
 use crate::size_class::SizeClass;
 
+#[cfg(test)]
+mod tests;
+
 /// Where the search for chunks goes on.
 #[derive(Default, Debug)]
 pub(crate) struct Hints {
