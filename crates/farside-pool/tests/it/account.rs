@@ -2,7 +2,8 @@
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{OpContext, RemoteAddr};
-use farside_pool::layout::{ChunkState, Owner};
+use farside_pool::client::{self, Liveness};
+use farside_pool::layout::{CLIENTS_HIGH_AT, ChunkState, Owner};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{Account, BulkLoader, FormatOptions, Geometry, Pool, PoolOptions, account, open_or_format};
 
@@ -170,6 +171,29 @@ fn blocks_of_a_client_that_lives_are_held() {
     let found = quiet.account();
     assert_eq!((found.clients_live, found.clients_dead, found.blocks_held), (1, 0, 1));
     assert_eq!(found.faults, Vec::<String>::new());
+}
+
+#[test]
+fn blocks_of_clients_that_were_cut_off_are_to_be_recovered() {
+    let mut quiet = Quiet::new();
+    let high = RemoteAddr::new(quiet.geometry[0].node, CLIENTS_HIGH_AT);
+    quiet.set(high, 4);
+    let states = [Liveness::Dead, Liveness::Live, Liveness::Dying, Liveness::Dead];
+    for (index, liveness) in (0..).zip(states) {
+        let (entry, state) = client::owner_state(Owner { client: index, life: 1 }, liveness);
+        quiet.set(entry, state);
+        quiet.set(entry.plus(8), 100 + u64::from(index));
+    }
+    let class = SizeClass::for_bytes(BLOCK_BYTES, quiet.geometry[0].chunk_bytes);
+    quiet.linked.remove(1);
+    for (client, held, unrecovered) in [(0, 0, 1), (1, 1, 0), (2, 0, 1)] {
+        let owner = Some(Owner { client, life: 1 });
+        quiet.set_chunk(quiet.chunk(), ChunkState::Blocks { owner, class });
+        let found = quiet.account();
+        assert_eq!((found.clients_live, found.clients_dead), (1, 3));
+        assert_eq!((found.blocks_held, found.blocks_unrecovered), (held, unrecovered));
+        assert_eq!(found.faults, Vec::<String>::new());
+    }
 }
 
 #[test]

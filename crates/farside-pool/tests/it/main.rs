@@ -6,3 +6,5 @@
 mod account;
 mod homing;
 mod rest;
+mod superblock;
+mod usage;
