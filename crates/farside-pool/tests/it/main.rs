@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod empty;
 mod homing;
+mod membership;
 mod rest;
 mod superblock;
 mod usage;
