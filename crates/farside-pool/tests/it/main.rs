@@ -6,7 +6,9 @@
 mod account;
 mod empty;
 mod homing;
+mod housekeeping;
 mod membership;
+mod recovery;
 mod rest;
 mod superblock;
 mod usage;

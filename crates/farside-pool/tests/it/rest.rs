@@ -6,6 +6,7 @@
 use farside_fabric::Endpoint;
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
+use farside_pool::client::entry_addr;
 use farside_pool::{FormatOptions, Pool, PoolError, PoolOptions, Purpose, Rest, open, open_or_format};
 
 const TICK_NS: u64 = 20_000;
@@ -110,7 +111,7 @@ fn memory_is_reclaimed_while_a_client_rests_and_is_there_when_it_comes_back() {
     for seed in 0..30 {
         let sim = sim(seed);
         let compute_node = sim.add_compute_node();
-        let [mut resting, mut writer, keeper] =
+        let [mut resting, mut writer, mut keeper] =
             [(); 3].map(|()| sim.block_on(Member::join(sim.endpoint(compute_node))));
         let owner = resting.pool.owner();
         for round in 0..6_u8 {
@@ -137,7 +138,11 @@ fn memory_is_reclaimed_while_a_client_rests_and_is_there_when_it_comes_back() {
                 "seed {seed}: {} blocks wait",
                 writer.pool.limbo_count()
             );
+            let lease_at = entry_addr(owner.client).plus(16);
+            let kept = sim.block_on(keeper.cx.read_word(lease_at)).expect("the node is there");
             wake_up(&sim, &resting).expect("its lease was kept");
+            let renewed = sim.block_on(keeper.cx.read_word(lease_at)).expect("the node is there");
+            assert!(renewed > kept, "seed {seed}, round {round}: {renewed} after {kept}");
         }
     }
 }

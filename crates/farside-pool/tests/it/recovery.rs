@@ -1,0 +1,219 @@
+//! What becomes of the chunks and blocks of a client that has died, and for whom the search waits, over the simulated fabric.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use farside_fabric::{OpContext, RemoteAddr};
+use farside_pool::client::Liveness;
+use farside_pool::layout::{ChunkState, DEATHS_AT};
+use farside_pool::size_class::SizeClass;
+use farside_pool::{Pool, PoolError, Purpose, Recovered};
+
+use crate::empty::{Empty, OPTIONS};
+
+const CHUNK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 64;
+const BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
+
+/// The answer of a search, once there is one.
+type Answer = Rc<RefCell<Option<Result<Recovered, PoolError>>>>;
+
+/// Clients of a pool, the last of which is about to die.
+struct Mortal {
+    empty: Empty,
+    living: Vec<Pool>,
+    dying: Pool,
+}
+
+impl Mortal {
+    fn new(living: usize) -> Self {
+        let empty = Empty::new(1);
+        let living = (0..living).map(|_| empty.join(OPTIONS)).collect();
+        let dying = empty.join(OPTIONS);
+        empty.pass(20 * OPTIONS.tick_ns);
+        Self { empty, living, dying }
+    }
+
+    /// Has the client that dies allocate all blocks of so many chunks more; returns the first of each.
+    fn fill(&self, chunks: u64) -> Vec<RemoteAddr> {
+        let mut first = Vec::new();
+        for _ in 0..chunks {
+            let restock = self.dying.restock(BLOCK_BYTES, 1, Purpose::Insert);
+            self.empty.sim.block_on(restock).expect("there is memory");
+            let blocks = core::iter::from_fn(|| self.dying.allocate(BLOCK_BYTES));
+            let blocks: Vec<RemoteAddr> = blocks.collect();
+            assert_eq!(blocks.len() as u64, BLOCKS);
+            first.push(blocks[0]);
+        }
+        first
+    }
+
+    /// Lets it die, and the others notice.
+    fn die(&self) {
+        self.empty.sim.crash_client(self.dying.endpoint().id());
+        self.empty.pass(2 * OPTIONS.lease_ns);
+        assert_eq!(self.empty.word(DEATHS_AT), 1);
+        assert_eq!(self.entry(), Liveness::Dead);
+        assert!(self.living.iter().all(Pool::needs_recovery));
+    }
+
+    /// What the entry of the client that died says.
+    fn entry(&self) -> Liveness {
+        self.empty.entry(self.dying.owner().client).liveness
+    }
+
+    /// Lets a client search, beside whatever else happens; `linked` is what the index leads to.
+    fn search(&self, client: usize, linked: &[RemoteAddr]) -> Answer {
+        let answer = Answer::default();
+        let (pool, answered) = (self.living[client].clone(), Rc::clone(&answer));
+        let linked = linked.to_vec();
+        self.empty.sim.spawn(async move {
+            let mut cx = OpContext::new(pool.endpoint().clone());
+            let walk = async |_: &mut OpContext, found: &mut dyn FnMut(RemoteAddr)| {
+                linked.iter().for_each(|&block| found(block));
+                Ok(())
+            };
+            let found = pool.recover(&mut cx, walk).await;
+            *answered.borrow_mut() = Some(found);
+        });
+        answer
+    }
+
+    /// What the only other client finds.
+    fn found(&self, linked: &[RemoteAddr]) -> Recovered {
+        let answer = self.search(0, linked);
+        self.empty.pass(OPTIONS.lease_ns);
+        let found = answer.take().expect("nobody is waited for");
+        assert!(!self.living[0].needs_recovery());
+        found.expect("the node is there")
+    }
+
+    /// How a chunk of blocks looks that a client owns.
+    fn owned_by(&self, pool: Option<&Pool>) -> ChunkState {
+        ChunkState::Blocks {
+            owner: pool.map(Pool::owner),
+            class: SizeClass::for_bytes(BLOCK_BYTES, CHUNK_BYTES),
+        }
+    }
+}
+
+#[test]
+fn a_chunk_of_which_nothing_is_linked_becomes_free() {
+    let mortal = Mortal::new(1);
+    mortal.fill(1);
+    mortal.die();
+    assert_eq!(mortal.empty.chunk(0), mortal.owned_by(Some(&mortal.dying)));
+    let found = Recovered {
+        chunks: 1,
+        blocks: BLOCKS,
+    };
+    assert_eq!(mortal.found(&[]), found);
+    assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
+    assert_eq!(mortal.entry(), Liveness::Free);
+}
+
+#[test]
+fn what_is_linked_stays_and_of_many_chunks_two_are_kept() {
+    let mortal = Mortal::new(1);
+    let linked = mortal.fill(4);
+    mortal.die();
+    let found = Recovered {
+        chunks: 4,
+        blocks: 4 * (BLOCKS - 1),
+    };
+    assert_eq!(mortal.found(&linked), found);
+    let living = &mortal.living[0];
+    for chunk in [0, 1] {
+        assert_eq!(mortal.empty.chunk(chunk), mortal.owned_by(Some(living)));
+    }
+    for chunk in [2, 3] {
+        assert_eq!(mortal.empty.chunk(chunk), mortal.owned_by(None));
+        let map = mortal.empty.geometry[0].free_map(chunk).offset();
+        let every_second = u64::MAX / 3;
+        let words = [0, 8].map(|at| mortal.empty.word(map + at));
+        assert_eq!(words, [every_second - 1, every_second], "the first block is linked");
+    }
+    // The client goes on with what it has found.
+    let blocks: Vec<RemoteAddr> = core::iter::from_fn(|| living.allocate(BLOCK_BYTES)).collect();
+    assert_eq!(blocks.len() as u64, 2 * (BLOCKS - 1));
+    assert!(linked.iter().all(|block| !blocks.contains(block)));
+}
+
+#[test]
+fn a_run_is_as_long_as_its_tails_say() {
+    let mortal = Mortal::new(1);
+    let bytes = 3 * CHUNK_BYTES;
+    let restock = mortal.dying.restock(bytes, 1, Purpose::Insert);
+    mortal.empty.sim.block_on(restock).expect("there is memory");
+    let run = mortal.dying.allocate(bytes).expect("there is one");
+    let geometry = mortal.empty.geometry[0];
+    assert_eq!(run, geometry.chunk(0));
+    let owner = Some(mortal.dying.owner());
+    // As if it had died while it freed the run, and another one while it freed the last but one.
+    let set = |chunk, state: ChunkState| mortal.empty.set(geometry.chunk_word(chunk).offset(), state.to_word());
+    set(2, ChunkState::Free);
+    set(6, ChunkState::RunTail { owner, back: 2 });
+    mortal.die();
+    assert_eq!(mortal.found(&[run]), Recovered { chunks: 1, blocks: 0 });
+    let owner = Some(mortal.living[0].owner());
+    assert_eq!(mortal.empty.chunk(0), ChunkState::Run { owner, count: 2 });
+    assert_eq!(mortal.empty.chunk(1), ChunkState::RunTail { owner, back: 1 });
+    assert_eq!(mortal.empty.chunk(6), ChunkState::Free);
+}
+
+#[test]
+fn a_search_waits_for_the_operations_of_its_client() {
+    let mortal = Mortal::new(1);
+    mortal.fill(1);
+    mortal.die();
+    let pin = mortal.living[0].pin();
+    let answer = mortal.search(0, &[]);
+    mortal.empty.pass(3 * OPTIONS.lease_ns);
+    assert_eq!(*answer.borrow(), None);
+    assert_eq!(mortal.empty.entry(0).parked, 0, "it may still use blocks of others");
+    assert_eq!(mortal.empty.chunk(0), mortal.owned_by(Some(&mortal.dying)));
+    drop(pin);
+    mortal.empty.pass(OPTIONS.lease_ns);
+    let found = Recovered {
+        chunks: 1,
+        blocks: BLOCKS,
+    };
+    assert_eq!(*answer.borrow(), Some(Ok(found)));
+    assert_eq!((mortal.empty.entry(0).parked, mortal.empty.entry(0).audited), (1, 1));
+}
+
+#[test]
+fn nothing_is_taken_over_before_everybody_has_parked() {
+    let mortal = Mortal::new(2);
+    mortal.fill(1);
+    mortal.die();
+    let first = mortal.search(0, &[]);
+    mortal.empty.pass(3 * OPTIONS.lease_ns);
+    assert_eq!(*first.borrow(), None);
+    assert_eq!([0, 1].map(|client| mortal.empty.entry(client).parked), [1, 0]);
+    assert_eq!(mortal.empty.chunk(0), mortal.owned_by(Some(&mortal.dying)));
+    let second = mortal.search(1, &[]);
+    mortal.empty.pass(OPTIONS.lease_ns);
+    let found = [first, second].map(|answer| answer.take().expect("both search").expect("the node is there"));
+    assert_eq!(found.map(|found| found.chunks).iter().sum::<u64>(), 1);
+    assert_eq!(found.map(|found| found.blocks).iter().sum::<u64>(), BLOCKS);
+    assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
+    assert_eq!(mortal.entry(), Liveness::Free);
+}
+
+#[test]
+fn what_the_living_have_retired_is_not_taken_for_lost() {
+    let mortal = Mortal::new(2);
+    let linked = mortal.fill(1);
+    mortal.die();
+    // The block is unlinked by a client whose operation goes on, and is therefore still read.
+    let pin = mortal.living[1].pin();
+    mortal.living[1].retire(linked[0], Some(BLOCK_BYTES));
+    drop(pin);
+    let answers = [0, 1].map(|client| mortal.search(client, &[]));
+    mortal.empty.pass(OPTIONS.lease_ns);
+    let found = answers.map(|answer| answer.take().expect("both search").expect("the node is there"));
+    // It came home by itself.
+    assert_eq!(found.map(|found| found.blocks).iter().sum::<u64>(), BLOCKS - 1);
+    assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
+}
