@@ -144,7 +144,7 @@ fn an_expired_key_is_gone_for_every_operation() {
             expiry: Expiry::AtMs(PAST_MS),
             ..SetOptions::default()
         };
-        let mut expire = async |session: &mut Session| {
+        let expire = async |session: &mut Session| {
             session.set(KEY, b"old", past).await.expect("there is room");
         };
         expire(session).await;
