@@ -8,7 +8,7 @@ use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext};
 use farside_pool::client::{self, ClientEntry};
 use farside_pool::layout::{CLIENT_BYTES, ChunkState};
-use farside_pool::{FormatOptions, Geometry, Pool, PoolError, PoolOptions, open_or_format};
+use farside_pool::{FormatOptions, Geometry, Pool, PoolError, PoolOptions, Purpose, open_or_format};
 
 /// Short times, so that tests are short.
 pub(crate) const OPTIONS: PoolOptions = PoolOptions {
@@ -53,6 +53,12 @@ impl Empty {
         let mut cx = self.context();
         let join = Pool::join(&mut cx, self.geometry.clone(), options);
         self.sim.block_on(join).expect("there is room")
+    }
+
+    /// Gets a client blocks of 64 bytes.
+    pub(crate) fn stock(&self, pool: &Pool) {
+        let restocked = self.sim.block_on(pool.restock(64, 1, Purpose::Insert));
+        restocked.expect("memory");
     }
 
     /// A word of node 0.

@@ -180,10 +180,7 @@ fn an_operation_that_does_not_end_keeps_its_client_for_five_leases() {
 fn who_leaves_waits_for_what_it_has_retired() {
     let empty = Empty::new(1);
     let pool = empty.join(OPTIONS);
-    empty
-        .sim
-        .block_on(pool.restock(64, 1, Purpose::Insert))
-        .expect("memory");
+    empty.stock(&pool);
     assert!(matches!(empty.chunk(0), ChunkState::Blocks { owner: Some(_), .. }));
     let block = pool.allocate(64).expect("there are blocks");
     pool.retire(block, Some(64));
@@ -198,10 +195,7 @@ fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
     let empty = Empty::new(1);
     let [owner, holder] = [(); 2].map(|()| empty.join(OPTIONS));
     empty.pass(10 * OPTIONS.tick_ns);
-    empty
-        .sim
-        .block_on(owner.restock(64, 1, Purpose::Insert))
-        .expect("memory");
+    empty.stock(&owner);
     let block = owner.allocate(64).expect("there are blocks");
     holder.retire(block, Some(64));
     empty.pass(20 * OPTIONS.tick_ns);
@@ -221,10 +215,7 @@ fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
 fn who_has_ended_with_blocks_in_limbo_cannot_leave() {
     let empty = Empty::new(1);
     let pool = empty.join(OPTIONS);
-    empty
-        .sim
-        .block_on(pool.restock(64, 1, Purpose::Insert))
-        .expect("memory");
+    empty.stock(&pool);
     let block = pool.allocate(64).expect("there are blocks");
     pool.retire(block, Some(64));
     pool.abandon();
@@ -238,10 +229,7 @@ fn who_has_ended_with_blocks_in_limbo_cannot_leave() {
 fn who_is_in_doubt_leaves_as_a_dead_client() {
     let empty = Empty::new(1);
     let pool = empty.join(OPTIONS);
-    empty
-        .sim
-        .block_on(pool.restock(64, 1, Purpose::Insert))
-        .expect("memory");
+    empty.stock(&pool);
     pool.doubt();
     empty.sim.block_on(pool.clone().leave()).expect("nothing runs");
     assert_eq!(empty.entry(0).liveness, Liveness::Dead);
