@@ -79,6 +79,8 @@ pub mod rpc;
 pub mod service;
 pub mod shiftlock;
 pub mod site;
+#[cfg(test)]
+mod stage;
 pub mod word;
 
 use farside_fabric::{OpContext, RemoteAddr};

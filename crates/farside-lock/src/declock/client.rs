@@ -423,3 +423,6 @@ impl Client {
 pub(super) fn slot_of(lock: RemoteAddr, place: Index, capacity: u64) -> RemoteAddr {
     lock.plus(QUEUE_AT + 8 * place.slot(capacity))
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,3 +43,6 @@ pub fn follow_date(endpoint: &Endpoint, site: &Site) {
 pub fn now_ns(endpoint: &Endpoint, site: &Site) -> u64 {
     site.declock().shared_clock_ns(endpoint.now_ns())
 }
+
+#[cfg(test)]
+mod tests;

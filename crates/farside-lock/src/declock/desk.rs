@@ -38,3 +38,6 @@ pub(super) async fn serve(client: Client, seat: Seat) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,3 +206,6 @@ async fn release(client: Client, entry: RemoteAddr, mode: Mode, policy: Policy) 
     client.node.tidy(local);
     released
 }
+
+#[cfg(test)]
+mod tests;

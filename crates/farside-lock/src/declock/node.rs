@@ -302,3 +302,6 @@ impl Local {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

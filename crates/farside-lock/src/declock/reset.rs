@@ -204,3 +204,6 @@ impl Client {
         Ok(!gone.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests;

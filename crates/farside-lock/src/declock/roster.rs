@@ -228,3 +228,6 @@ impl Roster {
         Ok(words)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,3 +118,46 @@ fn nobody_left_is_free() {
     queue.moved(policy, WRITER);
     assert!(queue.is_free());
 }
+
+/// Readers that had to wait beside readers come in together when one of them is handed the lock.
+#[test]
+fn a_reader_that_is_handed_the_lock_lets_in_the_others() {
+    for (policy, others) in [
+        (Policy::TimestampPhaseFair, [READER, WRITER, READER]),
+        (Policy::TimestampTaskFair, [READER, READER, WRITER]),
+    ] {
+        let mut queue = LocalQueue::default();
+        assert!(matches!(queue.ask(READER, NOW, true), Asked::Local));
+        queue.taken(READER, None, policy);
+        let turns = others.map(|mode| match queue.ask(mode, NOW, false) {
+            Asked::Wait(turn, Some(READER)) => turn,
+            other => panic!("{other:?} while others want us to let go"),
+        });
+        assert_eq!(queue.leave(policy, false), None);
+        let inside = others.map(|mode| (mode == READER).then_some(Handed::Inside));
+        assert_eq!(handed(&turns), inside);
+        assert_eq!(queue.state, State::Held(READER, 2));
+        // Who came in counts, the handing over as well.
+        assert_eq!(queue.run, 2);
+        assert_eq!(queue.leave(policy, false), None);
+        assert_eq!(queue.leave(policy, false), Some(READER));
+    }
+}
+
+/// When the first of those elsewhere asked is noted once, while the lock is held.
+#[test]
+fn who_waits_elsewhere_is_noted_while_the_lock_is_held() {
+    let policy = Policy::TimestampTaskFair;
+    let mut queue = LocalQueue::default();
+    queue.note_remote(BEFORE);
+    assert_eq!(queue.remote, None, "nobody holds it");
+    assert!(matches!(queue.ask(WRITER, NOW, true), Asked::Local));
+    queue.note_remote(BEFORE);
+    assert_eq!(queue.remote, None, "it is not held yet");
+    queue.taken(WRITER, None, policy);
+    queue.note_remote(LATER);
+    queue.note_remote(BEFORE);
+    assert_eq!(queue.remote, LATER);
+    assert_eq!(queue.leave(policy, false), Some(WRITER));
+    assert_eq!(queue.remote, None, "it is for the next time");
+}
