@@ -543,3 +543,6 @@ fn coordinator(arrived: &Arrived) -> Successor {
         stamp: arrived.letter.words[1] as u32,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,3 +130,6 @@ impl Attempt {
         Ok(Entry::of_bits(execute(&self.endpoint, verb).await?))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -249,6 +249,120 @@ mod tests {
         assert_eq!((watch.since_ns, watch.era), (1_710, None));
     }
 
+    #[test]
+    fn pauses_double_up_to_a_quarter_of_the_lease() {
+        let pause = |lease_ns, looks| {
+            let options = LockOptions {
+                lease_ns,
+                ..LockOptions::default()
+            };
+            let watch = Watch::new(&options, Releases::new(7), 100, 110);
+            Watch { looks, ..watch }.pause_ns()
+        };
+        for (looks, expected) in [
+            (0, 1_860),
+            (31, 1_860),
+            (32, 3_720),
+            (63, 3_720),
+            (64, 7_440),
+            (32 * 9, 952_320),
+            (32 * 10, 1 << 20),
+            (u32::MAX, 1 << 20),
+        ] {
+            assert_eq!(pause(1_000_000_000, looks), expected, "after {looks} looks");
+        }
+        assert_eq!(
+            [(4_000, 0), (20_000, 0), (20_000, 64)].map(|(lease, looks)| pause(lease, looks)),
+            [1_000, 1_860, 5_000]
+        );
+    }
+
+    /// An era is that of a count that stands still.
+    #[test]
+    fn another_count_wants_another_era() {
+        let mut watch = watch();
+        watch.era = Some(3);
+        assert!(matches!(
+            watch.note(counts(Releases::new(7)), 500, 510),
+            Seen::Counts(_)
+        ));
+        assert_eq!((watch.era, watch.since_ns, watch.looks), (Some(3), 110, 1));
+        assert!(matches!(
+            watch.note(counts(Releases::new(8)), 900, 910),
+            Seen::Counts(_)
+        ));
+        assert_eq!((watch.era, watch.since_ns, watch.looks), (None, 910, 2));
+    }
+
+    /// Who waits reads the era once, asks after three leases, and again a lease later, with the era as it is then.
+    #[test]
+    fn the_agent_is_asked_once_per_lease() {
+        use crate::stage::{LEASE_NS, LOCK, Stage};
+        let stage = Stage::new();
+        let agent = stage.machine();
+        let started = crate::service::Agent::start(agent.endpoint.clone(), &agent.site);
+        // It is there, and does nothing.
+        let _agent = stage.sim.block_on(started).expect("the node is there");
+        let machine = stage.machine();
+        let inbox = machine.site.inbox(machine.endpoint.id());
+        let options = Stage::options();
+        let now_ns = machine.endpoint.now_ns();
+        let mut watch = Watch::new(&options, Releases::new(0), now_ns, now_ns);
+        let start = machine.costs();
+        let mut looks = 0;
+        // Every half of a lease, from an eighth on: the READs beside the looks, and the letters.
+        for expected in [
+            // The era is read when a quarter has passed.
+            [0, 0],
+            [1, 0],
+            [1, 0],
+            [1, 0],
+            [1, 0],
+            [1, 0],
+            // After three leases the agent is looked up, and asked.
+            [2, 1],
+            // The era is read anew at once.
+            [3, 1],
+            [4, 2],
+            [5, 2],
+            [6, 3],
+        ] {
+            stage.run_for(LEASE_NS / 8);
+            let look = watch.look(&machine.endpoint, &options, LOCK, &inbox);
+            let seen = stage.sim.block_on(look).expect("the node is there");
+            assert!(matches!(seen, Seen::Counts(_)));
+            looks += 1;
+            let [reads, writes, atomics, sends] = machine.cost_since(&start);
+            assert_eq!([reads - looks, sends], expected, "at look {looks}");
+            assert_eq!((writes, atomics), (0, 0));
+            stage.run_for(LEASE_NS * 3 / 8);
+        }
+    }
+
+    /// Without an agent whoever sees that somebody is dead resets the lock, once, and sees the leap.
+    #[test]
+    fn who_recovers_alone_resets_the_lock_after_three_leases() {
+        use crate::stage::{LEASE_NS, LOCK, Stage};
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let inbox = machine.site.inbox(machine.endpoint.id());
+        let options = LockOptions {
+            recovers_alone: true,
+            service: None,
+            ..Stage::options()
+        };
+        let mut watch = Watch::new(&options, Releases::new(0), 0, 0);
+        let start = machine.costs();
+        for halves in 0..=6 {
+            stage.run_for(LEASE_NS / 2);
+            let look = watch.look(&machine.endpoint, &options, LOCK, &inbox);
+            let seen = stage.sim.block_on(look).expect("the node is there");
+            assert_eq!(seen == Seen::Reset, halves == 6);
+            assert_eq!(machine.cost_since(&start), [halves + 1, 0, u64::from(halves >= 5), 0]);
+        }
+        assert_eq!(Counts::of_bits(stage.word(LOCK.plus(8))).releases(), LEAP);
+    }
+
     proptest! {
         /// A holder stops a lease before anybody can have seen the lock stand still for three.
         #[test]

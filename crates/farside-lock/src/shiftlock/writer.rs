@@ -389,3 +389,6 @@ fn start_again(seen: Seen, seat: &Seat) -> Waited {
     }
     Waited::Again
 }
+
+#[cfg(test)]
+mod tests;
