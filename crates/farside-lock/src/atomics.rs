@@ -99,3 +99,61 @@ pub(crate) async fn swap(
         retries.set(retries.get() + 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farside_fabric::sim::{Profile, SimOptions};
+
+    use super::*;
+    use crate::stage::{LOCK, Stage};
+
+    /// Without masked atomics it takes one turn more for a word that is not expected, which counts as a retry.
+    #[test]
+    fn a_store_takes_one_atomic_or_one_retry() {
+        for (has_masked_atomics, before, retry_count) in [(true, 0, 0), (true, 7, 0), (false, 0, 0), (false, 7, 1)] {
+            let stage = Stage::with(SimOptions {
+                profile: Profile {
+                    has_masked_atomics,
+                    ..Profile::cx5()
+                },
+                ..SimOptions::default()
+            });
+            let machine = stage.machine();
+            let retries = Cell::new(5);
+            stage.set_word(LOCK, before);
+            let start = machine.costs();
+            let found = stage.sim.try_block_on(swap(&machine.endpoint, LOCK, 9, &retries));
+            assert_eq!(found, Some(Ok(before)));
+            assert_eq!((stage.word(LOCK), retries.get()), (9, 5 + retry_count));
+            assert_eq!(machine.cost_since(&start), [0, 0, 1 + retry_count, 0]);
+        }
+    }
+
+    #[test]
+    fn both_are_under_way_at_once_and_keep_their_order() {
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let add = |endpoint| execute(endpoint, Verb::FetchAdd { target: LOCK, add: 1 });
+        let one_ns = {
+            let start_ns = stage.sim.now_ns();
+            let _ = stage.sim.block_on(add(&machine.endpoint));
+            stage.sim.now_ns() - start_ns
+        };
+        let start_ns = stage.sim.now_ns();
+        let found = stage.sim.block_on(both(add(&machine.endpoint), add(&machine.endpoint)));
+        assert_eq!(found, (Ok(1), Ok(2)));
+        assert!(stage.sim.now_ns() - start_ns < 2 * one_ns);
+        // Whichever is done first.
+        let endpoint = &machine.endpoint;
+        for (one_ns, other_ns) in [(10, 20), (20, 10)] {
+            let after = async |wait_ns: u64| {
+                endpoint.sleep(wait_ns).await;
+                wait_ns
+            };
+            assert_eq!(
+                stage.sim.block_on(both(after(one_ns), after(other_ns))),
+                (one_ns, other_ns)
+            );
+        }
+    }
+}

@@ -169,6 +169,69 @@ mod tests {
         }
     }
 
+    /// Above one limit it goes up, below the other it goes down; at both it stays.
+    #[test]
+    fn limits_are_percentages_of_a_window() {
+        for (pace, doublings, failures, next) in [
+            (Pace::SMART, 3, 17, 4),
+            (Pace::SMART, 3, 16, 3),
+            (Pace::SMART, 3, 4, 3),
+            (Pace::SMART, 3, 3, 2),
+            (Pace::SMART, 10, 32, 10),
+            (Pace::SMART, 0, 0, 0),
+            (Pace::DSLR_PLUS, 3, 23, 4),
+            (Pace::DSLR_PLUS, 3, 22, 3),
+            (Pace::DSLR_PLUS, 3, 16, 3),
+            (Pace::DSLR_PLUS, 3, 15, 2),
+            (Pace::DSLR_PLUS, 5, 32, 5),
+        ] {
+            assert_eq!(
+                pace.adapted(doublings, failures, 32),
+                next,
+                "{failures} failures of {pace:?}"
+            );
+        }
+        // Exactly at the upper limit.
+        assert_eq!(Pace::DSLR_PLUS.adapted(3, 7, 10), 3);
+    }
+
+    #[test]
+    fn a_window_is_32_attempts() {
+        let backoff = Backoff::default();
+        let note = |failures: u32, successes: u32| {
+            (0..failures).for_each(|_| backoff.note(true));
+            (0..successes).for_each(|_| backoff.note(false));
+            backoff.doublings.get()
+        };
+        assert_eq!(note(31, 0), 0);
+        assert_eq!(note(1, 0), 1);
+        assert_eq!(note(16, 15), 1);
+        // Half of a window fails, and the next begins anew.
+        assert_eq!(note(0, 1), 1);
+        assert_eq!(note(16, 16), 1);
+        assert_eq!(note(17, 15), 2);
+        assert_eq!(note(3, 29), 1);
+        assert_eq!(note(4, 28), 1);
+    }
+
+    /// The wait that was learned, and something on top that is not always the same.
+    #[test]
+    fn a_wait_has_its_length_and_a_jitter() {
+        use crate::stage::Stage;
+        let endpoint = Stage::new().machine().endpoint;
+        let backoff = Backoff::default();
+        for doublings in [0, 3] {
+            backoff.doublings.set(doublings);
+            for retry in [0, 1, 3, 100] {
+                let least_ns = Pace::SMART.wait_min_ns << retry.min(doublings);
+                let waits: Vec<u64> = (0..20).map(|_| backoff.wait_ns(&endpoint, retry)).collect();
+                let range = least_ns..least_ns + Pace::SMART.jitter_ns;
+                assert!(waits.iter().all(|wait| range.contains(wait)), "{waits:?}");
+                assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
+            }
+        }
+    }
+
     #[test]
     fn contention_raises_the_limit_and_quiet_lowers_it() {
         let backoff = Backoff::default();

@@ -125,3 +125,75 @@ impl Lock for CasLock {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::{Pace, WINDOW_ATTEMPTS};
+    use crate::stage::{LOCK, Machine, Stage};
+
+    const SMART: Pace = Pace::SMART;
+
+    fn lock(machine: &Machine) -> CasLock {
+        let inbox = machine.site.inbox(machine.endpoint.id());
+        CasLock::with_backoff(inbox.take_seat(LOCK).expect("a seat"))
+    }
+
+    /// `t_max` in multiples of `t0`: jitter is less than one of them.
+    fn limit(lock: &CasLock, machine: &Machine) -> u64 {
+        let backoff = lock.backoff.as_ref().expect("it has one");
+        backoff.wait_ns(&machine.endpoint, 100) / SMART.wait_min_ns
+    }
+
+    /// Whoever finds the lock held learns to wait for longer; whoever finds it free, for less.
+    #[test]
+    fn the_back_off_learns_from_each_attempt() {
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let lock = lock(&machine);
+        let mut cx = machine.cx();
+        stage.set_word(
+            LOCK,
+            CasWord::held_by(Holder {
+                endpoint: 77,
+                client: 1,
+            })
+            .0,
+        );
+        let attempts = u64::from(3 * WINDOW_ATTEMPTS);
+        // The lock is given back when two windows have passed, and part of a third.
+        let held = (machine.endpoint.clone(), cx.retry_meter());
+        machine.endpoint.spawn(async move {
+            let (endpoint, retries) = held;
+            while retries.get() < attempts - 1 {
+                endpoint.sleep(500).await;
+            }
+            let _ = OpContext::new(endpoint).write_word(LOCK, CasWord::FREE.0).await;
+        });
+        assert_eq!(limit(&lock, &machine), 1);
+        let grant = stage
+            .sim
+            .block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive))
+            .expect("it is given back");
+        assert_eq!(cx.retries(), attempts - 1);
+        assert_eq!(limit(&lock, &machine), 8);
+        stage
+            .sim
+            .block_on(lock.release(&mut cx, grant))
+            .expect("the node is there");
+        for window in [4, 2, 1, 1] {
+            for _ in 0..WINDOW_ATTEMPTS {
+                let grant = stage
+                    .sim
+                    .block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive))
+                    .expect("it is free");
+                stage
+                    .sim
+                    .block_on(lock.release(&mut cx, grant))
+                    .expect("the node is there");
+            }
+            assert_eq!(limit(&lock, &machine), window);
+        }
+        assert_eq!(cx.retries(), attempts - 1, "nobody is in the way");
+    }
+}

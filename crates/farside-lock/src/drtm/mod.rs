@@ -140,3 +140,6 @@ impl Lock for Drtm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

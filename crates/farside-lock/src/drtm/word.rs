@@ -156,6 +156,28 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_ends_by_the_slowest_clock() {
+        const END_NS: u64 = 10 * LEASE_NS_MAX;
+        let word = DrtmWord::leased_until(END_NS);
+        let leased = State::Leased {
+            until_ns: END_NS - CLOCK_ERROR_NS,
+        };
+        let held = State::Held {
+            until_ns: Some(END_NS + CLOCK_ERROR_NS),
+        };
+        let last_ns = END_NS - CLOCK_ERROR_NS - JOIN_NS_MIN;
+        for (now_ns, state) in [
+            (0, leased),
+            (last_ns, leased),
+            (last_ns + 1, held),
+            (END_NS + CLOCK_ERROR_NS - 1, held),
+            (END_NS + CLOCK_ERROR_NS, State::Free),
+        ] {
+            assert_eq!(word.state(MINE, now_ns, JOIN_NS_MIN), state, "at {now_ns}");
+        }
+    }
+
+    #[test]
     fn zeros_are_free() {
         assert_eq!(DrtmWord(0).state(MINE, 0, JOIN_NS_MIN), State::Free);
     }

@@ -310,3 +310,6 @@ async fn give_back(cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,6 +197,25 @@ mod tests {
         })
     }
 
+    /// A word one of whose counters is full, or would be, starts anew.
+    #[test]
+    fn a_void_of_a_full_word_starts_anew() {
+        let voided = |exclusive, shared| {
+            let word = Tickets::FREE.with_exclusive_taken(exclusive).with_shared_taken(shared);
+            let voided = word.voided();
+            (voided != Tickets::FREE).then(|| (voided.exclusive_taken(), voided.shared_taken()))
+        };
+        assert_eq!(voided(0, 0), Some((1, 0)));
+        assert_eq!(
+            voided(TICKETS_MAX - 2, TICKETS_MAX - 1),
+            Some((TICKETS_MAX - 1, TICKETS_MAX - 1))
+        );
+        assert_eq!(voided(TICKETS_MAX - 1, 0), None);
+        assert_eq!(voided(TICKETS_MAX, 0), None);
+        assert_eq!(voided(0, TICKETS_MAX), None);
+        assert_eq!(voided(7, TICKETS_MAX + 3), None);
+    }
+
     proptest! {
         #[test]
         fn a_ticket_changes_one_counter(word in words(), mode in modes()) {
