@@ -1,11 +1,11 @@
 //! What becomes of the chunks and blocks of a client that has died, and for whom the search waits, over the simulated fabric.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::client::Liveness;
-use farside_pool::layout::{ChunkState, DEATHS_AT};
+use farside_pool::layout::{ChunkState, DEATHS_AT, EPOCH_AT};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{Pool, PoolError, Purpose, Recovered};
 
@@ -149,16 +149,23 @@ fn a_run_is_as_long_as_its_tails_say() {
     let geometry = mortal.empty.geometry[0];
     assert_eq!(run, geometry.chunk(0));
     let owner = Some(mortal.dying.owner());
-    // As if it had died while it freed the run, and another one while it freed the last but one.
+    // As if others had died while they freed a run, which has lost a tail or is to become shorter.
     let set = |chunk, state: ChunkState| mortal.empty.set(geometry.chunk_word(chunk).offset(), state.to_word());
     set(2, ChunkState::Free);
     set(6, ChunkState::RunTail { owner, back: 2 });
+    set(10, ChunkState::Run { owner, count: 2 });
+    set(11, ChunkState::RunTail { owner, back: 1 });
+    set(12, ChunkState::RunTail { owner, back: 2 });
     mortal.die();
-    assert_eq!(mortal.found(&[run]), Recovered { chunks: 1, blocks: 0 });
+    let linked = [run, geometry.chunk(10)];
+    assert_eq!(mortal.found(&linked), Recovered { chunks: 2, blocks: 0 });
     let owner = Some(mortal.living[0].owner());
     assert_eq!(mortal.empty.chunk(0), ChunkState::Run { owner, count: 2 });
     assert_eq!(mortal.empty.chunk(1), ChunkState::RunTail { owner, back: 1 });
     assert_eq!(mortal.empty.chunk(6), ChunkState::Free);
+    assert_eq!(mortal.empty.chunk(10), ChunkState::Run { owner, count: 2 });
+    assert_eq!(mortal.empty.chunk(11), ChunkState::RunTail { owner, back: 1 });
+    assert_eq!(mortal.empty.chunk(12), ChunkState::Free);
 }
 
 #[test]
@@ -201,6 +208,46 @@ fn nothing_is_taken_over_before_everybody_has_parked() {
     assert_eq!(mortal.entry(), Liveness::Free);
 }
 
+/// An operation that has pinned the epoch of the suspicion may have allocated a suspect that it has not linked yet.
+#[test]
+fn the_index_is_not_walked_beside_operations_that_were_running_before() {
+    let mut pinned = 0;
+    for delay_ns in (0..OPTIONS.tick_ns).step_by(500) {
+        let mortal = Mortal::new(2);
+        mortal.fill(1);
+        mortal.die();
+        let is_walked = Rc::new(Cell::new(false));
+        let (pool, walked) = (mortal.living[0].clone(), Rc::clone(&is_walked));
+        mortal.empty.sim.spawn(async move {
+            let mut cx = OpContext::new(pool.endpoint().clone());
+            let walk = async |_: &mut OpContext, _: &mut dyn FnMut(RemoteAddr)| {
+                walked.set(true);
+                Ok(())
+            };
+            pool.recover(&mut cx, walk).await.expect("the node is there");
+        });
+        mortal.empty.pass(4 * OPTIONS.tick_ns + delay_ns);
+        let other = mortal.search(1, &[]);
+        // Ends: everybody parks.
+        while mortal.empty.chunk(0) == mortal.owned_by(Some(&mortal.dying)) {
+            mortal.empty.pass(100);
+        }
+        let epoch = mortal.empty.word(EPOCH_AT);
+        let Some(pool) = mortal.living.iter().find(|pool| pool.epoch() == epoch) else {
+            continue;
+        };
+        let pin = pool.pin();
+        pinned += 1;
+        mortal.empty.pass(OPTIONS.lease_ns);
+        assert!(!is_walked.get(), "{delay_ns} ns");
+        drop(pin);
+        mortal.empty.pass(OPTIONS.lease_ns);
+        assert!(is_walked.get());
+        assert!(matches!(*other.borrow(), Some(Ok(_))));
+    }
+    assert!(pinned > 0);
+}
+
 #[test]
 fn what_the_living_have_retired_is_not_taken_for_lost() {
     let mortal = Mortal::new(2);
@@ -214,6 +261,50 @@ fn what_the_living_have_retired_is_not_taken_for_lost() {
     mortal.empty.pass(OPTIONS.lease_ns);
     let found = answers.map(|answer| answer.take().expect("both search").expect("the node is there"));
     // It came home by itself.
+    assert_eq!(found.map(|found| found.blocks).iter().sum::<u64>(), BLOCKS - 1);
+    assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
+}
+
+/// An operation that was running when the walk ended may have unlinked a block before, and retire it when its client has come
+/// one epoch further. Then it has the largest tag for which the search has to wait.
+#[test]
+fn what_was_unlinked_before_the_walk_ended_and_is_retired_an_epoch_later_is_not_taken_for_lost() {
+    let mortal = Mortal::new(2);
+    let linked = mortal.fill(1);
+    mortal.die();
+    let running = Rc::new(RefCell::new(None));
+    let first = Answer::default();
+    let [searching, other] = [0, 1].map(|client| mortal.living[client].clone());
+    let (is_running, answered) = (Rc::clone(&running), Rc::clone(&first));
+    mortal.empty.sim.spawn(async move {
+        let mut cx = OpContext::new(searching.endpoint().clone());
+        let walk = async |cx: &mut OpContext, _: &mut dyn FnMut(RemoteAddr)| {
+            let epoch_at = RemoteAddr::new(searching.geometry()[0].node, EPOCH_AT);
+            // Ends: the other one takes the epoch over at its next tick.
+            while cx.read_word(epoch_at).await? != other.epoch() {
+                cx.endpoint().sleep(OPTIONS.tick_ns / 10).await;
+            }
+            *is_running.borrow_mut() = Some((other.pin(), other.epoch()));
+            Ok(())
+        };
+        let found = searching.recover(&mut cx, walk).await;
+        *answered.borrow_mut() = Some(found);
+    });
+    let second = mortal.search(1, &[]);
+    let other = &mortal.living[1];
+    let is_later = || {
+        running
+            .borrow()
+            .as_ref()
+            .is_some_and(|&(_, epoch)| other.epoch() > epoch)
+    };
+    while !is_later() {
+        mortal.empty.pass(OPTIONS.tick_ns / 10);
+    }
+    other.retire(linked[0], Some(BLOCK_BYTES));
+    running.take();
+    mortal.empty.pass(OPTIONS.lease_ns);
+    let found = [first, second].map(|answer| answer.take().expect("both search").expect("the node is there"));
     assert_eq!(found.map(|found| found.blocks).iter().sum::<u64>(), BLOCKS - 1);
     assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
 }
