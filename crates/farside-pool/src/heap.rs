@@ -623,6 +623,22 @@ mod tests {
     }
 
     #[test]
+    fn sixty_four_blocks_leave_home_at_once() {
+        let mut heap = heap();
+        let class = heap.class_for(32);
+        let ids = [2, 3].map(|index| ChunkId { node: 0, index });
+        for id in ids {
+            heap.adopt(id, ME, class, 1, BlockMap::full(128));
+        }
+        for taken in 1..=256 {
+            assert!(heap.take(class).is_some());
+            let home = ids.map(|id| u64::from(heap.chunks()[&id].home.count()));
+            assert_eq!(home.iter().sum::<u64>(), 256_u64 - u64::next_multiple_of(taken, 64));
+        }
+        assert_eq!(heap.take(class), None);
+    }
+
+    #[test]
     fn blocks_at_home_and_ready_ones_are_there() {
         let mut heap = heap();
         let [small, large] = [1024, 2048].map(|bytes| heap.class_for(bytes));
