@@ -20,7 +20,7 @@ const OPTIONS: PoolOptions = PoolOptions {
     lease_ns: 100_000_000_000,
 };
 
-/// A pool on one node with a client in it.
+/// A pool with a client in it; what the tests look at is on node 0.
 struct Alone {
     sim: Sim,
     geometry: Geometry,
@@ -30,8 +30,14 @@ struct Alone {
 
 impl Alone {
     fn new(bytes: u64, chunk_bytes: u64) -> Self {
+        Self::with_nodes(1, bytes, chunk_bytes)
+    }
+
+    fn with_nodes(nodes: usize, bytes: u64, chunk_bytes: u64) -> Self {
         let sim = Sim::new(SimOptions::default());
-        let _: NodeId = sim.add_memory_node(bytes);
+        for _ in 0..nodes {
+            let _: NodeId = sim.add_memory_node(bytes);
+        }
         let mut cx = OpContext::new(sim.endpoint(sim.add_compute_node()));
         let format = FormatOptions {
             clients_max: 8,
@@ -92,6 +98,13 @@ impl Alone {
         self.set_chunk(index.into(), state);
         let mut heap = self.pool.shared.heap.borrow_mut();
         heap.adopt(id(index), owner, class, 1, home);
+    }
+
+    /// A node without free chunks.
+    fn fill(&self) {
+        for index in 0..self.geometry.chunk_count {
+            self.set_chunk(index, ChunkState::Root { number: 0 });
+        }
     }
 
     fn unused(&self, class: SizeClass) -> BlockMap {
@@ -472,9 +485,7 @@ fn what_is_about_to_be_reclaimed_is_waited_for_but_not_for_ever() {
 #[test]
 fn a_chunk_that_nobody_owns_is_taken_over_when_no_chunk_is_free() {
     let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
-    for index in 0..alone.geometry.chunk_count {
-        alone.set_chunk(index, ChunkState::Root { number: 0 });
-    }
+    alone.fill();
     let (wanted, other) = (class(1024), class(2048));
     let owner = Some(Owner { client: 1, life: 1 });
     let states = [
@@ -518,9 +529,7 @@ fn a_chunk_that_nobody_owns_is_taken_over_when_no_chunk_is_free() {
 #[test]
 fn chunks_of_other_classes_that_nobody_owns_and_uses_become_free() {
     let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
-    for index in 0..alone.geometry.chunk_count {
-        alone.set_chunk(index, ChunkState::Root { number: 0 });
-    }
+    alone.fill();
     let owner = None;
     alone.set_chunk(
         2,
@@ -557,4 +566,75 @@ fn chunks_of_other_classes_that_nobody_owns_and_uses_become_free() {
     );
     assert_eq!([5, 6].map(|index| alone.chunk(index)), [ChunkState::Free; 2]);
     assert_eq!([2, 3, 5].map(|index| alone.free_map(index)[0]), [0, 1, 0]);
+}
+
+#[test]
+fn all_chunks_of_the_class_are_asked_when_no_chunk_is_free() {
+    const CHUNKS: u32 = 3 * COLLECT_FIRST as u32;
+    let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
+    alone.fill();
+    for index in 0..CHUNKS {
+        alone.own(index, class(1024), BlockMap::new(4));
+    }
+    alone.set(alone.geometry.free_map(u64::from(CHUNKS) - 1), 1 << 32);
+    let restock = alone.pool.restock(1024, 1, Purpose::Insert);
+    alone.sim.block_on(restock).expect("a block came back");
+    let block = alone.geometry.chunk(u64::from(CHUNKS) - 1).plus(1024);
+    assert_eq!(alone.pool.allocate(1024), Some(block));
+}
+
+#[test]
+fn a_run_that_came_back_is_cut_into_blocks_when_no_chunk_is_free() {
+    let mut alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
+    let restock = alone.pool.restock(3 * CHUNK_BYTES, 1, Purpose::Insert);
+    alone.sim.block_on(restock).expect("there is memory");
+    assert!(alone.pool.allocate(3 * CHUNK_BYTES).is_some());
+    (3..alone.geometry.chunk_count).for_each(|index| alone.set_chunk(index, ChunkState::Root { number: 0 }));
+    alone.set(alone.geometry.free_map(0), 1);
+    let restock = alone.pool.restock(1024, 1, Purpose::Insert);
+    alone.sim.block_on(restock).expect("the run is free");
+    let owner = Some(alone.pool.owner());
+    let class = class(1024);
+    let states = [0, 1, 2].map(|index| alone.chunk(index));
+    let blocks = ChunkState::Blocks { owner, class };
+    assert_eq!(states, [blocks, ChunkState::Free, ChunkState::Free]);
+    let disown = alone.pool.disown(&mut alone.cx, id(0));
+    alone.sim.block_on(disown).expect("the node is there");
+    assert_eq!(alone.chunk(0), ChunkState::Free);
+}
+
+#[test]
+fn chunks_are_taken_from_the_nodes_in_turn() {
+    let alone = Alone::with_nodes(3, 40 * CHUNK_BYTES, CHUNK_BYTES);
+    let take = || {
+        let restock = alone.pool.restock(CHUNK_BYTES, 1, Purpose::Insert);
+        alone.sim.block_on(restock).expect("there is memory");
+        let block = alone.pool.allocate(CHUNK_BYTES).expect("there is one");
+        block.node().index()
+    };
+    assert_eq!([(); 5].map(|()| take()), [1, 2, 0, 1, 2]);
+    alone.fill();
+    assert_eq!(
+        [(); 5].map(|()| take()),
+        [1, 1, 2, 1, 1],
+        "the one after a full node stands in for it"
+    );
+}
+
+#[test]
+fn a_run_of_which_another_client_has_a_chunk_is_not_taken() {
+    let mut alone = Alone::new(1 << 20, CHUNK_BYTES);
+    let taken = ChunkState::Root { number: 3 };
+    alone.set_chunk(2, taken);
+    for (index, class, run) in [(0, SizeClass::RUN, 3), (2, SizeClass::RUN, 1), (2, class(64), 1)] {
+        let claim = alone.pool.claim(&mut alone.cx, id(index), class, run);
+        assert_eq!(alone.sim.block_on(claim), Ok(false));
+        let states = [0, 1, 2, 3].map(|index| alone.chunk(index));
+        assert_eq!(states, [ChunkState::Free, ChunkState::Free, taken, ChunkState::Free]);
+        assert_eq!(alone.owned(), []);
+    }
+    // Behind it there is room.
+    let restock = alone.pool.restock(3 * CHUNK_BYTES, 1, Purpose::Insert);
+    alone.sim.block_on(restock).expect("there is memory");
+    assert_eq!(alone.owned(), [3]);
 }
