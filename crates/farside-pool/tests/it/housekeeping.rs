@@ -1,8 +1,9 @@
 //! What the task of a client does from tick to tick, over the simulated fabric.
 
-use farside_fabric::VerbKind;
-use farside_pool::layout::ChunkState;
-use farside_pool::{Pool, Purpose};
+use farside_fabric::{FabricError, OpContext, VerbKind};
+use farside_pool::client::{self, Liveness};
+use farside_pool::layout::{CLIENTS_HIGH_AT, ChunkState, DEATHS_AT};
+use farside_pool::{Pool, PoolError, Purpose};
 
 use crate::empty::{Empty, OPTIONS, STILL};
 
@@ -48,7 +49,7 @@ fn unused_chunks_are_given_back_a_few_at_a_time() {
 fn giving_chunks_back_takes_a_quarter_of_a_lease_at_most() {
     let empty = Empty::new(2);
     let compute_node = empty.sim.add_compute_node();
-    let mut cx = farside_fabric::OpContext::new(empty.sim.endpoint(compute_node));
+    let mut cx = OpContext::new(empty.sim.endpoint(compute_node));
     let join = Pool::join(&mut cx, empty.geometry.clone(), STILL);
     let pool = empty.sim.block_on(join).expect("there is room");
     own_unused(&empty, &pool, 6);
@@ -87,4 +88,84 @@ fn who_is_well_leaves_it_to_the_first_to_look_at_all() {
     assert_eq!(per_tick(&first, before[0]), [3 + 2, 1, 1]);
     assert_eq!(per_tick(&second, before[1]), [3, 1, 0]);
     assert_eq!(spent(&second)[2], before[1].1[2], "not even once");
+}
+
+#[test]
+fn a_client_is_given_a_lease_before_it_is_cut_off() {
+    let empty = Empty::new(1);
+    let [pool, dying] = [(); 2].map(|()| empty.join(OPTIONS));
+    empty.pass(20 * OPTIONS.tick_ns);
+    let id = dying.endpoint().id();
+    empty.sim.crash_client(id);
+    // It had renewed its lease a tick before at most.
+    empty.pass(OPTIONS.lease_ns - OPTIONS.tick_ns);
+    assert!(empty.entry(1).is_live() && !empty.sim.is_fenced(id));
+    empty.pass(4 * OPTIONS.tick_ns);
+    assert!(empty.sim.is_fenced(id));
+    assert_eq!((empty.entry(1).liveness, empty.word(DEATHS_AT)), (Liveness::Dead, 1));
+    // Nothing more happens to it, or to those that live.
+    empty.pass(4 * OPTIONS.lease_ns);
+    assert!(pool.needs_recovery());
+    assert_eq!((empty.entry(1).liveness, empty.word(DEATHS_AT)), (Liveness::Dead, 1));
+    assert!(empty.entry(0).is_live() && !pool.has_ended());
+}
+
+#[test]
+fn whoever_dies_while_joining_is_not_searched_for() {
+    let empty = Empty::new(1);
+    let _pool = empty.join(OPTIONS);
+    let joining = empty.sim.endpoint(empty.sim.add_compute_node()).id();
+    let entry = client::entry_addr(1).offset();
+    empty.set(entry + 8, joining.0);
+    empty.set(CLIENTS_HIGH_AT, 2);
+    empty.pass(OPTIONS.lease_ns - OPTIONS.tick_ns);
+    assert_eq!(empty.entry(1).endpoint, Some(joining));
+    empty.pass(4 * OPTIONS.tick_ns);
+    assert!(empty.sim.is_fenced(joining));
+    assert_eq!((empty.entry(1).endpoint, empty.word(DEATHS_AT)), (None, 0));
+}
+
+#[test]
+fn a_death_that_nobody_has_counted_is_counted_after_a_lease() {
+    let empty = Empty::new(1);
+    let pool = empty.join(OPTIONS);
+    let entry = client::entry_addr(1).offset();
+    empty.set(entry, client::state_word(Liveness::Dying, 3));
+    empty.set(entry + 8, 1000);
+    empty.set(CLIENTS_HIGH_AT, 2);
+    empty.pass(OPTIONS.lease_ns - OPTIONS.tick_ns);
+    assert_eq!((empty.entry(1).liveness, empty.word(DEATHS_AT)), (Liveness::Dying, 0));
+    empty.pass(4 * OPTIONS.tick_ns);
+    assert_eq!((empty.entry(1).liveness, empty.word(DEATHS_AT)), (Liveness::Dead, 1));
+    empty.pass(2 * OPTIONS.tick_ns);
+    assert!(pool.needs_recovery());
+}
+
+#[test]
+fn who_finds_itself_declared_dead_ends() {
+    let empty = Empty::new(1);
+    let [_first, pool] = [(); 2].map(|()| empty.join(OPTIONS));
+    empty.set(client::entry_addr(1).offset(), client::state_word(Liveness::Dead, 1));
+    assert!(!pool.has_ended());
+    empty.pass(2 * OPTIONS.tick_ns);
+    assert_eq!(pool.check_reachable(), Err(PoolError::LeaseLost));
+    let ticks = pool.ticks();
+    empty.pass(10 * OPTIONS.tick_ns);
+    assert_eq!(pool.ticks(), ticks);
+}
+
+#[test]
+fn who_has_lost_its_node_says_so_and_goes_on() {
+    let empty = Empty::new(1);
+    let pool = empty.join(OPTIONS);
+    empty.pass(10 * OPTIONS.tick_ns);
+    assert_eq!(pool.check_reachable(), Ok(()));
+    let node = empty.geometry[0].node;
+    empty.sim.crash_node(node);
+    empty.pass(OPTIONS.lease_ns);
+    assert_eq!(pool.check_reachable(), Err(FabricError::NodeGone { node }.into()));
+    assert!(!pool.has_ended());
+    let ticks = pool.ticks();
+    empty.pass(10 * OPTIONS.lease_ns);
+    assert!(pool.ticks() > ticks, "the node may come back");
 }

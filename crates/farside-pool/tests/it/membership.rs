@@ -4,8 +4,8 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 
-use farside_fabric::VerbKind;
 use farside_fabric::sim::CrashPoint;
+use farside_fabric::{OpContext, VerbKind};
 use farside_pool::client::{self, Liveness};
 use farside_pool::layout::{CLIENTS_HIGH_AT, ChunkState, DEATHS_AT, EPOCH_AT, Owner};
 use farside_pool::pool::read_clients;
@@ -223,6 +223,43 @@ fn who_has_ended_with_blocks_in_limbo_cannot_leave() {
     assert_eq!(left, Err(PoolError::LeaseLost));
     assert!(empty.entry(0).is_live(), "the others find out by its lease");
     assert!(matches!(empty.chunk(0), ChunkState::Blocks { owner: Some(_), .. }));
+}
+
+#[test]
+fn who_has_much_to_give_back_keeps_its_lease_meanwhile() {
+    const CHUNKS: u64 = 30;
+    let empty = Empty::new(1);
+    let _other = empty.join(OPTIONS);
+    let compute_node = empty.sim.add_compute_node();
+    let mut cx = OpContext::new(empty.sim.endpoint(compute_node));
+    let join = Pool::join(&mut cx, empty.geometry.clone(), OPTIONS);
+    let pool = empty.sim.block_on(join).expect("there is room");
+    for _ in 0..CHUNKS {
+        empty
+            .sim
+            .block_on(pool.restock(2048, 2, Purpose::Insert))
+            .expect("memory");
+        assert!(pool.allocate(2048).is_some() && pool.allocate(2048).is_some());
+    }
+    let lease_at = client::entry_addr(1).offset() + 16;
+    empty
+        .sim
+        .delay(compute_node, empty.geometry[0].node, OPTIONS.lease_ns / 16);
+    let start_ns = empty.sim.now_ns();
+    let lease = empty.word(lease_at);
+    empty.sim.block_on(pool.leave()).expect("nothing runs");
+    let leases = (empty.sim.now_ns() - start_ns) / OPTIONS.lease_ns;
+    assert!(leases >= 3, "{leases} leases");
+    assert_eq!((empty.word(DEATHS_AT), empty.entry(1).liveness), (0, Liveness::Free));
+    let renewed = empty.word(lease_at) - lease;
+    // Once in more than a quarter of a lease.
+    assert!(
+        (2 * leases..=4 * leases + 4).contains(&renewed),
+        "{renewed} times in {leases} leases"
+    );
+    for chunk in 0..CHUNKS {
+        assert!(matches!(empty.chunk(chunk), ChunkState::Blocks { owner: None, .. }));
+    }
 }
 
 #[test]
