@@ -84,6 +84,31 @@ fn an_entry_that_is_live_says_what_its_client_knows_whenever_that_dies() {
 }
 
 #[test]
+fn who_joins_searches_for_those_whose_death_is_not_done_with() {
+    // Deaths that were counted, what the entry of another client says, and deaths that the client need not search for.
+    for (deaths, state, audited) in [
+        (0, None, 0),
+        (3, None, 3),
+        (3, Some(Liveness::Live), 3),
+        (3, Some(Liveness::Dead), 2),
+        (0, Some(Liveness::Dying), 0),
+    ] {
+        let empty = Empty::new(1);
+        empty.set(DEATHS_AT, deaths);
+        if let Some(liveness) = state {
+            let entry = client::entry_addr(1).offset();
+            empty.set(entry, client::state_word(liveness, 1));
+            empty.set(entry + 8, 1000);
+            empty.set(CLIENTS_HIGH_AT, 2);
+        }
+        let pool = empty.join(STILL);
+        assert_eq!(empty.entry(0).audited, audited, "{deaths} deaths, {state:?}");
+        assert_eq!(empty.entry(0).parked, deaths);
+        assert_eq!(pool.needs_recovery(), audited < deaths);
+    }
+}
+
+#[test]
 fn only_entries_that_are_taken_are_read_and_only_up_to_the_mark() {
     let empty = Empty::new(1);
     let states = [(0, Liveness::Live, 9), (2, Liveness::Dead, 0), (3, Liveness::Free, 11)];
