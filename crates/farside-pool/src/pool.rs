@@ -422,7 +422,6 @@ impl Pool {
         for geometry in &self.shared.geometry {
             cx.read_word(RemoteAddr::new(geometry.node, 0)).await?;
         }
-        self.shared.is_unsettled.set(false);
         self.flush_outbox(&mut cx).await?;
         let ids: Vec<_> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
