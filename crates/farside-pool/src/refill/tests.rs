@@ -395,12 +395,14 @@ fn the_last_chunks_are_for_overwrites() {
     let alone = Alone::new(1 << 20, CHUNK_BYTES);
     assert_eq!(alone.geometry.chunk_count, 253);
     alone.pool.set_impatient(true);
+    let start_ns = alone.sim.now_ns();
     assert_eq!(alone.use_up(1, Purpose::Insert), 253 / 32);
     assert_eq!(
         alone.use_up(1, Purpose::Overwrite),
         253 / 32,
         "something else can be evicted"
     );
+    assert!(alone.sim.now_ns() - start_ns < OPTIONS.tick_ns, "nobody waits");
     alone.pool.set_impatient(false);
     alone.forget_full();
     assert_eq!(alone.use_up(3, Purpose::Insert), 4, "one run of three");

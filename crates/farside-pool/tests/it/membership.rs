@@ -5,7 +5,7 @@ use core::cell::RefCell;
 use std::rc::Rc;
 
 use farside_fabric::sim::CrashPoint;
-use farside_fabric::{OpContext, VerbKind};
+use farside_fabric::{FabricError, OpContext, VerbKind};
 use farside_pool::client::{self, Liveness};
 use farside_pool::layout::{CLIENTS_HIGH_AT, ChunkState, DEATHS_AT, EPOCH_AT, Owner};
 use farside_pool::pool::read_clients;
@@ -215,9 +215,8 @@ fn who_leaves_waits_for_what_it_has_retired() {
     assert_eq!(empty.entry(0).liveness, Liveness::Free);
 }
 
-#[test]
-fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
-    let empty = Empty::new(1);
+/// A client that has a block of another one's chunk ready, and the word of the chunk's free map.
+fn holder(empty: &Empty) -> (Pool, u64) {
     let [owner, holder] = [(); 2].map(|()| empty.join(OPTIONS));
     empty.pass(10 * OPTIONS.tick_ns);
     empty.stock(&owner);
@@ -227,6 +226,21 @@ fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
     assert_eq!(holder.limbo_count(), 0);
     let map = empty.geometry[0].free_map(0).offset();
     assert_eq!(empty.word(map), 0, "its holder would use it again");
+    (holder, map)
+}
+
+#[test]
+fn blocks_of_others_go_home_before_their_holder_leaves() {
+    let empty = Empty::new(1);
+    let (holder, map) = holder(&empty);
+    empty.sim.block_on(holder.leave()).expect("nothing runs");
+    assert_eq!(empty.word(map), 1);
+}
+
+#[test]
+fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
+    let empty = Empty::new(1);
+    let (holder, map) = holder(&empty);
     let pin = holder.pin();
     let left = empty.leave(&holder);
     empty.pass(10 * OPTIONS.tick_ns);
@@ -234,6 +248,19 @@ fn blocks_of_others_go_home_while_their_holder_waits_to_leave() {
     drop(pin);
     empty.pass(10 * OPTIONS.tick_ns);
     assert_eq!((left.borrow().clone(), empty.word(map)), (Some(Ok(())), 1));
+}
+
+#[test]
+fn who_cannot_leave_ends_all_the_same() {
+    let empty = Empty::new(1);
+    let pool = empty.join(OPTIONS);
+    let pin = pool.pin();
+    let node = empty.geometry[0].node;
+    empty.sim.crash_node(node);
+    let left = empty.sim.block_on(pool.clone().leave());
+    assert_eq!(left, Err(FabricError::NodeGone { node }.into()));
+    assert!(pool.has_ended(), "it does not renew its lease when the node comes back");
+    drop(pin);
 }
 
 #[test]
