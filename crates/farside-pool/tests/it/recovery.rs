@@ -208,6 +208,27 @@ fn nothing_is_taken_over_before_everybody_has_parked() {
     assert_eq!(mortal.entry(), Liveness::Free);
 }
 
+#[test]
+fn who_has_searched_leaves_at_once_and_who_has_ended_does_not_search() {
+    let mortal = Mortal::new(1);
+    mortal.fill(1);
+    mortal.die();
+    mortal.found(&[]);
+    let left = mortal.empty.leave(&mortal.living[0]);
+    mortal.empty.pass(10 * OPTIONS.tick_ns);
+    assert_eq!(*left.borrow(), Some(Ok(())));
+    assert_eq!(mortal.empty.entry(0).liveness, Liveness::Free);
+
+    let mortal = Mortal::new(1);
+    mortal.die();
+    mortal.living[0].abandon();
+    let answer = mortal.search(0, &[]);
+    mortal.empty.pass(OPTIONS.lease_ns);
+    assert_eq!(*answer.borrow(), Some(Ok(Recovered::default())));
+    assert!(mortal.living[0].needs_recovery());
+    assert_eq!(mortal.empty.entry(0).parked, 0);
+}
+
 /// An operation that has pinned the epoch of the suspicion may have allocated a suspect that it has not linked yet.
 #[test]
 fn the_index_is_not_walked_beside_operations_that_were_running_before() {

@@ -2,7 +2,7 @@
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext, RemoteAddr, VerbKind};
-use farside_pool::layout::{CREATOR_AT, POOL_ID_AT, ROOTS_AT, SUPERBLOCK_BYTES};
+use farside_pool::layout::{CREATOR_AT, ChunkState, POOL_ID_AT, ROOTS_AT, SUPERBLOCK_BYTES};
 use farside_pool::{FormatOptions, Geometry, PoolError, Root, make_root, open, open_or_format, root};
 
 const PATIENCE_NS: u64 = 20_000_000;
@@ -213,4 +213,26 @@ fn roots_are_two_words_each() {
     set(&sim, 1, ROOTS_AT + 5 * 16 + 8, 123);
     let root = sim.block_on(root(&mut cx, second.node, 5));
     assert_eq!(root, Ok(Some(Root { addr, bytes: 123 })));
+}
+
+#[test]
+fn chunks_of_a_root_that_its_maker_has_not_finished_are_taken_for_it() {
+    let sim = sim(&[1 << 20]);
+    let mut cx = context(&sim);
+    let geometry = sim.block_on(open_or_format(&mut cx, options())).expect("memory")[0];
+    let [mine, other] = [3, 4].map(|number| ChunkState::Root { number }.to_word());
+    for (index, state) in [(0, mine), (1, other), (2, mine)] {
+        set(&sim, 0, geometry.chunk_word(index).offset(), state);
+    }
+    let made = sim.block_on(make_root(&mut cx, &geometry, 3, 2 * 4096));
+    let root = Root {
+        addr: geometry.chunk(2),
+        bytes: 2 * 4096,
+    };
+    assert_eq!(made, Ok(root));
+    let words = [0, 1, 2, 3, 4].map(|index| word(&sim, 0, geometry.chunk_word(index).offset()));
+    assert_eq!(words, [mine, other, mine, mine, 0]);
+    let bytes = geometry.chunk_count * 4096;
+    let made = sim.block_on(make_root(&mut cx, &geometry, 5, bytes));
+    assert_eq!(made, Err(PoolError::OutOfMemory { bytes }));
 }
