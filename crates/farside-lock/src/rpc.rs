@@ -305,9 +305,9 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farside_fabric::NodeId;
-
-    const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
+    use crate::backoff::WINDOW_ATTEMPTS;
+    use crate::service::Agent;
+    use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
 
     fn asker(stamp: u32) -> Asker {
         Asker {
@@ -345,5 +345,100 @@ mod tests {
         assert!(table.acquire(LOCK, Mode::Shared, asker(2)));
         table.release(LOCK, asker(1));
         assert!(!table.acquire(LOCK, Mode::Exclusive, asker(1)));
+    }
+    fn start(stage: &Stage, serves: bool) -> Machine {
+        let machine = stage.machine();
+        let agent = stage
+            .sim
+            .block_on(Agent::start(machine.endpoint.clone(), &machine.site));
+        let agent = agent.expect("the node is there");
+        machine.endpoint.spawn(async move {
+            if serves {
+                agent.serve().await;
+            } else {
+                // It is there, and does nothing.
+                core::future::pending::<()>().await;
+                drop(agent);
+            }
+        });
+        machine
+    }
+
+    fn lock(machine: &Machine) -> RpcLock {
+        RpcLock::new(machine.site.inbox(machine.endpoint.id()), &machine.site).expect("there is a service")
+    }
+
+    /// Each refusal is a retry, after a wait that becomes longer.
+    #[test]
+    fn who_is_refused_waits_before_it_asks_again() {
+        let stage = Stage::new();
+        let _agent = start(&stage, true);
+        let (holding, waiting) = (stage.machine(), stage.machine());
+        let (holder, waiter) = (lock(&holding), lock(&waiting));
+        let grant = stage
+            .sim
+            .block_on(holder.acquire(&mut holding.cx(), LOCK, Mode::Exclusive))
+            .expect("it is free");
+        let mut cx = waiting.cx();
+        let mut ask_for = |patience_ns: u64| {
+            let (start, before) = (waiting.costs(), cx.retries());
+            cx.set_deadline(waiting.endpoint.deadline_in(patience_ns));
+            let refused = stage.sim.block_on(waiter.acquire(&mut cx, LOCK, Mode::Exclusive));
+            assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
+            (cx.retries() - before, waiting.cost_since(&start))
+        };
+        let (retries, [reads, writes, atomics, questions]) = ask_for(100_000);
+        assert_eq!((reads, writes, atomics), (1, 0, 0), "the agent is looked up once");
+        // The last one may be under way when the deadline passes.
+        assert!(questions - retries <= 1, "{questions} questions, {retries} retries");
+        // A wait of 1.7 to 3.4 us, and a question and its answer.
+        assert!((10..30).contains(&retries), "{retries}");
+        // Several windows later a wait lasts for up to 16 times as long.
+        (0..4 * WINDOW_ATTEMPTS).for_each(|_| waiter.backoff.note(true));
+        let (fewer, cost) = ask_for(100_000);
+        assert_eq!(cost[..3], [0; 3]);
+        assert!(fewer < 10, "{fewer}");
+        stage
+            .sim
+            .block_on(holder.release(&mut holding.cx(), grant))
+            .expect("the agent is there");
+    }
+
+    /// The agent takes the letter and does not answer. After a lease the client finds that another one has taken over.
+    #[test]
+    fn a_client_asks_the_next_agent_when_the_first_is_silent() {
+        let stage = Stage::new();
+        let _silent = start(&stage, false);
+        let machine = stage.machine();
+        let lock = lock(&machine);
+        let mut cx = machine.cx();
+        let start_costs = machine.costs();
+        let acquired = machine.spawn(async move { lock.acquire(&mut cx, LOCK, Mode::Shared).await.is_ok() });
+        stage.run_for(LEASE_NS + LEASE_NS / 2);
+        assert!(acquired.take().is_none());
+        // Looked up at first, and after a lease.
+        assert_eq!(machine.cost_since(&start_costs), [2, 0, 0, 1]);
+        let _agent = start(&stage, true);
+        stage.run_for(LEASE_NS);
+        assert_eq!(acquired.take(), Some(true));
+        assert_eq!(machine.cost_since(&start_costs), [4, 0, 0, 2]);
+    }
+
+    #[test]
+    fn without_an_agent_there_is_no_lock() {
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let lock = lock(&machine);
+        let start_costs = machine.costs();
+        let refused = stage.sim.block_on(lock.acquire(&mut machine.cx(), LOCK, Mode::Shared));
+        let block = Stage::options().service.expect("there is one");
+        assert_eq!(refused, Err(LockError::NoAgent { block }));
+        // 10, 20, ... 640 us: less than a lease each.
+        assert_eq!(machine.cost_since(&start_costs), [7, 0, 0, 0]);
+        // The agent has died, and no other one comes.
+        let agent = start(&stage, true);
+        stage.sim.crash_client(agent.endpoint.id());
+        let refused = stage.sim.block_on(lock.acquire(&mut machine.cx(), LOCK, Mode::Shared));
+        assert_eq!(refused, Err(LockError::NoAgent { block }));
     }
 }

@@ -190,3 +190,88 @@ impl Agent {
         execute(&self.endpoint, verb).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::stage::{LOCK, NODE, Stage};
+
+    /// Neighbouring locks have different eras, all of them are used, and they stand where the block has them.
+    #[test]
+    fn every_lock_has_one_of_all_eras() {
+        let block = RemoteAddr::new(NODE, 1024);
+        let eras: Vec<u64> = (0..2_000)
+            .map(|index| era_of(block, RemoteAddr::new(NODE, 16 * index)).offset() - block.offset())
+            .collect();
+        let all: BTreeSet<u64> = eras.iter().copied().collect();
+        let places: BTreeSet<u64> = (0..ERA_COUNT).map(|era| ERAS_AT + 8 * era).collect();
+        assert_eq!(all, places);
+        assert_eq!(places.last(), Some(&(BLOCK_BYTES - 8)));
+        assert!(eras.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    /// The last that starts is the agent, and each takes one swap more for each that has started before.
+    #[test]
+    fn the_last_agent_that_starts_is_the_one() {
+        let stage = Stage::new();
+        let asking = stage.machine();
+        let block = asking.site.options().service.expect("there is one");
+        assert_eq!(stage.sim.block_on(read_agent(&asking.endpoint, block)), Ok(None));
+        for swaps in [1, 2, 2] {
+            let machine = stage.machine();
+            let start = machine.costs();
+            let agent = stage
+                .sim
+                .block_on(Agent::start(machine.endpoint.clone(), &machine.site));
+            assert!(agent.is_ok());
+            assert_eq!(machine.cost_since(&start), [0, 0, swaps, 0]);
+            let found = stage.sim.block_on(read_agent(&asking.endpoint, block));
+            assert_eq!(found, Ok(Some(machine.endpoint.id())));
+        }
+    }
+
+    /// A lock is reset once per era, if its count is still the same.
+    #[test]
+    fn a_lock_is_recovered_once_per_era() {
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let agent = stage
+            .sim
+            .block_on(Agent::start(machine.endpoint.clone(), &machine.site));
+        let _served = machine.spawn(agent.expect("the node is there").serve());
+        let asking = stage.machine();
+        let block = asking.site.options().service.expect("there is one");
+        let inbox = asking.site.inbox(asking.endpoint.id());
+        let releases = || crate::shiftlock::word::Counts(stage.word(LOCK.plus(8))).releases();
+        stage.set_word(LOCK.plus(8), 5);
+        for (era, count, is_recovered, next) in [
+            // Of another era, of another count, and as it is: that takes the era anyway.
+            (1, 5, false, 0),
+            (0, 4, false, 1),
+            (1, 5, true, 2),
+        ] {
+            let still = Standstill {
+                entry: LOCK,
+                era,
+                releases: Releases::new(count),
+            };
+            let asked = ask_recovery(&asking.endpoint, block, &inbox, still);
+            stage.sim.block_on(asked).expect("the agent is there");
+            stage.run_for(20_000);
+            assert_eq!(releases() != 5, is_recovered);
+            assert_eq!(stage.sim.block_on(read_era(&asking.endpoint, block, LOCK)), Ok(next));
+        }
+        assert_eq!(releases(), Releases::new(5).plus(crate::shiftlock::word::LEAP).bits());
+        // Nobody is there any more: that is no error.
+        stage.sim.crash_client(machine.endpoint.id());
+        let still = Standstill {
+            entry: LOCK,
+            era: 2,
+            releases: Releases::new(0),
+        };
+        let asked = ask_recovery(&asking.endpoint, block, &inbox, still);
+        assert_eq!(stage.sim.block_on(asked), Ok(()));
+    }
+}

@@ -79,11 +79,12 @@ impl Lock for Drtm {
     async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
         let mut found = DrtmWord::FREE;
         let mut retry = 0_u32;
+        let join_ns_min = self.lease_ns / JOIN_SHARE;
         // Ends when the lock is free at our turn, at the latest at the deadline.
         loop {
             let now_ns = cx.endpoint().now_ns();
             let end_ns = now_ns + self.lease_ns;
-            let expected = match found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE) {
+            let expected = match found.state(self.mine, now_ns, join_ns_min) {
                 State::Free => found,
                 // We want to read, and a swap of ours to write has taken effect late.
                 State::Ours => self.mine,
@@ -103,7 +104,7 @@ impl Lock for Drtm {
                 found => DrtmWord(found?),
             };
             let now_ns = cx.endpoint().now_ns();
-            let until_ns = match (mode, found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE)) {
+            let until_ns = match (mode, found.state(self.mine, now_ns, join_ns_min)) {
                 _ if found == expected => Some((mode == Mode::Shared).then(|| end_ns - CLOCK_ERROR_NS)),
                 (Mode::Exclusive, State::Ours) => Some(None),
                 (Mode::Shared, State::Leased { until_ns }) => Some(Some(until_ns)),
@@ -121,7 +122,7 @@ impl Lock for Drtm {
             if cx.deadline() != Deadline::NEVER && left_ns == 0 {
                 return Err(LockError::Timeout { entry });
             }
-            let held_ns = match found.state(self.mine, now_ns, self.lease_ns / JOIN_SHARE) {
+            let held_ns = match found.state(self.mine, now_ns, join_ns_min) {
                 State::Free | State::Ours => 0,
                 State::Leased { until_ns } => until_ns + 2 * CLOCK_ERROR_NS - now_ns,
                 State::Held { until_ns } => until_ns.map_or(u64::MAX, |until_ns| until_ns - now_ns),

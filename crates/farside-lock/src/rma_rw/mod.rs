@@ -237,3 +237,6 @@ const _: () = assert!(
     READERS_MAX < 1 << 24,
     "clients that come too late do not overflow the count"
 );
+
+#[cfg(test)]
+mod tests;

@@ -235,6 +235,20 @@ fn every_lock_is_in_the_suite() {
 }
 
 #[test]
+fn every_entry_has_its_bytes() {
+    use farside_lock::{LockKind, LockOptions};
+    let options = LockOptions::default();
+    for (kind, name) in LockKind::named() {
+        let expected = match name {
+            "shiftlock" | "shiftlock-mutex" | "rma-rw" => 16,
+            declock if declock.starts_with("declock") => 8 + 8 * options.declock_capacity,
+            _ => 8,
+        };
+        assert_eq!(kind.entry_bytes(&options), expected, "{name}");
+    }
+}
+
+#[test]
 fn capacities_that_no_queue_has_are_refused() {
     use farside_fabric::sim::{Sim, SimOptions};
     use farside_lock::{LockError, LockKind, Locker};

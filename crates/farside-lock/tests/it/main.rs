@@ -4,4 +4,5 @@
 
 mod conformance;
 mod declock;
+mod phases;
 mod soak;

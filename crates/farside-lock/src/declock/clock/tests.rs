@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
+use farside_fabric::shm::{self, Segment};
+
 use super::*;
+use crate::atomics::both;
 use crate::stage::{LOCK, Stage};
 
 /// Machines whose clocks are far apart agree afterwards, but for the time of a READ.
@@ -61,4 +64,20 @@ fn a_clock_that_follows_the_date_shows_it() {
     assert_eq!(now_ns(&machine.endpoint, &machine.site), date_ns);
     stage.run_for(123_456);
     assert_eq!(now_ns(&machine.endpoint, &machine.site), date_ns + 123_456);
+}
+
+/// Over mapped memory a READ is there at once: who waits lets the others of its thread run all the same.
+#[test]
+fn nodes_of_one_thread_let_each_other_run() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let segment = Segment::anonymous(4096).expect("memory");
+    let work = async {
+        let join = async || {
+            let fabric = shm::Fabric::new(vec![segment.clone()]);
+            let mut cx = OpContext::new(fabric.endpoint().expect("an endpoint"));
+            synchronise(&mut cx, &Site::default(), LOCK, 2).await
+        };
+        assert_eq!(both(join(), join()).await, (Ok(()), Ok(())));
+    };
+    runtime.expect("a runtime").block_on(work);
 }
