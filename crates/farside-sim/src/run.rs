@@ -179,10 +179,6 @@ impl Driver {
             tear_bytes: setup.tear_bytes,
             jitter_ns: setup.jitter_ns,
             is_mapped: setup.is_mapped,
-            lulls: Lulls {
-                one_in: setup.lull_one_in,
-                ns_max: setup.lull_ns,
-            },
             ..SimOptions::default()
         });
         let memory_nodes = (0..setup.memory_nodes)
@@ -211,6 +207,11 @@ impl Driver {
         if target == Target::Named {
             named::prepare(&driver.sim, plan);
         }
+        // What was prepared was not disturbed.
+        driver.sim.set_lulls(Lulls {
+            one_in: setup.lull_one_in,
+            ns_max: setup.lull_ns,
+        });
         for fault in &plan.faults {
             driver.plan(fault.at_ns, Action::Disturb(fault.what.clone()));
         }
@@ -599,7 +600,7 @@ impl Driver {
     /// Ends all faults, and forgets those to come.
     fn mend_all(&mut self) {
         self.shared.is_mended.set(true);
-        self.sim.end_lulls();
+        self.sim.set_lulls(Lulls::default());
         let agenda = core::mem::take(&mut self.agenda);
         for (key, action) in agenda {
             match action {

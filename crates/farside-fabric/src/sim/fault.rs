@@ -385,9 +385,9 @@ impl Sim {
             .disturb(peers(a, b), |path| path.delay_ns = delay_ns);
     }
 
-    /// Requests are held back by chance no more.
-    pub fn end_lulls(&self) {
-        self.shared.world().options.lulls = Lulls::default();
+    /// From now on requests are held back by chance like this.
+    pub fn set_lulls(&self, lulls: Lulls) {
+        self.shared.world().options.lulls = lulls;
     }
 
     /// From now on the clock of a compute node is `skew_ns` off simulated time, and gains
