@@ -105,7 +105,7 @@ mod tests {
     use farside_fabric::sim::{Profile, SimOptions};
 
     use super::*;
-    use crate::stage::{LOCK, Stage};
+    use crate::testing::{LOCK, Stage};
 
     /// Without masked atomics it takes one turn more for a word that is not expected, which counts as a retry.
     #[test]

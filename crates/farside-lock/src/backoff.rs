@@ -217,7 +217,7 @@ mod tests {
     /// The wait that was learned, and something on top that is not always the same.
     #[test]
     fn a_wait_has_its_length_and_a_jitter() {
-        use crate::stage::Stage;
+        use crate::testing::Stage;
         let endpoint = Stage::new().machine().endpoint;
         let backoff = Backoff::default();
         for doublings in [0, 3] {

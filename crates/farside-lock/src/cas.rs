@@ -130,7 +130,7 @@ impl Lock for CasLock {
 mod tests {
     use super::*;
     use crate::backoff::{Pace, WINDOW_ATTEMPTS};
-    use crate::stage::{LOCK, Machine, Stage};
+    use crate::testing::{LOCK, Machine, Stage};
 
     const SMART: Pace = Pace::SMART;
 
@@ -171,26 +171,14 @@ mod tests {
             let _ = OpContext::new(endpoint).write_word(LOCK, CasWord::FREE.0).await;
         });
         assert_eq!(limit(&lock, &machine), 1);
-        let grant = stage
-            .sim
-            .block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive))
-            .expect("it is given back");
+        let grant = stage.take(&lock, &mut cx, Mode::Exclusive);
         assert_eq!(cx.retries(), attempts - 1);
         assert_eq!(limit(&lock, &machine), 8);
-        stage
-            .sim
-            .block_on(lock.release(&mut cx, grant))
-            .expect("the node is there");
+        stage.give_back(&lock, &mut cx, grant);
         for window in [4, 2, 1, 1] {
             for _ in 0..WINDOW_ATTEMPTS {
-                let grant = stage
-                    .sim
-                    .block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive))
-                    .expect("it is free");
-                stage
-                    .sim
-                    .block_on(lock.release(&mut cx, grant))
-                    .expect("the node is there");
+                let grant = stage.take(&lock, &mut cx, Mode::Exclusive);
+                stage.give_back(&lock, &mut cx, grant);
             }
             assert_eq!(limit(&lock, &machine), window);
         }

@@ -80,7 +80,7 @@ pub mod service;
 pub mod shiftlock;
 pub mod site;
 #[cfg(test)]
-mod stage;
+mod testing;
 pub mod word;
 
 use farside_fabric::{OpContext, RemoteAddr};

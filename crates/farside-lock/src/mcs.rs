@@ -221,15 +221,10 @@ fn arrived_successor(arrived: Option<Arrived>) -> Option<Successor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::{LOCK, Machine, NODE, Stage};
+    use crate::testing::{LOCK, Machine, NODE, Stage};
 
     fn lock(machine: &Machine) -> McsLock {
         McsLock::new(machine.site.inbox(machine.endpoint.id()))
-    }
-
-    /// The number that the next seat has: one that was given back, if there is any.
-    fn next_seat(lock: &McsLock) -> u16 {
-        lock.inbox.take_seat(LOCK).expect("a seat").number()
     }
 
     #[test]
@@ -239,20 +234,14 @@ mod tests {
         let lock = lock(&machine);
         let mut cx = machine.cx();
         for _ in 0..2 {
-            let grant = stage
-                .sim
-                .block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive))
-                .expect("it is free");
-            stage
-                .sim
-                .block_on(lock.release(&mut cx, grant))
-                .expect("the node is there");
-            assert_eq!(next_seat(&lock), 1);
+            let grant = stage.take(&lock, &mut cx, Mode::Exclusive);
+            stage.give_back(&lock, &mut cx, grant);
+            assert_eq!(machine.next_seat(), 1);
         }
         stage.sim.crash_node(NODE);
         let refused = stage.sim.block_on(lock.acquire(&mut cx, LOCK, Mode::Exclusive));
         assert!(refused.is_err());
-        assert_eq!(next_seat(&lock), 2);
+        assert_eq!(machine.next_seat(), 2);
     }
 
     /// A queue of three: each swaps the tail and tells the one in front; who has somebody behind hands over without an
@@ -261,29 +250,15 @@ mod tests {
     fn a_hand_over_takes_no_atomic() {
         let stage = Stage::new();
         let machines = [(); 3].map(|()| stage.machine());
-        let mut grants = Vec::new();
         let starts = machines.each_ref().map(Machine::costs);
-        for machine in &machines {
-            let (lock, mut cx) = (lock(machine), machine.cx());
-            grants.push(machine.spawn(async move {
-                let grant = lock
-                    .acquire(&mut cx, LOCK, Mode::Exclusive)
-                    .await
-                    .expect("the node is there");
-                (lock, cx, grant)
-            }));
-            stage.run_for(20_000);
-        }
+        let grants = stage.queue_up(&machines, lock);
         for (index, machine) in machines.iter().enumerate() {
             let behind = u64::from(index > 0);
             assert_eq!(machine.cost_since(&starts[index]), [0, 0, 1, behind]);
             let (lock, mut cx, grant) = grants[index].take().expect("its turn");
             assert!(grants.iter().all(|grant| grant.take().is_none()), "one at a time");
             let start = machine.costs();
-            stage
-                .sim
-                .block_on(lock.release(&mut cx, grant))
-                .expect("the node is there");
+            stage.give_back(&lock, &mut cx, grant);
             let is_last = index == machines.len() - 1;
             assert_eq!(
                 machine.cost_since(&start),

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use crate::backoff::WINDOW_ATTEMPTS;
     use crate::service::Agent;
-    use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
+    use crate::testing::{LEASE_NS, LOCK, Machine, Stage};
 
     fn asker(stamp: u32) -> Asker {
         Asker {

@@ -196,7 +196,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::stage::{LOCK, NODE, Stage};
+    use crate::testing::{LOCK, NODE, Stage};
 
     /// Neighbouring locks have different eras, all of them are used, and they stand where the block has them.
     #[test]

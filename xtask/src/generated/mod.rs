@@ -371,6 +371,8 @@ impl Jury<'_> {
 struct Fates {
     path: PathBuf,
     by_change: BTreeMap<Accepted, String>,
+    /// Those that this run has not noticed. Two changes of a function can look the same: one of them suffices.
+    missed: BTreeSet<Accepted>,
 }
 
 impl Fates {
@@ -386,6 +388,7 @@ impl Fates {
         Self {
             by_change: entries.collect(),
             path,
+            missed: BTreeSet::new(),
         }
     }
 
@@ -396,6 +399,11 @@ impl Fates {
 
     /// Notes one, and keeps all.
     fn note(&mut self, known: &Known, fate: &Fate) -> Result<()> {
+        if matches!(fate, Fate::Survived | Fate::NotReached) {
+            self.missed.insert(key(known));
+        } else if self.missed.contains(&key(known)) {
+            return Ok(());
+        }
         self.by_change.insert(key(known), fate.to_string());
         let mut text = String::new();
         for (Accepted { file, function, change }, fate) in &self.by_change {

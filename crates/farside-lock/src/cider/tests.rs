@@ -3,7 +3,7 @@
 use farside_fabric::EndpointId;
 
 use super::*;
-use crate::stage::{LEASE_NS, LOCK, Machine, NODE, Stage};
+use crate::testing::{LEASE_NS, LOCK, Machine, NODE, Stage};
 
 const REQUEST: Request = Request {
     entry: LOCK,

@@ -58,6 +58,8 @@ mod node;
 pub mod queue;
 mod reset;
 pub mod roster;
+#[cfg(test)]
+mod testing;
 pub mod timestamp;
 
 use farside_fabric::{OpContext, RemoteAddr};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::stage::{LOCK, Stage};
+use crate::testing::{LOCK, Stage};
 
 /// A compute node remembers a lock as long as one of its clients uses it, with every policy.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backoff::{Pace, WINDOW_ATTEMPTS};
-use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
+use crate::testing::{LEASE_NS, LOCK, Machine, Stage};
 
 const OTHER: DrtmWord = DrtmWord::written_by(Holder {
     endpoint: 77,
@@ -140,10 +140,7 @@ fn only_a_reader_in_time_has_not_lost_its_lease() {
     let lock = lock(&machine);
     let mut cx = machine.cx();
     for is_late in [false, true] {
-        let grant = stage
-            .sim
-            .block_on(lock.acquire(&mut cx, LOCK, Mode::Shared))
-            .expect("no writer");
+        let grant = stage.take(&lock, &mut cx, Mode::Shared);
         let until_ns = grant.until_ns();
         stage.sim.run_until(until_ns - u64::from(!is_late));
         let start = machine.costs();

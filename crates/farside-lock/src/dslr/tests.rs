@@ -3,7 +3,7 @@
 use super::word::TICKETS_MAX;
 use super::*;
 use crate::backoff::WINDOW_ATTEMPTS;
-use crate::stage::{LEASE_NS, LOCK, Stage};
+use crate::testing::{LEASE_NS, LOCK, Stage};
 
 /// Exclusive tickets only.
 fn tickets(taken: u64, served: u64) -> Tickets {
@@ -31,7 +31,7 @@ fn a_full_word_starts_anew() {
         assert_eq!(cx.retries(), 1, "one ticket was none");
         // Two tickets, and two swaps: one takes the first back, one starts the word anew.
         assert_eq!(machine.cost_since(&start)[2], 4);
-        stage.sim.block_on(lock.release(&mut cx, grant)).expect("in time");
+        stage.give_back(&lock, &mut cx, grant);
         assert!(Tickets(stage.word(LOCK)).is_idle());
     }
 }

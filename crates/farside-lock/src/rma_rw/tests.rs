@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::LockError;
-use crate::stage::{LOCK, Machine, Stage};
+use crate::testing::{LOCK, Machine, Stage};
 
 fn lock(machine: &Machine) -> RmaRw {
     RmaRw::new(machine.site.inbox(machine.endpoint.id()))
@@ -74,25 +74,11 @@ fn writers_hand_over_so_often_and_no_more() {
     let stage = Stage::new();
     let count = WRITERS_MAX as usize + 3;
     let machines: Vec<Machine> = (0..count).map(|_| stage.machine()).collect();
-    let mut grants = Vec::new();
-    for machine in &machines {
-        let (lock, mut cx) = (lock(machine), machine.cx());
-        grants.push(machine.spawn(async move {
-            let grant = lock
-                .acquire(&mut cx, LOCK, Mode::Exclusive)
-                .await
-                .expect("the node is there");
-            (lock, cx, grant)
-        }));
-        stage.run_for(20_000);
-    }
+    let grants = stage.queue_up(&machines, lock);
     for (index, machine) in machines.iter().enumerate() {
         let (lock, mut cx, grant) = grants[index].take().expect("its turn");
         let start = machine.costs();
-        stage
-            .sim
-            .block_on(lock.release(&mut cx, grant))
-            .expect("the node is there");
+        stage.give_back(&lock, &mut cx, grant);
         let [_, _, atomics, sends] = machine.cost_since(&start);
         let is_last = index == count - 1;
         let ends_run = index + 1 == WRITERS_MAX as usize;

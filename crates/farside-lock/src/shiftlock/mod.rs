@@ -40,6 +40,8 @@
 //! `shiftlock-mutex` is how CIDER (section 4.1) uses it: readers are writers, and the mode never changes.
 
 mod reader;
+#[cfg(test)]
+mod testing;
 pub(crate) mod watch;
 pub mod word;
 mod writer;

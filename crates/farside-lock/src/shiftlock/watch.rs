@@ -297,7 +297,7 @@ mod tests {
     /// Who waits reads the era once, asks after three leases, and again a lease later, with the era as it is then.
     #[test]
     fn the_agent_is_asked_once_per_lease() {
-        use crate::stage::{LEASE_NS, LOCK, Stage};
+        use crate::testing::{LEASE_NS, LOCK, Stage};
         let stage = Stage::new();
         let agent = stage.machine();
         let started = crate::service::Agent::start(agent.endpoint.clone(), &agent.site);
@@ -342,7 +342,7 @@ mod tests {
     /// Without an agent whoever sees that somebody is dead resets the lock, once, and sees the leap.
     #[test]
     fn who_recovers_alone_resets_the_lock_after_three_leases() {
-        use crate::stage::{LEASE_NS, LOCK, Stage};
+        use crate::testing::{LEASE_NS, LOCK, Stage};
         let stage = Stage::new();
         let machine = stage.machine();
         let inbox = machine.site.inbox(machine.endpoint.id());

@@ -184,10 +184,19 @@ fn drawing_reaches_everything() {
     let mut faults = std::collections::BTreeSet::new();
     let mut work = std::collections::BTreeSet::new();
     let mut names = std::collections::BTreeSet::new();
+    let mut traits = std::collections::BTreeSet::new();
     for seed in 0..400 {
         let plan = draw::plan(seed, &Target::all());
         faults.extend(plan.faults.iter().map(|fault| fault.what.name()));
         names.insert(plan.target.clone());
+        let setup = &plan.setup;
+        let drawn = [
+            (setup.is_swept, "swept"),
+            (setup.is_mapped, "mapped"),
+            (setup.eviction.is_some(), "evicting"),
+            (setup.lull_one_in > 0, "held back"),
+        ];
+        traits.extend(drawn.into_iter().filter_map(|(is_so, name)| is_so.then_some(name)));
         for piece in plan.actors.iter().flat_map(|actor| &actor.work) {
             work.insert(match piece {
                 Work::Call { call, .. } => format!("{call:?}").split('(').next().unwrap_or_default().to_owned(),
@@ -202,4 +211,5 @@ fn drawing_reaches_everything() {
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
     assert_eq!(work.len(), 12, "{work:?}");
     assert_eq!(names.len(), Target::all().len());
+    assert_eq!(traits.len(), 4, "{traits:?}");
 }

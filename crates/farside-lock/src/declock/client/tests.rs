@@ -2,16 +2,8 @@
 
 use super::*;
 use crate::LockOptions;
-use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
-
-fn client(machine: &Machine) -> Client {
-    Client {
-        endpoint: machine.endpoint.clone(),
-        node: machine.site.declock().clone(),
-        inbox: machine.site.inbox(machine.endpoint.id()),
-        retries: Rc::default(),
-    }
-}
+use crate::declock::testing::client;
+use crate::testing::{LEASE_NS, LOCK, Machine, Stage};
 
 /// A machine whose queues have this capacity.
 fn machine(stage: &Stage, capacity: u64) -> Machine {

@@ -6,7 +6,7 @@ use farside_fabric::shm::{self, Segment};
 
 use super::*;
 use crate::atomics::both;
-use crate::stage::{LOCK, Stage};
+use crate::testing::{LOCK, Stage};
 
 /// Machines whose clocks are far apart agree afterwards, but for the time of a READ.
 #[test]

@@ -1,20 +1,10 @@
 //! Questions by letter, and what the desk of another machine answers.
 
-use std::rc::Rc;
-
 use super::*;
+use crate::declock::testing::client;
 use crate::inbox::Arrived;
 use crate::letter::{ANY_STAMP, Letter};
-use crate::stage::{LOCK, Machine, Stage};
-
-fn client(machine: &Machine) -> Client {
-    Client {
-        endpoint: machine.endpoint.clone(),
-        node: machine.site.declock().clone(),
-        inbox: machine.site.inbox(machine.endpoint.id()),
-        retries: Rc::default(),
-    }
-}
+use crate::testing::{LOCK, Machine, Stage};
 
 struct Asker<'s> {
     stage: &'s Stage,

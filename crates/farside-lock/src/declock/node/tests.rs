@@ -5,7 +5,7 @@ use crate::Mode;
 use crate::declock::local::{Asked as Step, Policy};
 use crate::declock::timestamp::Timestamp;
 use crate::letter::ANY_STAMP;
-use crate::stage::{LOCK, Stage};
+use crate::testing::{LOCK, Stage};
 
 fn node() -> Node {
     Node::new(&Stage::options())

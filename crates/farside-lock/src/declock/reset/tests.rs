@@ -1,19 +1,9 @@
 //! Resets, message by message.
 
-use std::rc::Rc;
-
 use super::*;
 use crate::LockOptions;
-use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
-
-fn client(machine: &Machine) -> Client {
-    Client {
-        endpoint: machine.endpoint.clone(),
-        node: machine.site.declock().clone(),
-        inbox: machine.site.inbox(machine.endpoint.id()),
-        retries: Rc::default(),
-    }
-}
+use crate::declock::testing::client;
+use crate::testing::{LEASE_NS, LOCK, Machine, Stage};
 
 /// A machine that is in the roster.
 fn listed_with(stage: &Stage, options: LockOptions) -> (Machine, Client, Member) {
@@ -28,7 +18,7 @@ fn listed(stage: &Stage) -> (Machine, Client, Member) {
 }
 
 /// Lets a client reset the lock.
-fn reset(machine: &Machine, client: &Client) -> crate::stage::Watched<Result<bool, LockError>> {
+fn reset(machine: &Machine, client: &Client) -> crate::testing::Watched<Result<bool, LockError>> {
     let (task, local) = (client.clone(), client.node.local(LOCK));
     machine.spawn(async move { task.reset(&local, 0).await })
 }
@@ -121,7 +111,7 @@ fn a_member_that_is_silent_for_two_leases_is_cut_off() {
         let start = machine.costs();
         let done = reset(&machine, &client);
         stage.run_for(2 * LEASE_NS);
-        let word = || stage.word(crate::stage::ROSTER.plus(8 * (u64::from(member.0) & 1023)));
+        let word = || stage.word(crate::testing::ROSTER.plus(8 * (u64::from(member.0) & 1023)));
         let is_warned = || word() >> 45 & 1 == 1;
         assert!(!stage.sim.is_fenced(silent.endpoint.id()));
         assert!(!is_warned());
@@ -183,7 +173,7 @@ fn why_a_reset_fails_is_kept_for_who_waits() {
     let stage = Stage::new();
     let (_machine, client, _) = listed(&stage);
     let local = client.node.local(LOCK);
-    stage.sim.crash_node(crate::stage::NODE);
+    stage.sim.crash_node(crate::testing::NODE);
     client.start_reset(&local, 0);
     stage.run_for(10 * LEASE_NS);
     assert!(!local.is_resetting.get());

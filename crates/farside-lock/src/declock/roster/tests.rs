@@ -1,7 +1,7 @@
 //! Places of the roster, taken and given up.
 
 use super::*;
-use crate::stage::{Machine, ROSTER, Stage};
+use crate::testing::{Machine, ROSTER, Stage};
 
 fn desk(machine: &Machine) -> Place {
     Place {

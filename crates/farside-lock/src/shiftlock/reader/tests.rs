@@ -4,25 +4,10 @@ use std::rc::Rc;
 
 use super::*;
 use crate::letter::Place;
+use crate::shiftlock::testing::{attempt, counts};
 use crate::shiftlock::word::{Counts, LEAP};
-use crate::stage::{LEASE_NS, LOCK, Machine, Stage};
+use crate::testing::{LEASE_NS, LOCK, Machine, Stage};
 use crate::word::TailWord;
-
-fn attempt(machine: &Machine) -> Attempt {
-    Attempt {
-        endpoint: machine.endpoint.clone(),
-        entry: LOCK,
-        inbox: machine.site.inbox(machine.endpoint.id()),
-        options: *machine.site.options(),
-        is_mutex: false,
-        retries: Rc::default(),
-        stopwatch: machine.site.stopwatch(),
-    }
-}
-
-fn counts(stage: &Stage) -> Counts {
-    Counts(stage.word(LOCK.plus(8)))
-}
 
 fn enter(stage: &Stage, machine: &Machine) -> Result<ReaderHold, LockError> {
     match stage.sim.block_on(attempt(machine).enter())? {

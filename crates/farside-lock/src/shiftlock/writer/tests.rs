@@ -6,21 +6,10 @@ use farside_fabric::EndpointId;
 
 use super::*;
 use crate::LockOptions;
+use crate::shiftlock::testing::{attempt, counts};
 use crate::shiftlock::word::{Counts, LEAP};
-use crate::stage::{LEASE_NS, LOCK, Machine, NODE, Stage};
+use crate::testing::{LEASE_NS, LOCK, Machine, NODE, Stage};
 use crate::word::TailWord;
-
-fn attempt(machine: &Machine) -> Attempt {
-    Attempt {
-        endpoint: machine.endpoint.clone(),
-        entry: LOCK,
-        inbox: machine.site.inbox(machine.endpoint.id()),
-        options: *machine.site.options(),
-        is_mutex: false,
-        retries: Rc::default(),
-        stopwatch: machine.site.stopwatch(),
-    }
-}
 
 /// A machine that knows no agent.
 fn machine(stage: &Stage) -> Machine {
@@ -35,22 +24,8 @@ fn lay_out(stage: &Stage, tail: TailWord, counts: Counts) {
     stage.set_word(LOCK.plus(8), counts.0);
 }
 
-fn counts(stage: &Stage) -> Counts {
-    Counts(stage.word(LOCK.plus(8)))
-}
-
 fn tail(stage: &Stage) -> Option<Place> {
     TailWord::of_bits(stage.word(LOCK)).place()
-}
-
-/// The number that the next seat has: one that was given back, if there is any.
-fn next_seat(machine: &Machine) -> u16 {
-    machine
-        .site
-        .inbox(machine.endpoint.id())
-        .take_seat(LOCK)
-        .expect("a seat")
-        .number()
 }
 
 fn enter(stage: &Stage, machine: &Machine) -> WriterHold {
@@ -85,13 +60,13 @@ fn a_seat_is_dealt_again_unless_something_went_wrong() {
         (tail(&stage), counts(&stage).releases(), counts(&stage).epoch()),
         (None, 1, 1)
     );
-    assert_eq!(next_seat(&machine), 1);
+    assert_eq!(machine.next_seat(), 1);
 
     let hold = enter(&stage, &machine);
     lay_out(&stage, TailWord::NOBODY, Counts(0).with_releases(LEAP + 1));
     let left = stage.sim.block_on(attempt(&machine).leave_writer(hold));
     assert_eq!(left, Err(LockError::LeaseLost { entry: LOCK }));
-    assert_eq!(next_seat(&machine), 2, "the queue of before may still name it");
+    assert_eq!(machine.next_seat(), 2, "the queue of before may still name it");
 }
 
 /// Somebody has queued up behind us and does not say who it is: waited for, for a lease.
@@ -109,7 +84,7 @@ fn a_lock_is_dropped_when_the_next_one_does_not_say_who_it_is() {
     stage.run_for(20_000);
     assert_eq!(left.take(), Some(Ok(())));
     assert_eq!((tail(&stage), counts(&stage).releases()), (Some(place), 0), "untouched");
-    assert_eq!(next_seat(&machine), 2);
+    assert_eq!(machine.next_seat(), 2);
 }
 
 #[test]
@@ -126,7 +101,7 @@ fn a_seat_is_burnt_when_the_wait_fails() {
     stage.sim.crash_node(NODE);
     stage.run_for(10 * LEASE_NS);
     assert_eq!(queued.take(), Some(true));
-    assert_eq!(next_seat(&machine), 2);
+    assert_eq!(machine.next_seat(), 2);
 }
 
 /// Whoever stood still for so long that the lock may have been reset twice queues up anew, at another seat.

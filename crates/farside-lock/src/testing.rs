@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_fabric::sim::{ComputeNodeId, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, Endpoint, NodeId, OpContext, RemoteAddr, VerbKind};
 
-use crate::{LockOptions, Site};
+use crate::{Grant, Lock, LockOptions, Mode, Site};
 
 pub(crate) const NODE: NodeId = NodeId::new(0);
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NODE, 64);
@@ -83,6 +83,36 @@ impl Stage {
         self.sim.region(NODE).write(at.offset(), &word.to_le_bytes());
     }
 
+    /// Takes the lock, which a client can get.
+    pub(crate) fn take(&self, lock: &impl Lock, cx: &mut OpContext, mode: Mode) -> Grant {
+        let acquired = self.sim.block_on(lock.acquire(cx, LOCK, mode));
+        acquired.expect("it is free in the end")
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back(&self, lock: &impl Lock, cx: &mut OpContext, grant: Grant) {
+        let released = self.sim.block_on(lock.release(cx, grant));
+        released.expect("the node is there");
+    }
+
+    /// Lets writers queue up one after the other, each with what it needs to give the lock back.
+    pub(crate) fn queue_up<L: Lock + 'static>(
+        &self,
+        machines: &[Machine],
+        lock: impl Fn(&Machine) -> L,
+    ) -> Vec<Watched<(L, OpContext, Grant)>> {
+        let queue_up = |machine: &Machine| {
+            let (lock, mut cx) = (lock(machine), machine.cx());
+            let held = machine.spawn(async move {
+                let grant = lock.acquire(&mut cx, LOCK, Mode::Exclusive).await;
+                (lock, cx, grant.expect("the node is there"))
+            });
+            self.run_for(20_000);
+            held
+        };
+        machines.iter().map(queue_up).collect()
+    }
+
     /// Goes on for so long.
     pub(crate) fn run_for(&self, duration_ns: u64) {
         self.sim.run_until(self.sim.now_ns() + duration_ns);
@@ -99,6 +129,12 @@ impl Machine {
         let watched = Watched(Rc::clone(&result));
         self.endpoint.spawn(async move { result.set(Some(work.await)) });
         watched
+    }
+
+    /// The number that the next seat has: one that was given back, if there is any.
+    pub(crate) fn next_seat(&self) -> u16 {
+        let inbox = self.site.inbox(self.endpoint.id());
+        inbox.take_seat(LOCK).expect("a seat").number()
     }
 
     /// What it has posted since then.
