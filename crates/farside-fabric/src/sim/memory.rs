@@ -88,7 +88,10 @@ impl World {
         let lines = (offset + bytes - 1) / 64 - offset / 64 + 1;
         let pieces = ((offset + bytes - 1) / tear - offset / tear + 1) as u32;
         // At most one line per nanosecond.
-        let span = unit_ns.max(lines);
+        let mut span = unit_ns.max(lines);
+        if self.options.lulls.one_in != 0 {
+            span += self.lull_within();
+        }
         let first = self.random_below(u64::from(pieces)) as u32;
         let stride = self.random_stride(pieces);
         let phase = self.random_below(span);

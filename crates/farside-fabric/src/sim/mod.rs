@@ -48,9 +48,11 @@ mod pause;
 mod profile;
 mod queue;
 mod queue_pair;
+mod rivals;
 mod scheduler;
 mod statistics;
 mod stepping;
+mod strike;
 mod tear;
 mod trace;
 mod world;
@@ -75,6 +77,7 @@ pub use link::{PACKET_HEADER_BYTES, PACKET_PAYLOAD_BYTES};
 pub use profile::Profile;
 pub use statistics::NodeStatistics;
 pub use stepping::{Candidate, Chooser, Request};
+pub use strike::Blow;
 pub use trace::{Step, TraceEntry};
 
 use crate::addr::NodeId;
@@ -93,6 +96,24 @@ pub struct Lulls {
     pub one_in: u64,
     /// For up to so long, in nanoseconds.
     pub ns_max: u64,
+    /// Which requests.
+    pub aim: LullAim,
+}
+
+/// Which requests are held back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LullAim {
+    /// Any.
+    #[default]
+    Anybody,
+    /// The next one of whoever has written what somebody else reads soon afterwards: the other acts on half a change.
+    Writers,
+    /// All of a client for a while: clients have paces, from quick to an eighth of the longest time for each request, and
+    /// one request in so many lets its client take another pace (priorities that change at few points, after Burckhardt et al.,
+    /// ASPLOS 2010).
+    Paces,
+    /// None is; but a READ or WRITE of several lines touches them one after the other for up to a quarter of the longest time.
+    Lines,
 }
 
 /// How a simulation is set up.
@@ -120,6 +141,8 @@ pub struct SimOptions {
     /// Whether each line of a long READ or WRITE is a step of its own while a chooser is set
     /// ([`Sim::set_chooser`]); first to last. Otherwise a verb is one step.
     pub steps_by_line: bool,
+    /// How long a step takes that a chooser decides; if 0, time stands still as long as anybody has something to do.
+    pub step_ns: u64,
 }
 
 impl Default for SimOptions {
@@ -135,6 +158,7 @@ impl Default for SimOptions {
             retry_timeout_ns: 1_000_000,
             trace_entries: 0,
             steps_by_line: false,
+            step_ns: 0,
         }
     }
 }

@@ -24,6 +24,7 @@
 //! - a unit executes one operation at a time, except for the overlap of †;
 //! - a unit without a current operation has an empty queue, unless a bypass is still being served.
 
+use super::LullAim;
 use super::address_lock::AddressLocks;
 use super::link::Port;
 use super::operation::{NONE, Operations, Work};
@@ -346,8 +347,12 @@ impl World {
             return self.lose(index);
         }
         match operation.work {
-            Work::Verb(_) => {
+            Work::Verb(verb) => {
+                let client = operation.client;
                 self.end_verb(index);
+                if self.options.lulls.aim == LullAim::Writers {
+                    self.note_rivals(client, &verb);
+                }
                 self.after_effect(index);
                 self.reply(index);
             }

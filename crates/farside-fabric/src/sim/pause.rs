@@ -12,7 +12,7 @@ use super::{Sim, fault};
 use crate::message::EndpointId;
 
 impl World {
-    fn set_paused(&mut self, index: u32, is_paused: bool) {
+    pub(super) fn set_paused(&mut self, index: u32, is_paused: bool) {
         let client = &mut self.clients[index as usize];
         if client.is_crashed || client.is_paused == is_paused {
             return;

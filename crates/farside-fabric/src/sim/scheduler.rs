@@ -18,6 +18,7 @@ use std::task::Wake;
 
 use super::operation::NONE;
 use super::world::World;
+use crate::mutant;
 
 /// A task while it is not being polled.
 pub(super) struct Body {
@@ -273,11 +274,21 @@ impl Shared {
             }
             // Most events wake nobody: handle them in a row.
             while !world.tasks.has_ready() {
+                let mut until = limit;
                 if world.stepping.is_some() && world.has_choices() {
-                    world = self.step(world);
-                    continue;
+                    if world.next_step <= world.now {
+                        world = self.step(world);
+                        world.next_step = world.now + world.options.step_ns;
+                        continue;
+                    }
+                    until = limit.min(world.next_step);
                 }
-                let Some((time, event)) = world.queue.pop(limit) else {
+                let Some((time, event)) = world.queue.pop(until) else {
+                    if until < limit {
+                        world.queue.advance(until);
+                        world.now = until;
+                        continue;
+                    }
                     return Stop::Quiet;
                 };
                 world.now = time;
@@ -301,7 +312,11 @@ impl Shared {
             world.tasks.current_waker = 0;
             let task = &mut world.tasks.slots[index as usize];
             if !task.is_doomed {
+                let client = task.client;
                 task.slot = Slot::Idle(body);
+                if mutant::is_met() {
+                    world.strike(client);
+                }
                 if world.tasks.doomed.is_empty() {
                     return world;
                 }

@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::SimOptions;
 use super::client::{BROKEN, Client, ComputeNode, Core, QueuePair};
 use super::fault::{Paths, Target};
 use super::hash::MixState;
@@ -33,10 +34,11 @@ use super::memory::MemoryNode;
 use super::nic::{Nic, Unit};
 use super::operation::{NONE, Operations, State, Waiter, Work};
 use super::queue::{Event, EventQueue};
+use super::rivals::Rivals;
 use super::scheduler::Tasks;
 use super::stepping::Stepping;
+use super::strike::Strikes;
 use super::trace::{Step, Trace, TraceEntry};
-use super::{Lulls, SimOptions};
 use crate::addr::NodeId;
 use crate::backend::check_verb;
 use crate::buffer::Memory;
@@ -44,6 +46,7 @@ use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::message::{EndpointId, Message};
+use crate::mutant;
 use crate::verb::Verb;
 
 /// A task of the simulator's executor.
@@ -80,6 +83,10 @@ pub(super) struct World {
     pub(super) executed: u64,
     /// Set while a chooser decides what is executed next.
     pub(super) stepping: Option<Box<Stepping>>,
+    /// When it may decide again.
+    pub(super) next_step: u64,
+    pub(super) strikes: Strikes,
+    pub(super) rivals: Rivals,
     #[cfg(feature = "mutants")]
     pub(super) grace: super::grace::Grace,
 }
@@ -109,6 +116,9 @@ impl World {
             chance: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             executed: 0,
             stepping: None,
+            next_step: 0,
+            strikes: Strikes::default(),
+            rivals: Rivals::default(),
             #[cfg(feature = "mutants")]
             grace: super::grace::Grace::default(),
             capabilities: options.capabilities(),
@@ -258,6 +268,9 @@ impl World {
         operation.memory = memory;
         let client = operation.client;
         let extra = u64::from(operation.remaining - 1);
+        if mutant::is_met() {
+            self.strike(client);
+        }
         self.number_verbs(lead, client);
         if deadline != Deadline::NEVER {
             self.watch_deadline(lead, deadline);
@@ -345,9 +358,8 @@ impl World {
         if self.options.jitter_ns != 0 {
             due += self.random_below(self.options.jitter_ns + 1);
         }
-        let Lulls { one_in, ns_max } = self.options.lulls;
-        if one_in != 0 && self.random_below(one_in) == 0 {
-            due += self.random_below(ns_max + 1);
+        if self.options.lulls.one_in != 0 {
+            due += self.lull(self.operations[index].client);
         }
         if self.paths.is_disturbed() {
             match self.paths.delay(self.path_of(index)) {
