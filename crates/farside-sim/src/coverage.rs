@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Coverage {
     counts: BTreeMap<(&'static str, String), u64>,
+    /// By target and place: in how many runs somebody came past.
+    places: BTreeMap<String, BTreeMap<&'static str, u64>>,
 }
 
 impl Coverage {
@@ -24,6 +26,29 @@ impl Coverage {
         for ((group, what), count) in other.counts {
             self.add(group, what, count);
         }
+        for (target, places) in other.places {
+            let known = self.places.entry(target).or_default();
+            for (place, runs) in places {
+                *known.entry(place).or_default() += runs;
+            }
+        }
+    }
+
+    /// A run of a target came past these places.
+    pub(crate) fn pass(&mut self, target: &str, places: Vec<(&'static str, u64)>) {
+        // The compiler may keep a name in several copies.
+        let places: BTreeMap<&str, u64> = places.into_iter().map(|(place, _)| (place, 1)).collect();
+        let known = self.places.entry(target.to_owned()).or_default();
+        for (place, run) in places {
+            *known.entry(place).or_default() += run;
+        }
+    }
+
+    /// In how many of its runs a target came past a place of the protocols.
+    #[must_use]
+    pub fn passed(&self, target: &str, place: &str) -> u64 {
+        let places = self.places.get(target);
+        places.and_then(|places| places.get(place)).copied().unwrap_or(0)
     }
 
     /// How often.

@@ -8,13 +8,14 @@
 mod tree;
 
 use farside_fabric::sim::Profile;
+use farside_index::IndexKind;
 use farside_kv::EvictionPolicy;
 use farside_lock::{Leases, LockKind};
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::history::Call;
-use crate::plan::{Actor, Disturbance, Eviction, Fault, Plan, Setup, TreeSetup, Work};
+use crate::plan::{Actor, Aim, At, Disturbance, Eviction, Fault, Plan, Setup, TreeSetup, Work};
 use crate::scenario::named;
 use crate::target::Target;
 
@@ -105,13 +106,14 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     };
     let horizon_ns = dice.within(300_000, 3_000_000);
     let is_small = flavour == Flavour::Mixed && dice.one_in(6);
-    let (lull_one_in, lull_ns) = lulls(seed);
+    let (lull_one_in, lull_ns, lull_aim) = lulls(seed);
     let setup = Setup {
         profile: dice.pick(&profiles).name.clone(),
         tear_bytes: *dice.pick(&[8, 64]),
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
         lull_one_in,
         lull_ns,
+        lull_aim,
         is_mapped: matches!(target, Target::Store { .. }) && flavour != Flavour::FarNode && is_mapped(seed),
         memory_nodes: {
             let drawn = dice.within(if flavour == Flavour::FarNode { 2 } else { 1 }, 2) as u16;
@@ -178,6 +180,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
             .collect(),
         Flavour::Stopped => stopped_faults(&mut dice, &setup, actor_count),
     };
+    aim(seed, target, &mut faults);
     faults.sort_by_key(|fault| fault.at_ns);
     Plan {
         seed,
@@ -211,12 +214,76 @@ fn think(dice: &mut Dice, horizon_ns: u64, pieces: u64) -> u64 {
 
 /// How often requests are held back, and for how long: shorter than leases, and longer than whole operations of others. In half
 /// of the plans never. Like `eviction` not by the dice of the plan.
-fn lulls(seed: u64) -> (u64, u64) {
+fn lulls(seed: u64) -> (u64, u64, Aim) {
     let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(16)));
     if dice.one_in(2) {
-        return (0, 0);
+        return (0, 0, Aim::Anybody);
     }
-    (*dice.pick(&[4, 20, 100]), *dice.pick(&[5_000, 20_000, 60_000]))
+    let (one_in, ns_max) = (*dice.pick(&[4, 20, 100]), *dice.pick(&[5_000, 20_000, 60_000]));
+    match dice.below(5) {
+        // Readers are there more often than not.
+        0 => (one_in.min(20), ns_max, Aim::Writers),
+        1 => (one_in, ns_max, Aim::Paces),
+        2 => (one_in.min(20), ns_max, Aim::Lines),
+        _ => (one_in, ns_max, Aim::Anybody),
+    }
+}
+
+/// In half of the plans half of the deaths and pauses wait for somebody to come past a place of the protocols; like `eviction`
+/// not by the dice of the plan.
+fn aim(seed: u64, target: Target, faults: &mut [Fault]) {
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(8)));
+    if dice.one_in(2) {
+        return;
+    }
+    let parts = parts(target);
+    for fault in faults {
+        let at = At {
+            part: dice.pick(parts).to_string(),
+            salt: dice.below(1 << 32),
+            // Of up to thirty places of a part all, or some, or one.
+            one_in: *dice.pick(&[1, 4, 16]),
+            passes: *dice.pick(&[1, 2, 5, 30]),
+        };
+        let verbs_max = *dice.pick(&[2, 4, 12]);
+        let verbs = dice.within(1, verbs_max);
+        if dice.one_in(2) {
+            continue;
+        }
+        match fault.what {
+            Disturbance::Crash {
+                verbs: Some(_),
+                lines,
+                is_replaced,
+                ..
+            } => {
+                fault.what = Disturbance::CrashAtPlace {
+                    at,
+                    verbs,
+                    lines,
+                    is_replaced,
+                };
+            }
+            Disturbance::Pause { for_ns, .. } => fault.what = Disturbance::PauseAtPlace { at, for_ns },
+            _ => {}
+        }
+    }
+}
+
+/// How the names of places begin that somebody comes past who uses this target; of what only some use more often than others.
+fn parts(target: Target) -> &'static [&'static str] {
+    match target {
+        Target::Tree { .. } => &["tree: ", "tree: ", "tree: ", "pool: ", ""],
+        Target::Store { index, .. } if index.is_ordered() => {
+            &["tree: ", "tree: ", "ordered: ", "pool: ", "cider: ", ""]
+        }
+        Target::Store {
+            index: IndexKind::Race, ..
+        } => &["race: ", "race: ", "index: ", "pool: ", "cider: ", ""],
+        Target::Store { .. } => &["index: ", "pool: ", "pool: ", "cider: ", ""],
+        Target::Named => &["locks: ", "declock: "],
+        Target::Lock(_) => &[""],
+    }
 }
 
 /// Whether a store is in memory that its clients map, one in four; like `eviction` not by the dice of the plan.

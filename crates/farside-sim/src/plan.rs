@@ -4,6 +4,8 @@
 //! of a plan also decides what chance decides inside the simulator, so a plan is a run. What is
 //! written as JSON can be replayed after the drawing has changed.
 
+use farside_fabric::mutant::Places;
+use farside_fabric::sim::LullAim;
 use farside_index::RaceOptions;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,9 @@ pub struct Setup {
     /// See `lull_one_in`.
     #[serde(default)]
     pub lull_ns: u64,
+    /// Which requests are delayed so.
+    #[serde(default)]
+    pub lull_aim: Aim,
     /// Whether a client that stands still cannot be cut off, as one that maps the memory.
     #[serde(default)]
     pub is_mapped: bool,
@@ -80,6 +85,31 @@ pub struct Setup {
     /// How many pieces of its work an actor does after that; all if `None`.
     #[serde(default)]
     pub last_pieces: Option<u32>,
+}
+
+/// Which requests are held back; see [`LullAim`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub enum Aim {
+    /// Any.
+    #[default]
+    Anybody,
+    /// Of whoever has written what another one has just read.
+    Writers,
+    /// Those of slow clients; who is slow changes.
+    Paces,
+    /// None, but those of several lines take long to touch them.
+    Lines,
+}
+
+impl From<Aim> for LullAim {
+    fn from(aim: Aim) -> Self {
+        match aim {
+            Aim::Anybody => Self::Anybody,
+            Aim::Writers => Self::Writers,
+            Aim::Paces => Self::Paces,
+            Aim::Lines => Self::Lines,
+        }
+    }
 }
 
 /// Keys of a store go when it holds too much.
@@ -196,6 +226,30 @@ pub struct Fault {
     pub what: Disturbance,
 }
 
+/// Some places, by chance; see [`Places`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct At {
+    /// How their names begin.
+    pub part: String,
+    /// Decides which of these.
+    pub salt: u64,
+    /// One of so many.
+    pub one_in: u64,
+    /// The how manieth time that somebody comes past one of them.
+    pub passes: u64,
+}
+
+impl From<&At> for Places {
+    fn from(at: &At) -> Self {
+        Self {
+            part: at.part.clone(),
+            salt: at.salt,
+            one_in: at.one_in,
+            passes: at.passes,
+        }
+    }
+}
+
 /// What can go wrong. Numbers of actors and nodes beyond what there is do nothing, so that a plan
 /// stays valid when a part of it is taken away.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -211,6 +265,24 @@ pub enum Disturbance {
         lines: Option<u32>,
         /// Whether somebody goes on with the work.
         is_replaced: bool,
+    },
+    /// Whoever comes past one of some places of the protocols, where bugs can be planted, dies there, as by `Crash`.
+    CrashAtPlace {
+        /// Which places, and when.
+        at: At,
+        /// How many verbs later, at least one.
+        verbs: u64,
+        /// How many lines of the last verb take effect; all if `None`.
+        lines: Option<u32>,
+        /// Whether somebody goes on with the work.
+        is_replaced: bool,
+    },
+    /// Or stands still there, as by `Pause`.
+    PauseAtPlace {
+        /// Which places, and when.
+        at: At,
+        /// For how long.
+        for_ns: u64,
     },
     /// A client stands still, as after `SIGSTOP`, then goes on.
     Pause {
@@ -288,7 +360,7 @@ pub enum Disturbance {
 
 impl Disturbance {
     /// The names of all kinds.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 14] = [
         "client crash",
         "client crash at a verb",
         "client crash within a verb",
@@ -301,6 +373,8 @@ impl Disturbance {
         "memory node restarted",
         "memory node restarted blank",
         "clock wrong",
+        "client crash at a place",
+        "client paused at a place",
     ];
 
     /// Its name in reports.
@@ -319,6 +393,8 @@ impl Disturbance {
             Self::Restart { is_blank: false, .. } => 9,
             Self::Restart { is_blank: true, .. } => 10,
             Self::Clock { .. } => 11,
+            Self::CrashAtPlace { .. } => 12,
+            Self::PauseAtPlace { .. } => 13,
         };
         Self::NAMES[index]
     }

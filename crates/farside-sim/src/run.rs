@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
-use farside_fabric::Endpoint;
-use farside_fabric::NodeId;
-use farside_fabric::sim::{ComputeNodeId, CrashPoint, Lulls, Profile, Sim, SimOptions};
+use farside_fabric::sim::{Blow, ComputeNodeId, CrashPoint, Lulls, Profile, Sim, SimOptions};
+use farside_fabric::{Endpoint, NodeId, VerbKind, mutant};
 use farside_index::tree::NodeLock;
 use farside_lock::LockKind;
 
@@ -64,12 +63,42 @@ impl core::fmt::Display for Failure {
 /// What came of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Everything that happened, as one number; 0 if the run ended in a panic.
-    pub trace_hash: u64,
     /// What it covered.
     pub coverage: Coverage,
+    /// What it cost; nothing if the run ended in a panic.
+    pub cost: Cost,
     /// The first check that did not hold.
     pub failure: Option<Failure>,
+}
+
+/// What runs cost, exactly.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// Verbs that memory nodes executed, by [`VerbKind`].
+    pub verbs: [u64; VerbKind::ALL.len()],
+    /// Bytes that came to memory nodes and left them, headers included.
+    pub bytes: [u64; 2],
+    /// What was answered or granted.
+    pub answers: u64,
+    /// How long that took, in sum.
+    pub latency_ns: u64,
+    /// Everything that happened, as one number.
+    pub digest: u64,
+}
+
+impl Cost {
+    /// Adds what another run has cost.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, count) in self.verbs.iter_mut().zip(other.verbs) {
+            *sum += count;
+        }
+        for (sum, count) in self.bytes.iter_mut().zip(other.bytes) {
+            *sum += count;
+        }
+        self.answers += other.answers;
+        self.latency_ns += other.latency_ns;
+        self.digest = self.digest.rotate_left(7) ^ other.digest;
+    }
 }
 
 /// Executes a plan.
@@ -92,25 +121,27 @@ pub fn execute(plan: &Plan) -> Outcome {
         _ => profile,
     };
     let covered = Rc::new(RefCell::new(Coverage::default()));
+    mutant::begin_noting();
     let run = caught(|| {
         let _alarm = tracing::subscriber::set_default(Alarm);
         let mut driver = Driver::new(plan, target, profile);
         let result = driver.run();
         *covered.borrow_mut() = driver.shared.coverage.take();
-        (driver.sim.trace_hash(), driver.sim.verbs_executed(), result)
+        (driver.cost(), driver.sim.verbs_executed(), result)
     });
     let mut coverage = covered.take();
     coverage.count("runs", target.name());
-    let (trace_hash, failure) = match run {
-        Ok((hash, verbs, result)) => {
+    coverage.pass(&target.name(), mutant::passed());
+    let (cost, failure) = match run {
+        Ok((cost, verbs, result)) => {
             coverage.add("simulated", "verbs", verbs);
-            (hash, result.err())
+            (cost, result.err())
         }
-        Err(text) => (0, Some(Failure::new("panic", text))),
+        Err(text) => (Cost::default(), Some(Failure::new("panic", text))),
     };
     Outcome {
-        trace_hash,
         coverage,
+        cost,
         failure,
     }
 }
@@ -158,6 +189,8 @@ struct Driver {
     planned: usize,
     /// Crash points that are armed: the disturbance, by actor.
     armed: BTreeMap<usize, Disturbance>,
+    /// Blows that wait at places: the disturbance, by the number of the blow.
+    aimed: BTreeMap<usize, Disturbance>,
     paused: BTreeMap<usize, Endpoint>,
     down: BTreeMap<u16, u64>,
     helper: Option<Helper>,
@@ -197,6 +230,7 @@ impl Driver {
             agenda: BTreeMap::new(),
             planned: 0,
             armed: BTreeMap::new(),
+            aimed: BTreeMap::new(),
             paused: BTreeMap::new(),
             down: BTreeMap::new(),
             helper: None,
@@ -211,6 +245,7 @@ impl Driver {
         driver.sim.set_lulls(Lulls {
             one_in: setup.lull_one_in,
             ns_max: setup.lull_ns,
+            aim: setup.lull_aim.into(),
         });
         for fault in &plan.faults {
             driver.plan(fault.at_ns, Action::Disturb(fault.what.clone()));
@@ -298,6 +333,33 @@ impl Driver {
         }
     }
 
+    /// What all has cost so far.
+    fn cost(&self) -> Cost {
+        let mut cost = Cost {
+            digest: self.sim.trace_hash(),
+            ..Cost::default()
+        };
+        for &node in &self.memory_nodes {
+            let statistics = self.sim.statistics(node);
+            for kind in VerbKind::ALL {
+                cost.verbs[kind as usize] += statistics.verbs.of(kind);
+            }
+            cost.bytes[0] += statistics.bytes_in;
+            cost.bytes[1] += statistics.bytes_out;
+        }
+        let history = self.shared.history.borrow();
+        let answered = history
+            .iter()
+            .filter_map(|operation| Some(operation.end?.0 - operation.start_ns));
+        let holds = self.shared.holds.borrow();
+        let granted = holds.iter().filter_map(|hold| Some(hold.granted_ns? - hold.asked_ns));
+        for took_ns in answered.chain(granted) {
+            cost.answers += 1;
+            cost.latency_ns += took_ns;
+        }
+        cost
+    }
+
     /// Lets the sweeper leave, if there is one.
     fn dismiss_sweeper(&mut self) -> Result<(), Failure> {
         if !self.shared.plan.setup.is_swept {
@@ -368,8 +430,29 @@ impl Driver {
         lines.chain(open).collect::<Vec<_>>().join("\n")
     }
 
+    /// Takes note of whom blows have struck.
+    fn attend_struck(&mut self) {
+        for (number, struck) in self.sim.struck() {
+            let what = self.aimed.remove(&number).expect("each blow is struck once");
+            let own = |index: &usize| self.working(*index).is_some_and(|endpoint| endpoint.id() == struck);
+            let actor = (0..=self.compute_nodes_of_actors()).find(own);
+            match (what, actor) {
+                (Disturbance::PauseAtPlace { for_ns, .. }, Some(actor)) => {
+                    let what = Disturbance::Pause { actor, for_ns };
+                    self.shared.count("faults that happened", Disturbance::NAMES[13]);
+                    self.paused.insert(actor, self.working(actor).expect("it works"));
+                    self.plan(self.sim.now_ns() + for_ns, Action::Mend(what));
+                }
+                (Disturbance::PauseAtPlace { .. }, None) => self.sim.resume_client(struck),
+                (what, Some(actor)) => drop(self.armed.insert(actor, what)),
+                (_, None) => {}
+            }
+        }
+    }
+
     /// Notices crashes, and starts clients where they are needed.
     fn attend(&mut self) {
+        self.attend_struck();
         if self.helper.as_ref().is_some_and(|helper| self.has_ended(helper)) {
             self.start_helper();
         }
@@ -410,7 +493,8 @@ impl Driver {
     }
 
     fn replace_if_wanted(&mut self, actor: usize, what: &Disturbance) {
-        if matches!(what, Disturbance::Crash { is_replaced: true, .. }) {
+        if let Disturbance::Crash { is_replaced: true, .. } | Disturbance::CrashAtPlace { is_replaced: true, .. } = what
+        {
             self.plan(self.sim.now_ns() + REPLACEMENT_NS, Action::Start(actor));
         }
     }
@@ -461,7 +545,13 @@ impl Driver {
     fn disturb(&mut self, what: Disturbance) {
         let now_ns = self.sim.now_ns();
         let Some(ends_ns) = self.apply(&what) else { return };
-        if !matches!(what, Disturbance::Crash { verbs: Some(_), .. }) {
+        let happens_later = matches!(
+            what,
+            Disturbance::Crash { verbs: Some(_), .. }
+                | Disturbance::CrashAtPlace { .. }
+                | Disturbance::PauseAtPlace { .. }
+        );
+        if !happens_later {
             self.shared.count("faults that happened", what.name());
         }
         if let Disturbance::Crash { actor, verbs: None, .. } = what {
@@ -496,6 +586,18 @@ impl Driver {
                 let verb = sim.verbs_posted(id) + verbs;
                 sim.crash_client_at(id, CrashPoint { verb, lines });
                 self.armed.insert(actor, what.clone());
+                Some(0)
+            }
+            Disturbance::CrashAtPlace {
+                ref at, verbs, lines, ..
+            } => {
+                let number = sim.strike_at(at.into(), Blow::Crash { verbs, lines });
+                self.aimed.insert(number, what.clone());
+                Some(0)
+            }
+            Disturbance::PauseAtPlace { ref at, .. } => {
+                let number = sim.strike_at(at.into(), Blow::Pause);
+                self.aimed.insert(number, what.clone());
                 Some(0)
             }
             Disturbance::Pause { actor, for_ns } => {
@@ -593,7 +695,11 @@ impl Driver {
                     }
                 }
             }
-            Disturbance::Crash { .. } | Disturbance::BreakQueuePair { .. } | Disturbance::Clock { .. } => {}
+            Disturbance::Crash { .. }
+            | Disturbance::CrashAtPlace { .. }
+            | Disturbance::PauseAtPlace { .. }
+            | Disturbance::BreakQueuePair { .. }
+            | Disturbance::Clock { .. } => {}
         }
     }
 
@@ -601,6 +707,8 @@ impl Driver {
     fn mend_all(&mut self) {
         self.shared.is_mended.set(true);
         self.sim.set_lulls(Lulls::default());
+        self.sim.end_strikes();
+        self.attend_struck();
         let agenda = core::mem::take(&mut self.agenda);
         for (key, action) in agenda {
             match action {

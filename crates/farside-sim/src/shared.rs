@@ -157,7 +157,9 @@ impl Shared {
             matches!(
                 what,
                 Disturbance::Crash { .. }
+                    | Disturbance::CrashAtPlace { .. }
                     | Disturbance::Pause { .. }
+                    | Disturbance::PauseAtPlace { .. }
                     | Disturbance::BreakQueuePair { .. }
                     | Disturbance::Restart { .. }
             )

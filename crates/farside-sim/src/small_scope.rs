@@ -8,6 +8,7 @@
 //!
 //! Time stands still meanwhile, so histories count steps instead of nanoseconds.
 
+mod lock;
 mod tree;
 
 use std::cell::{Cell, Ref, RefCell};
@@ -15,12 +16,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::Endpoint;
+use farside_fabric::EndpointId;
 use farside_fabric::region::Region;
 use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
-use farside_fabric::{EndpointId, NodeId, OpContext, RemoteAddr};
 use farside_kv::{IndexKind, LeafOptions, RaceOptions, Session, Store, StoreConfig};
-use farside_lock::service::Agent;
-use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -28,6 +27,7 @@ use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
 use crate::scenario::store;
 
+pub use lock::{LockScope, lock};
 pub use tree::{Scope, tree};
 
 /// The one key that everybody works on.
@@ -42,8 +42,6 @@ const TURNS_IN_A_ROW: u32 = 6;
 const CRASH_POINTS: usize = 8;
 /// How long whoever waits for a lock may take in the end.
 const PATIENCE_NS: u64 = 10_000_000;
-/// Where the lock service has its block.
-const SERVICE_AT: u64 = 1024;
 /// Far beyond any run: no housekeeping in between.
 const NEVER_NS: u64 = 1 << 50;
 
@@ -99,6 +97,39 @@ fn fair(choices: &Choices) -> Chooser {
         }
         let some: Vec<Candidate> = allowed.iter().map(|&at| candidates[at]).collect();
         let picked = allowed[choose(&some)];
+        let client = Some(candidates[picked].client);
+        turns = if client == last { turns + 1 } else { 1 };
+        last = client;
+        picked
+    })
+}
+
+/// A chooser that stays with a client but for a few times, and for those when it has been served so often in a row: who spins
+/// waits for another one.
+fn bounded(choices: &Choices, switches: u32, in_a_row: u32) -> Chooser {
+    let (choices, mut left) = (choices.clone(), switches);
+    let (mut last, mut turns) = (None, 0);
+    Box::new(move |candidates: &[Candidate]| {
+        let own = candidates.iter().position(|candidate| Some(candidate.client) == last);
+        let picked = match own {
+            Some(own) if turns >= in_a_row => {
+                // All in turn.
+                let id = candidates[own].client;
+                let by_id = (0..candidates.len()).filter(|&at| at != own);
+                let next = by_id.min_by_key(|&at| (candidates[at].client < id, candidates[at].client));
+                next.unwrap_or(own)
+            }
+            Some(own) if left == 0 => own,
+            Some(own) => match choices.pick(candidates.len()) {
+                0 => own,
+                // Who stays comes first.
+                other => {
+                    left -= 1;
+                    if other <= own { other - 1 } else { other }
+                }
+            },
+            None => choices.pick(candidates.len()),
+        };
         let client = Some(candidates[picked].client);
         turns = if client == last { turns + 1 } else { 1 };
         last = client;
@@ -249,66 +280,4 @@ fn one_store(sim: &Sim, choices: &Choices, config: StoreConfig, calls: &[Vec<Cal
     if let Err(violation) = linearizability::check(&log.operations(), &BTreeMap::new()) {
         panic!("{violation}");
     }
-}
-
-/// A compute node where every lock has what it needs.
-fn site() -> Site {
-    Site::new(LockOptions {
-        roster: Some(RemoteAddr::new(NodeId::new(0), 4096)),
-        service: Some(RemoteAddr::new(NodeId::new(0), SERVICE_AT)),
-        ..LockOptions::default()
-    })
-}
-
-/// Every order of clients that count under one lock, `sections` times each.
-///
-/// # Panics
-/// If two of them are inside at once, or a count is lost.
-#[must_use]
-pub fn lock(kind: LockKind, clients: u16, sections: u64, limit: u64) -> Explored {
-    let (entry, count) = (
-        RemoteAddr::new(NodeId::new(0), 64),
-        RemoteAddr::new(NodeId::new(0), 512),
-    );
-    explore(limit, |choices| {
-        let sim = Sim::new(SimOptions::default());
-        let node = sim.add_memory_node(4 * 4096);
-        if kind.asks_service() {
-            let endpoint = sim.endpoint(sim.add_compute_node());
-            let agent = sim.block_on(Agent::start(endpoint.clone(), &site()));
-            let agent = agent.expect("the node is there");
-            endpoint.spawn(async move {
-                let _ = agent.serve().await;
-            });
-        }
-        sim.set_chooser(Some(fair(&choices)));
-        let (inside, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
-        for _ in 0..clients {
-            let endpoint = sim.endpoint(sim.add_compute_node());
-            let (inside, ended) = (Rc::clone(&inside), Rc::clone(&ended));
-            endpoint.clone().spawn(async move {
-                let locker = Locker::new(kind, &endpoint, &site()).expect("it has all atomics");
-                let mut cx = OpContext::new(endpoint);
-                for _ in 0..sections {
-                    let grant = locker
-                        .acquire(&mut cx, entry, Mode::Exclusive)
-                        .await
-                        .expect("no deadline");
-                    assert!(!inside.replace(true), "two clients are inside");
-                    let seen = cx.read_word(count).await.expect("the node is there");
-                    cx.write_word(count, seen + 1).await.expect("the node is there");
-                    inside.set(false);
-                    locker.release(&mut cx, grant).await.expect("the node is there");
-                }
-                ended.set(ended.get() + 1);
-            });
-        }
-        sim.run_until_idle();
-        assert_eq!(ended.get(), clients, "everybody came to an end");
-        let counted = sim
-            .region(node)
-            .word(count.offset())
-            .load(core::sync::atomic::Ordering::SeqCst);
-        assert_eq!(counted, u64::from(clients) * sections, "no count is lost");
-    })
 }

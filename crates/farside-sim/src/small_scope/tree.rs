@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::Endpoint;
-use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
-use farside_fabric::{EndpointId, OpContext};
+use farside_fabric::OpContext;
+use farside_fabric::sim::{Choices, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
 use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
 
-use super::{Log, memory, with_memory};
+use super::{Log, bounded, memory, with_memory};
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
 use crate::plan::TreeSetup;
@@ -64,29 +64,6 @@ pub fn tree(scope: &Scope, limit: u64) -> (Explored, Structure) {
         with_memory(&sim, &memory, || one_tree(&sim, &choices, scope, &mut all));
     });
     (explored, all)
-}
-
-/// A chooser that stays with a client but for a few times.
-fn bounded(choices: &Choices, switches: u32) -> Chooser {
-    let (choices, mut left) = (choices.clone(), switches);
-    let mut last: Option<EndpointId> = None;
-    Box::new(move |candidates: &[Candidate]| {
-        let own = candidates.iter().position(|candidate| Some(candidate.client) == last);
-        let picked = match own {
-            Some(own) if left == 0 => own,
-            Some(own) => match choices.pick(candidates.len()) {
-                0 => own,
-                // Who stays comes first.
-                other => {
-                    left -= 1;
-                    if other <= own { other - 1 } else { other }
-                }
-            },
-            None => choices.pick(candidates.len()),
-        };
-        last = Some(candidates[picked].client);
-        picked
-    })
 }
 
 async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree {
@@ -159,7 +136,7 @@ fn one_tree(sim: &Sim, choices: &Choices, scope: &Scope, all: &mut Structure) {
         sim.crash_client_at(victim, CrashPoint { verb, lines: None });
     }
     let trees: Vec<Tree> = clients.iter().map(|(_, tree, _)| tree.clone()).collect();
-    sim.set_chooser(Some(bounded(choices, scope.switches)));
+    sim.set_chooser(Some(bounded(choices, scope.switches, u32::MAX)));
     for (client, (endpoint, tree, calls)) in (0..).zip(clients) {
         let log = Rc::clone(&log);
         endpoint.clone().spawn(async move {

@@ -1,10 +1,12 @@
 //! Small scopes in every order: see `farside_sim::small_scope`.
 
+use farside_fabric::sim::Explored;
 use farside_index::tree::Structure;
 use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
+use farside_lock::Mode::{self, Exclusive, Shared};
 use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
-use farside_sim::small_scope::{self, Scope};
+use farside_sim::small_scope::{self, LockScope, Scope};
 use farside_sync::Scheme;
 
 /// Every call that changes something, and one that does not.
@@ -86,17 +88,63 @@ fn three_clients_on_one_key_as_far_as_there_is_time() {
     }
 }
 
+/// Explores a lock that clients take in these modes.
+fn lock(kind: LockKind, clients: &[&[Mode]], switches: Option<u32>, with_crash: bool, limit: u64) -> Explored {
+    let scope = LockScope {
+        kind,
+        clients: clients.iter().map(|modes| modes.to_vec()).collect(),
+        switches,
+        with_crash,
+    };
+    small_scope::lock(&scope, limit)
+}
+
 #[test]
 fn locks_in_every_order_as_far_as_there_is_time() {
     for (kind, name, _) in LockKind::ALL {
-        let two = small_scope::lock(kind, 2, 2, 5_000);
-        let three = small_scope::lock(kind, 3, 1, 5_000);
+        let two = lock(
+            kind,
+            &[&[Exclusive, Exclusive], &[Exclusive, Exclusive]],
+            None,
+            false,
+            5_000,
+        );
+        let three = lock(kind, &[&[Exclusive], &[Exclusive], &[Exclusive]], None, false, 5_000);
         println!("{name}: two clients {two:?}, three {three:?}");
         for explored in [two, three] {
             // A lock that sleeps while it waits has few orders: time stands still as long as anybody works.
             assert!(explored.is_complete || explored.runs > 1_000);
             assert!(explored.runs > 5);
         }
+    }
+}
+
+/// Readers and writers take turns: a lock changes its mode all the time.
+#[test]
+fn locks_that_change_their_mode_in_orders_of_few_switches() {
+    for (kind, name, _) in LockKind::ALL.into_iter().filter(|(kind, ..)| kind.is_shared()) {
+        let clients: [&[Mode]; 3] = [&[Shared, Exclusive], &[Exclusive, Shared], &[Shared, Shared]];
+        let explored = lock(kind, &clients, Some(2), false, 20_000);
+        println!("{name}: {explored:?}");
+        assert!(explored.is_complete || explored.runs == 20_000);
+    }
+}
+
+/// Whoever dies holds a lock, waits for it, or is about to hand it over; the others find out, and go on.
+#[test]
+fn locks_whose_holder_dies_at_any_verb_in_orders_of_few_switches() {
+    for (kind, name) in LockKind::named().filter(|(kind, _)| kind.survives_crashes()) {
+        let mut runs = 0;
+        let writers: [&[Mode]; 3] = [&[Exclusive, Exclusive], &[Exclusive], &[Exclusive]];
+        let mixed: [&[Mode]; 3] = [&[Shared, Exclusive], &[Exclusive, Shared], &[Shared]];
+        for clients in [writers, mixed] {
+            if kind.is_shared() || clients == writers {
+                let explored = lock(kind, &clients, Some(1), true, 6_000);
+                assert!(explored.is_complete || explored.runs == 6_000);
+                runs += explored.runs;
+            }
+        }
+        println!("{name}: {runs} orders with a death");
     }
 }
 

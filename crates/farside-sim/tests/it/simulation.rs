@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::host::HostClock;
-use farside_sim::plan::{Disturbance, Plan, Work};
+use farside_sim::plan::{Aim, Disturbance, Plan, Work};
 use farside_sim::swarm::{Runs, swarm};
 use farside_sim::{Coverage, Failure, Target, draw, execute, shrink};
 
-fn setting(name: &str) -> Option<u64> {
+pub(crate) fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name} is a number, not {text}")))
@@ -133,6 +133,36 @@ fn summary(targets: &[Target], coverage: &Coverage) {
         runs(least),
         least.name()
     );
+    places(targets, coverage);
+}
+
+/// Says which places of the protocols each target came past seldom, and which nobody did.
+fn places(targets: &[Target], coverage: &Coverage) {
+    /// Seldom is in one run of so many.
+    const SELDOM: u64 = 500;
+    let mut never: Vec<&str> = super::mutants::places().collect();
+    println!(
+        "\nplaces where a bug can be planted, by target: how many its runs came past, and which of them in at most one run of {SELDOM}"
+    );
+    for target in targets {
+        let (name, runs) = (target.name(), coverage.of("runs", &target.name()));
+        let passed: Vec<_> = super::mutants::places()
+            .map(|place| (place, coverage.passed(&name, place)))
+            .filter(|&(_, times)| times > 0)
+            .collect();
+        never.retain(|place| !passed.iter().any(|(known, _)| known == place));
+        let seldom: Vec<_> = passed.iter().filter(|&&(_, times)| times * SELDOM <= runs).collect();
+        let seldom = seldom.iter().map(|(place, times)| format!("; {place} ({times})"));
+        println!("  {name:<48} {:>3}{}", passed.len(), seldom.collect::<String>());
+    }
+    println!(
+        "places that no run came past: {}",
+        if never.is_empty() {
+            "none".to_owned()
+        } else {
+            never.join("; ")
+        }
+    );
 }
 
 fn replay(path: &str) {
@@ -195,6 +225,9 @@ fn drawing_reaches_everything() {
             (setup.is_mapped, "mapped"),
             (setup.eviction.is_some(), "evicting"),
             (setup.lull_one_in > 0, "held back"),
+            (setup.lull_aim == Aim::Writers, "writers held back"),
+            (setup.lull_aim == Aim::Paces, "paces"),
+            (setup.lull_aim == Aim::Lines, "lines"),
         ];
         traits.extend(drawn.into_iter().filter_map(|(is_so, name)| is_so.then_some(name)));
         for piece in plan.actors.iter().flat_map(|actor| &actor.work) {
@@ -211,5 +244,5 @@ fn drawing_reaches_everything() {
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
     assert_eq!(work.len(), 12, "{work:?}");
     assert_eq!(names.len(), Target::all().len());
-    assert_eq!(traits.len(), 4, "{traits:?}");
+    assert_eq!(traits.len(), 7, "{traits:?}");
 }
