@@ -74,7 +74,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
         tests.push(("simulator", Box::new(|| sim::run_seeds(options.seeds, options.minutes))));
         if options.no_test {
             // They are among the tests.
-            tests.push(("planted bugs", Box::new(sim::mutants)));
+            tests.push(("planted bugs", Box::new(|| sim::mutants(None))));
         }
     }
     if options.vm {

@@ -48,6 +48,8 @@ enum Command {
     /// Plant one bug after the other and demand that the simulator's checks notice each; `--generated`: any change of the
     /// protocols, and any test
     Mutants(generated::Options),
+    /// Compare what fixed plans and scripts cost, exactly, with what is written down (`crates/*/ledger`)
+    Ledger(sim::LedgerOptions),
     /// Kill, stop and cut off real processes at random, then check everything they did (`crates/farside/tests/it/soak`)
     Soak(soak::Options),
     /// Build the fuzz targets and run each for a few seconds
@@ -73,7 +75,8 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Sim(options) => sim::run(&options),
         Command::Mutants(options) if options.is_generated() => generated::run(&options),
-        Command::Mutants(_) => sim::mutants(),
+        Command::Mutants(options) => sim::mutants(options.rate()),
+        Command::Ledger(options) => sim::ledger(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Loom(options) => loom::run(&options),

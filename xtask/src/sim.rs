@@ -129,11 +129,47 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// Plants one bug after the other and demands that the harness notices each.
-pub(crate) fn mutants() -> Result<()> {
+/// Plants one bug after the other and demands that the harness notices each; or says how many of so many seeds do.
+pub(crate) fn mutants(rate: Option<u64>) -> Result<()> {
     let programs = Program::build(&["--test", IT])?;
     let harness = Program::find(&programs, HARNESS, IT)?;
-    step::run(harness.command().args(["mutants::", "--nocapture"]))
+    let mut command = harness.command();
+    if let Some(seeds) = rate {
+        command.env("FARSIDE_RATE", seeds.to_string());
+    }
+    step::run(command.args(["mutants::", "--nocapture"]))
+}
+
+#[derive(clap::Args)]
+pub(crate) struct LedgerOptions {
+    /// Write down what is so now
+    #[arg(long)]
+    renew: bool,
+}
+
+/// How the names of the tests begin that compare with what is written down.
+const LEDGERS: &str = "ledger::";
+
+/// Compares what plans and operations cost with the ledgers, or renews them.
+pub(crate) fn ledger(options: &LedgerOptions) -> Result<()> {
+    let mut has_failed = Vec::new();
+    for program in Program::build(&["--test", IT])? {
+        if program.tests(&[LEDGERS])?.is_empty() {
+            continue;
+        }
+        let mut command = program.command();
+        if options.renew {
+            command.env("FARSIDE_RENEW", "1");
+        }
+        if let Err(error) = step::run(command.arg(LEDGERS)) {
+            eprintln!("xtask: {error:#}");
+            has_failed.push(program.package);
+        }
+    }
+    if !has_failed.is_empty() {
+        bail!("{} cost something else than before", has_failed.join(" and "));
+    }
+    Ok(())
 }
 
 /// A seed that differs from run to run, and leaves room above it.

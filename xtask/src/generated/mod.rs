@@ -24,13 +24,14 @@ use self::probe::{Probe, Runner, Verdict};
 use crate::step;
 
 /// What the tests consist of.
-const MEMBERS: [&str; 7] = [
+const MEMBERS: [&str; 8] = [
     "farside-fabric",
     "farside-pool",
     "farside-lock",
     "farside-sync",
     "farside-index",
     "farside-kv",
+    "farside-gateway",
     "farside-sim",
 ];
 /// The crates whose mutants are made unless one is named.
@@ -78,6 +79,9 @@ pub(crate) struct Options {
     /// For how many seconds a mutant is run against tests
     #[arg(long, default_value_t = 60, requires = "generated")]
     seconds: u64,
+    /// Of the bugs that were planted by hand, say how many of so many seeds notice each
+    #[arg(long, value_name = "SEEDS", conflicts_with = "generated")]
+    rate: Option<u64>,
     /// Only print the mutants
     #[arg(long, requires = "generated")]
     list: bool,
@@ -87,6 +91,11 @@ impl Options {
     /// Whether mutants are made.
     pub(crate) fn is_generated(&self) -> bool {
         self.generated
+    }
+
+    /// How many seeds look for each bug that was planted by hand, if all of them do.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.rate
     }
 }
 

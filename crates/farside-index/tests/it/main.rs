@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod forest;
+mod ledger;
 mod pointer_array;
 mod tree;
 mod tree_cost;

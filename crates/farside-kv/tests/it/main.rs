@@ -10,6 +10,7 @@ mod evict;
 mod growth;
 mod holders;
 mod in_turn;
+mod ledger;
 mod locks;
 mod model;
 mod range;

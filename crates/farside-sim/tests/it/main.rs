@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod exhaustive;
+mod ledger;
 mod mutants;
 mod simulation;

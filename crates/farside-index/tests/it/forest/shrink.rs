@@ -1,4 +1,4 @@
-//! A tree that shrinks, and a client that dies at a verb of a merge of internal nodes, or within it. Another client has
+//! A tree that shrinks or grows, and a client that dies at a verb of a merge of internal nodes, or anywhere, or within it. Another client has
 //! remembered the whole tree before; a third one remembers nothing. Whatever was there is there, the tree is sound, and every
 //! block of memory is free or linked.
 
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farside_fabric::Endpoint;
-use farside_fabric::OpContext;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
+use farside_fabric::{NodeId, OpContext, VerbKind};
 use farside_index::{Budget, Shape, Tree, TreeOptions};
 use farside_pool::account;
 
@@ -30,6 +30,26 @@ pub(crate) struct Seen {
     pub(crate) lowered: u64,
     /// Levels of internal nodes before anything was deleted, and at the end.
     pub(crate) heights: [u8; 2],
+    /// And while anything was split or merged.
+    pub(crate) changes: Vec<(u64, u64)>,
+    /// What it has cost: verbs by kind, bytes to and from memory nodes, nanoseconds, and all that happened as one number.
+    pub(crate) cost: Vec<u64>,
+}
+
+/// What the first client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// It deletes most keys.
+    Shrink,
+    /// It inserts most keys.
+    Grow,
+}
+
+impl Work {
+    /// Whether it leaves a key alone.
+    fn spares(self, number: u64) -> bool {
+        number.is_multiple_of(STAYS)
+    }
 }
 
 fn key_of(number: u64) -> u64 {
@@ -52,15 +72,28 @@ async fn settle(endpoint: &Endpoint, tree: &Tree) {
     }
 }
 
-/// Deletes most keys, one after the other.
-async fn thin_out(endpoint: Endpoint, tree: Tree, seen: Rc<RefCell<Seen>>, deleted: Rc<RefCell<Vec<u64>>>, sim: Sim) {
+/// Deletes most keys, one after the other, or inserts them.
+async fn change(
+    work: Work,
+    (endpoint, tree): (Endpoint, Tree),
+    seen: Rc<RefCell<Seen>>,
+    changed: Rc<RefCell<Vec<u64>>>,
+    sim: Sim,
+) {
     let mut cx = OpContext::new(endpoint.clone());
-    for number in (0..KEYS).filter(|number| number % STAYS > 0) {
+    for number in (0..KEYS).filter(|&number| !work.spares(number)) {
         let before = (sim.verbs_posted(endpoint.id()), tree.structure());
-        deleted.borrow_mut().push(number);
-        assert_eq!(tree.delete(&mut cx, key_of(number)).await, Ok(true));
+        changed.borrow_mut().push(number);
+        match work {
+            Work::Shrink => assert_eq!(tree.delete(&mut cx, key_of(number)).await, Ok(true)),
+            Work::Grow => assert_eq!(tree.insert(&mut cx, key_of(number), number).await, Ok(true)),
+        }
         settle(&endpoint, &tree).await;
         let after = tree.structure();
+        if after != before.1 {
+            let window = (before.0, sim.verbs_posted(endpoint.id()));
+            seen.borrow_mut().changes.push(window);
+        }
         let changed = |structure: farside_index::tree::Structure| structure.inner_merges + structure.lowered;
         if changed(after) > changed(before.1) {
             let window = (before.0, sim.verbs_posted(endpoint.id()));
@@ -92,6 +125,14 @@ async fn read_on(endpoint: Endpoint, tree: Tree, is_over: Rc<Cell<bool>>, wrong:
 /// # Errors
 /// What is not as it has to be.
 pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Result<Seen, String> {
+    run(Work::Shrink, seed, shape, crash)
+}
+
+/// Shrinks a tree, or lets it grow.
+///
+/// # Errors
+/// What is not as it has to be.
+pub(crate) fn run(work: Work, seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Result<Seen, String> {
     let sim = Sim::new(SimOptions {
         seed,
         tear_bytes: 8,
@@ -109,28 +150,28 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
         cx.set_deadline(endpoint.deadline_in(30 * LEASE_NS));
         cx
     };
-    for number in 0..KEYS {
+    for number in (0..KEYS).filter(|&number| work == Work::Shrink || work.spares(number)) {
         let stored = sim.block_on(first.put(&mut patient(&dying), key_of(number), number));
         stored.map_err(|error| format!("a put: {error}"))?;
     }
     let remembered = sim.block_on(second.remember_all(&mut patient(&stale)));
     remembered.map_err(|error| format!("remembering: {error}"))?;
-    let (seen, deleted) = (Rc::new(RefCell::new(Seen::default())), Rc::default());
+    let (seen, changed) = (Rc::new(RefCell::new(Seen::default())), Rc::default());
     seen.borrow_mut().heights[0] = second.height();
     if let Some(crash) = crash {
         sim.crash_client_at(dying.id(), crash);
     }
-    let work = thin_out(
-        dying.clone(),
-        first.clone(),
+    let changing = change(
+        work,
+        (dying.clone(), first.clone()),
         Rc::clone(&seen),
-        Rc::clone(&deleted),
+        Rc::clone(&changed),
         sim.clone(),
     );
     let is_done = Rc::new(Cell::new(false));
     let done = Rc::clone(&is_done);
     dying.spawn(async move {
-        work.await;
+        changing.await;
         done.set(true);
     });
     let (is_over, wrong) = (Rc::new(Cell::new(false)), Rc::new(RefCell::new(None)));
@@ -143,10 +184,14 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
     sim.run_until(sim.now_ns() + SETTLE_NS);
     is_over.set(true);
     let has_died = sim.is_crashed(dying.id());
-    // What may be there or not: the last key was being deleted.
-    let gone: Vec<u64> = deleted.borrow().clone();
-    let in_doubt = gone.last().copied().filter(|_| has_died);
-    let expected = |number: u64| (!gone.contains(&number)).then_some(number);
+    // What may be there or not: the last key was being deleted, or inserted.
+    let changed: Vec<u64> = changed.borrow().clone();
+    let in_doubt = changed.last().copied().filter(|_| has_died);
+    let is_there = |number: u64| match work {
+        Work::Shrink => !changed.contains(&number),
+        Work::Grow => work.spares(number) || changed.contains(&number),
+    };
+    let expected = |number: u64| is_there(number).then_some(number);
     let judge = |what: &str, number: u64, found: Result<Option<u64>, String>| match found {
         Ok(found) if in_doubt == Some(number) || found == expected(number) => Ok(()),
         found => Err(format!("{what}: key {number} is {found:?}")),
@@ -213,20 +258,39 @@ pub(crate) fn shrink(seed: u64, shape: Shape, crash: Option<CrashPoint>) -> Resu
     if !account.faults.is_empty() {
         return Err(format!("memory: {:?}", account.faults));
     }
-    Ok(seen.take())
+    let mut seen = seen.take();
+    let mut cost = vec![0; VerbKind::ALL.len() + 2];
+    for node in 0..1 + seed % 2 {
+        let statistics = sim.statistics(NodeId::new(node as u16));
+        let verbs = VerbKind::ALL.map(|kind| statistics.verbs.of(kind));
+        let counts = verbs.into_iter().chain([statistics.bytes_in, statistics.bytes_out]);
+        for (sum, count) in cost.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+    cost.extend([sim.now_ns(), sim.trace_hash()]);
+    seen.cost = cost;
+    Ok(seen)
 }
 
-/// Dies at verbs of every merge in turn: at each of them, or at one of so many, which the seed chooses.
+/// Dies at verbs of every merge of internal nodes in turn, and of some splits: at each of them, or at one of so many, which the
+/// seed chooses.
 ///
 /// # Errors
 /// What is not as it has to be, and when.
 pub(crate) fn deaths(seed: u64, shape: Shape, every: u64) -> Result<Seen, String> {
+    /// A tree splits often, each time alike.
+    const SPLITS_APART: usize = 12;
     let whole = shrink(seed, shape, None)?;
-    for &(from, to) in &whole.merges {
+    let grown = run(Work::Grow, seed, shape, None)?;
+    let merges = whole.merges.iter().map(|&window| (Work::Shrink, window));
+    let splits = grown.changes.iter().skip(seed as usize % SPLITS_APART);
+    let splits = splits.step_by(SPLITS_APART).map(|&window| (Work::Grow, window));
+    for (work, (from, to)) in merges.chain(splits) {
         for verb in (from + 1..=to).filter(|verb| (verb + seed).is_multiple_of(every)) {
             for lines in [None, Some((seed + verb) as u32 % 9)] {
-                let died = shrink(seed, shape, Some(CrashPoint { verb, lines }));
-                died.map_err(|text| format!("verb {verb} of {from}..={to}, lines {lines:?}: {text}"))?;
+                let died = run(work, seed, shape, Some(CrashPoint { verb, lines }));
+                died.map_err(|text| format!("{work:?}, verb {verb} of {from}..={to}, lines {lines:?}: {text}"))?;
             }
         }
     }
