@@ -93,6 +93,8 @@ impl Copy {
         for member in members {
             copy.copy_folder(&Path::new("crates").join(member))?;
         }
+        // Tests read some of it.
+        copy.copy_folder(Path::new("docs"))?;
         for file in ["Cargo.lock", "rust-toolchain.toml", "clippy.toml"] {
             if root.join(file).exists() {
                 copy.write(Path::new(file), &std::fs::read(root.join(file))?)?;

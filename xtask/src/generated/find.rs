@@ -96,7 +96,7 @@ const METHODS: [(&str, &str); 12] = [
 const PRINTING: [&str; 4] = ["Debug", "Display", "Error", "Serialize"];
 
 /// What measures, or makes the next step quicker, and decides nothing.
-const ASIDE: [&str; 3] = ["stopwatch", "prefetch", "rely_on_words"];
+const ASIDE: [&str; 4] = ["stopwatch", "prefetch", "rely_on_words", "rely_on_within"];
 
 /// The ending of names of times. A nanosecond more or less is no fault.
 const TIME: &str = "_ns";

@@ -160,7 +160,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         known.retain(|known| !fates.is_noticed(known));
     }
     let seed = options.seed.unwrap_or_else(crate::sim::fresh_seed);
-    let accepted = accepted()?;
+    let accepted = MaySurvive::read()?;
     let total = known.len();
     let chosen = choose(total, options.sample, seed);
     eprintln!("==> {} of {total} mutants, seed {seed}", chosen.len());
@@ -208,7 +208,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let fates = Mutex::new(fates);
     let judge = |core, number| {
         let known = &known[number as usize];
-        let fate = match accepted.contains(&key(known)) {
+        let fate = match accepted.includes(known) {
             true => Fate::Accepted,
             false => jury.judge(&runner(core), known, number)?,
         };
@@ -422,27 +422,53 @@ impl Fates {
     }
 }
 
-fn accepted() -> Result<BTreeSet<Accepted>> {
-    let path = step::workspace_root().join(ACCEPTED);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {ACCEPTED}"))?;
-    let table: toml::Table = text.parse().with_context(|| format!("failed to parse {ACCEPTED}"))?;
-    let entries = table.get("accepted").and_then(toml::Value::as_array);
-    let entries = entries.map(Vec::as_slice).unwrap_or_default();
-    let mut accepted = BTreeSet::new();
-    for entry in entries {
-        let field = |name: &str| {
+/// Which mutants may survive.
+#[derive(Default)]
+struct MaySurvive {
+    changes: BTreeSet<Accepted>,
+    /// Constants that may be larger or smaller by one wherever they are used.
+    constants: BTreeSet<String>,
+}
+
+impl MaySurvive {
+    fn read() -> Result<Self> {
+        let path = step::workspace_root().join(ACCEPTED);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {ACCEPTED}"))?;
+        let table: toml::Table = text.parse().with_context(|| format!("failed to parse {ACCEPTED}"))?;
+        let entries = |kind: &str| {
+            let entries = table.get(kind).and_then(toml::Value::as_array);
+            entries.map(Vec::as_slice).unwrap_or_default()
+        };
+        let field = |entry: &toml::Value, name: &str| {
             let text = entry.get(name).and_then(toml::Value::as_str);
             text.map(str::to_owned)
                 .with_context(|| format!("an entry of {ACCEPTED} has no `{name}`"))
         };
-        field("why")?;
-        accepted.insert(Accepted {
-            file: field("file")?,
-            function: field("function")?,
-            change: field("change")?,
-        });
+        let mut all = Self::default();
+        for entry in entries("accepted") {
+            field(entry, "why")?;
+            all.changes.insert(Accepted {
+                file: field(entry, "file")?,
+                function: field(entry, "function")?,
+                change: field(entry, "change")?,
+            });
+        }
+        for entry in entries("constant") {
+            field(entry, "why")?;
+            all.constants.insert(field(entry, "name")?);
+        }
+        Ok(all)
     }
-    Ok(accepted)
+
+    fn includes(&self, known: &Known) -> bool {
+        let is_by_one = |other: &str| {
+            [" - 1", " + 1"]
+                .iter()
+                .any(|by| other.strip_suffix(by) == Some(&known.text))
+        };
+        self.changes.contains(&key(known))
+            || matches!(&known.mutant.how, How::Replace(other) if self.constants.contains(&known.text) && is_by_one(other))
+    }
 }
 
 fn key(known: &Known) -> Accepted {

@@ -22,11 +22,16 @@ struct Slot {
     number: u64,
 }
 
+/// Whether a node has these bytes, whatever a damaged word says.
+fn is_inside(node: &Geometry, at: RemoteAddr, bytes: u64) -> bool {
+    at.node() == node.node && at.offset().checked_add(bytes).is_some_and(|end| end <= node.node_bytes)
+}
+
 pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mut Census) -> Result<(), PoolError> {
     let mut roots = Vec::new();
     for node in geometry {
         match root(cx, node.node, ROOT).await? {
-            Some(root) if root.addr.offset() + root.bytes <= node.node_bytes => roots.push(root),
+            Some(root) if is_inside(node, root.addr, root.bytes) => roots.push(root),
             Some(_) => {
                 census.fault(format!("{}: the index lies outside the node", node.node));
                 return Ok(());

@@ -129,9 +129,10 @@ impl Identity {
         [Self::new(depth + 1, suffix), Self::new(depth + 1, suffix | 1 << depth)]
     }
 
-    /// Whether a hash belongs here.
+    /// Whether a hash belongs here; none does if the word is damaged.
     pub(crate) fn covers(self, hash: u64) -> bool {
-        self.mark() == 1 && hash & ((1 << self.depth()) - 1) == self.suffix()
+        let bit = 1_u64.checked_shl(self.depth() as u32);
+        self.mark() == 1 && bit.is_some_and(|bit| hash & (bit - 1) == self.suffix())
     }
 }
 

@@ -3,6 +3,8 @@
 //! One line for each step: verbs, bytes, doorbells, and how long it takes. Whoever changes one of them sees it here; `cargo xtask
 //! ledger --renew` writes down what is so now. What has to be so for a reason is a test of its own.
 
+mod damage;
+
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -62,6 +64,7 @@ fn config(index: IndexKind, scheme: Scheme) -> StoreConfig {
     let mut config = StoreConfig {
         index: Some(index),
         scheme,
+        local_wc: scheme.combines() || index == IndexKind::Chime,
         slots: Some(64),
         race: RaceOptions {
             items: 0,
@@ -223,6 +226,11 @@ async fn many(session: &mut Session, ledger: &mut Ledger) {
     }
     let (keys, _) = session.random_keys(session.random_cursor()).await.expect("a page");
     ledger.note(format_args!("random_keys: {} keys", keys.len()));
+    let (index, retries) = (session.store().index(), session.retries());
+    let (cache_bytes, credit_bytes) = (index.cache_bytes(), index.credit_bytes());
+    ledger.note(format_args!(
+        "{cache_bytes} bytes remembered, {credit_bytes} of credits, {retries} retries"
+    ));
 }
 
 /// Only where the index is in the order of the keys.
@@ -257,7 +265,11 @@ async fn rivals(clients: &[Store], ledger: &mut Ledger) {
             let mut session = clients[number as usize % clients.len()].session();
             async move {
                 for step in 0..30 {
-                    let name = key(((number + round) * 7 + step * step) as u32 % 12);
+                    // Now and then all are at the same key.
+                    let name = match step % 3 {
+                        0 => key((step / 6 + round) as u32 % 4),
+                        _ => key(((number + round) * 7 + step * step) as u32 % 12),
+                    };
                     match (step + number) % 5 {
                         0 => drop(session.get(&name).await.expect("it is reached")),
                         1 => drop(session.delete(&name).await.expect("it is reached")),
@@ -271,7 +283,9 @@ async fn rivals(clients: &[Store], ledger: &mut Ledger) {
             }
         });
         interleave(&farside_fabric::Pipeline::default(), works.collect()).await;
-        ledger.note(format_args!("rivals, round {round}"));
+        let index = clients[0].index();
+        let (shared, combined) = (index.shared(), index.combined());
+        ledger.note(format_args!("rivals, round {round}: {shared:?}, {combined:?}"));
     }
 }
 
@@ -517,10 +531,12 @@ fn deaths(index: IndexKind) -> String {
 }
 
 fn compare(name: &str, ledger: &str, text: &str) {
-    let text = format!(
-        "step\t{}\tbytes in\tbytes out\tns\n{text}",
-        VerbKind::ALL.map(VerbKind::name).join("\t")
-    );
+    let kinds = VerbKind::ALL.map(VerbKind::name).join("\t");
+    compare_text(name, ledger, &format!("step\t{kinds}\tbytes in\tbytes out\tns\n{text}"));
+}
+
+/// Compares with what is written down, or writes it down.
+fn compare_text(name: &str, ledger: &str, text: &str) {
     if std::env::var_os("FARSIDE_RENEW").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ledger").join(name);
         std::fs::write(path, text).expect("the sources can be written");
