@@ -192,6 +192,24 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    /// The first bytes of a block of this kind, with these lengths.
+    fn header(kind: u8, key_bytes: usize, count: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&(u32::from(kind) | (key_bytes as u32) << 8).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(count as u32).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_longest_is_known_and_what_is_longer_is_not() {
+        let is_known = |kind, key_bytes, count| Header::decode(&header(kind, key_bytes, count)).is_some();
+        assert!(is_known(KIND_ITEM, KEY_BYTES_MAX, VALUE_BYTES_MAX));
+        assert!(!is_known(KIND_ITEM, KEY_BYTES_MAX + 1, 0));
+        assert!(!is_known(KIND_ITEM, 0, VALUE_BYTES_MAX + 1));
+        assert!(is_known(KIND_BUCKET, 0, BUCKET_ENTRIES_MAX));
+        assert!(!is_known(KIND_BUCKET, 0, BUCKET_ENTRIES_MAX + 1));
+    }
+
     proptest! {
         #[test]
         fn items_survive_encoding(key in vec(any::<u8>(), 0..300), value in vec(any::<u8>(), 0..300), expiry_ms: u64) {

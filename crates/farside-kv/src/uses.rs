@@ -230,6 +230,37 @@ mod tests {
     }
 
     #[test]
+    fn a_count_is_written_anew_only_if_it_says_something_else() {
+        let uses = uses();
+        let note = |now_ms| uses.note(Tracking::Frequency, b"key", now_ms, |_| 1);
+        let at = |now_ms: u64| uses.frequency(b"key", 1_000 + now_ms);
+        note(1_000);
+        assert_eq!(at(0), Some(COUNT_FIRST));
+        // It does not grow, and half of its time is not over: what was written stays, and decays from there on.
+        note(1_000 + DECAY_MS / 2 - STEP_MS);
+        assert_eq!(at(DECAY_MS - 1), Some(COUNT_FIRST));
+        assert_eq!(at(DECAY_MS), Some(COUNT_FIRST - 1));
+        // Half of it is over: it is written with its new time.
+        note(1_000 + DECAY_MS / 2);
+        assert_eq!(at(DECAY_MS), Some(COUNT_FIRST));
+        assert_eq!(at(DECAY_MS + DECAY_MS / 2), Some(COUNT_FIRST - 1));
+    }
+
+    #[test]
+    fn a_count_ends_at_its_largest() {
+        let body = |count: u64| count;
+        assert_eq!(next_count(body(COUNT_MAX), 0, |_| 0), COUNT_MAX);
+        assert_eq!(next_count(body(COUNT_MAX - 1), 0, |_| 0), COUNT_MAX);
+        assert_eq!(count(body(COUNT_MAX), 0), COUNT_MAX);
+        let asked = core::cell::Cell::new(0);
+        let _ = next_count(body(COUNT_FIRST + 2), 0, |odds| {
+            asked.set(odds);
+            1
+        });
+        assert_eq!(asked.get(), 2 * COUNT_FACTOR + 1);
+    }
+
+    #[test]
     fn what_is_used_often_is_not_displaced() {
         let uses = uses();
         for tracking in [Tracking::Recency, Tracking::Frequency] {

@@ -430,6 +430,32 @@ mod tests {
         Format::new(bytes, 1 << 20, options, has_locks)
     }
 
+    #[test]
+    fn sizes_follow_from_the_smallest() {
+        let locked = format_with(1 << 30, 1, true);
+        let (plain, least) = (format(1 << 30, 0), format(1 << 30, 4));
+        assert_eq!(
+            [plain.groups, least.groups, locked.groups],
+            [[3, 4, 5, 6], [63, 74, 85, 106], [2, 3, 3, 4]]
+        );
+        let depths = [1 << 20, 1 << 30, 1 << 40, u64::MAX].map(|bytes| format(bytes, 0).depth_max);
+        assert_eq!(depths, [11, 21, 31, DEPTH_MAX]);
+        // The largest is a block of a chunk, which holds two of them.
+        let small = |chunk_bytes| {
+            Format::new(
+                1 << 30,
+                chunk_bytes,
+                RaceOptions {
+                    subtable_bytes: 768 << 4,
+                    ..RaceOptions::default()
+                },
+                false,
+            )
+        };
+        let sizes = [4 << 10, 8 << 10, 40_960, 40_959].map(|chunk_bytes| small(chunk_bytes).subtable_bytes);
+        assert_eq!(sizes, [768, 1536, 12_288, 6144]);
+    }
+
     proptest! {
         #[test]
         fn buckets_lie_in_their_subtable(hash: u64, log in 0_u32..8) {

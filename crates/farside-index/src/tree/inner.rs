@@ -373,6 +373,15 @@ mod tests {
     }
 
     #[test]
+    fn behind_the_last_child_there_is_none() {
+        let node = node(Shape::unsorted(8), [5, 9]);
+        assert_eq!(
+            [1, 2, 3, 4].map(|number| node.behind(addr(number))),
+            [Some(1), Some(2), None, None]
+        );
+    }
+
+    #[test]
     fn a_node_that_is_gone_says_so_and_has_no_key() {
         for shape in [Shape::unsorted(8), Shape::unsorted(8).of_pointers()] {
             let gone = Inner::gone(shape, 3, addr(7));

@@ -664,6 +664,42 @@ mod tests {
         assert_eq!(both[1] - both[0], 7 * (2 * 32 + 8));
     }
 
+    #[test]
+    fn a_word_that_is_no_shape_is_none() {
+        let word = |kind: u64, span: usize, neighbourhood: usize, value_words: usize| {
+            kind | (span as u64) << 8 | (neighbourhood as u64) << 32 | (value_words as u64 - 1) << 48
+        };
+        let is_shape = |word| Shape::from_word(word).is_some();
+        let pointers = 1 << 2;
+        assert!(is_shape(word(1, LEAF_SPAN_MAX, 1, VALUE_WORDS_MAX)));
+        assert!(!is_shape(word(1, LEAF_SPAN_MAX + 1, 1, 1)));
+        assert!(!is_shape(word(1, 8, 1, VALUE_WORDS_MAX + 1)));
+        assert!(!is_shape(word(1, 0, 1, 1)));
+        assert!(!is_shape(word(1, 8, 9, 1)));
+        assert!(!is_shape(word(1, 8, 0, 1)));
+        assert!(is_shape(word(1 | pointers, 8, 1, 1)));
+        assert!(!is_shape(word(1 | pointers, 8, 1, 2)), "a pointer is one word");
+        let widest = hopscotch::NEIGHBOURHOOD_MAX;
+        assert!(is_shape(word(2, 2 * widest, widest, 1)));
+        assert!(!is_shape(word(2, 2 * widest + 2, widest + 1, 1)));
+        assert!(!is_shape(word(2, 9, 2, 1)), "neighbourhoods divide the span");
+        assert!(!is_shape(word(3, 8, 1, 1)));
+        assert!(!is_shape(word(1 | 1 << 3, 8, 1, 1)), "locks go with pointers");
+        assert!(is_shape(word(1 | 3 << 2, 8, 1, 1)));
+    }
+
+    #[test]
+    fn vacancy_bits_are_shared_evenly() {
+        let small: Vec<usize> = (0..8).map(|entry| Shape::unsorted(8).vacancy_bit(entry)).collect();
+        assert_eq!(small, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let large = Shape::unsorted(4 * VACANCY_BITS);
+        let mut counts = [0; VACANCY_BITS];
+        for entry in 0..4 * VACANCY_BITS {
+            counts[large.vacancy_bit(entry)] += 1;
+        }
+        assert_eq!(counts, [4; VACANCY_BITS]);
+    }
+
     proptest! {
         #[test]
         fn shapes_survive_encoding(

@@ -12,6 +12,7 @@ mod holders;
 mod in_turn;
 mod ledger;
 mod locks;
+mod mapped;
 mod model;
 mod range;
 mod simulation;

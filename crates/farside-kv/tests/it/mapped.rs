@@ -1,0 +1,165 @@
+//! Over mapped memory nothing waits: operations are plain calls, and what is approached in turn is found where it was left.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use farside_fabric::shm::{self, Segment};
+use farside_fabric::{FabricError, NodeId, OpContext};
+use farside_index::{Change, Decision};
+use farside_kv::{IndexKind, LocksError, RaceOptions, Store, StoreConfig, prefix_end};
+use farside_lock::LockError;
+use farside_pool::PoolError;
+
+use crate::model::run;
+
+const KEYS: u32 = 200;
+
+async fn open(index: IndexKind) -> Store {
+    let segment = Segment::anonymous(32 << 20).expect("memory");
+    let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+    let config = StoreConfig {
+        index: Some(index),
+        slots: Some(1024),
+        race: RaceOptions {
+            bucket_slots: 2,
+            ..RaceOptions::default()
+        },
+        ..StoreConfig::default()
+    };
+    Store::open(endpoint, config).await.expect("a store")
+}
+
+#[test]
+fn operations_are_plain_calls() {
+    for (kind, name, _) in IndexKind::ALL {
+        run(async {
+            let store = open(kind).await;
+            let mut session = store.session();
+            for number in 0..KEYS {
+                session.put(&number.to_le_bytes(), b"value").await.expect("room");
+            }
+            drop(session);
+            let (index, mut cx) = (store.index(), OpContext::new(store.endpoint().clone()));
+            let mut plain = [0; 2];
+            for number in 0..KEYS {
+                let key = number.to_le_bytes();
+                let found = index
+                    .search_now(&mut cx, &key)
+                    .expect("a plain call")
+                    .expect("it is reached");
+                assert!(found.is_some(), "{name}: key {number}");
+                let mut approach = index.approach_key();
+                while index.approach_next(store.endpoint(), &key, &mut approach) {}
+                plain[0] += u32::from(index.approached(&mut cx, &key, &approach).is_some());
+                let mut decide = |_: Option<farside_index::Item<'_>>| Decision::Put {
+                    value: Cow::Borrowed(b"other"),
+                    expiry_ms: 0,
+                    regardless: true,
+                };
+                match index.change_now(&mut cx, &key, &approach, &mut decide) {
+                    Some(changed) => {
+                        assert_eq!(changed.expect("room"), Change::Updated);
+                        plain[1] += 1;
+                    }
+                    None => assert!(number > 0, "{name}: the first"),
+                }
+            }
+            // Some wait for memory, or for the end of a split.
+            assert!(plain[1] > KEYS / 2, "{name}: {plain:?} changes in a plain call");
+            let expected = if kind == IndexKind::Race { KEYS / 2 } else { 0 };
+            assert!(
+                plain[0] >= expected,
+                "{name}: {plain:?} found where they were approached"
+            );
+            let absent = index.search_now(&mut cx, b"absent").expect("a plain call");
+            assert_eq!(absent.expect("it is reached"), None);
+            store.close().await.expect("it leaves");
+        });
+    }
+}
+
+/// Whatever number a user makes up: a page, or an error, and an end.
+#[test]
+fn cursors_that_nobody_has_given_out_do_no_harm() {
+    for (kind, name, _) in IndexKind::ALL {
+        run(async {
+            let store = open(kind).await;
+            let mut session = store.session();
+            for number in 0..KEYS {
+                session.put(&number.to_le_bytes(), b"value").await.expect("room");
+            }
+            for bit in 0..64 {
+                for cursor in [1_u64 << bit, u64::MAX << bit, u64::MAX >> bit, (1 << bit) | 1] {
+                    let mut next = cursor;
+                    let mut pages = 0;
+                    while next != 0 && pages < 20_000 {
+                        next = match session.scan_keys(next).await {
+                            Ok((keys, next)) => {
+                                assert!(keys.len() <= KEYS as usize);
+                                next
+                            }
+                            Err(_) => 0,
+                        };
+                        pages += 1;
+                    }
+                    assert!(pages < 20_000, "{name}: from {cursor:#x} on there is no end");
+                    let _ = session.random_keys(cursor).await;
+                }
+            }
+            assert_eq!(session.count().await, Ok(KEYS.into()));
+        });
+    }
+}
+
+#[test]
+fn the_end_of_a_prefix_is_the_next_string_that_does_not_begin_so() {
+    let ends: [(&[u8], Option<&[u8]>); 7] = [
+        (b"", None),
+        (b"a", Some(b"b")),
+        (b"\xfe", Some(b"\xff")),
+        (b"\xff", None),
+        (b"a\xff\xff", Some(b"b")),
+        (b"a\xfe\xff", Some(b"a\xff")),
+        (b"\xff\x00", Some(b"\xff\x01")),
+    ];
+    for (prefix, end) in ends {
+        assert_eq!(prefix_end(prefix).as_deref(), end, "{prefix:?}");
+    }
+}
+
+#[test]
+fn who_is_cut_off_from_its_locks_is_told() {
+    let node = NodeId::new(0);
+    let locks = [FabricError::Fenced { node }, FabricError::NodeGone { node }];
+    for source in locks {
+        let lock = LocksError::Lock {
+            name: "it".to_owned(),
+            source: LockError::Fabric(source.clone()),
+        };
+        assert!(lock.is_cut_off());
+        assert!(LocksError::Table(PoolError::Fabric(source)).is_cut_off());
+    }
+    assert!(LocksError::Ended { name: "it".to_owned() }.is_cut_off());
+    let others = [
+        LocksError::NoTable,
+        LocksError::lost(b"it"),
+        LocksError::Table(PoolError::Fabric(FabricError::DeadlineExceeded { node })),
+        LocksError::Lock {
+            name: "it".to_owned(),
+            source: LockError::NoRoster,
+        },
+    ];
+    assert!(others.iter().all(|error| !error.is_cut_off()));
+}
+
+#[test]
+fn a_holder_says_since_when() {
+    let holder = farside_kv::locks::Holder {
+        owner: "somebody".to_owned(),
+        since_ms: 1_500,
+        mode: farside_lock::Mode::Exclusive,
+        in_queue: 1,
+    };
+    let since = holder.since().duration_since(SystemTime::UNIX_EPOCH);
+    assert_eq!(since.expect("later"), Duration::from_millis(1_500));
+}
