@@ -95,8 +95,18 @@ const METHODS: [(&str, &str); 12] = [
 /// What only prints.
 const PRINTING: [&str; 4] = ["Debug", "Display", "Error", "Serialize"];
 
-/// What measures, or makes the next step quicker, and decides nothing.
-const ASIDE: [&str; 4] = ["stopwatch", "prefetch", "rely_on_words", "rely_on_within"];
+/// What measures, makes the next step quicker, or says on what grounds bytes are used, and decides nothing.
+const ASIDE: [&str; 6] = [
+    "stopwatch",
+    "prefetch",
+    "rely_on",
+    "rely_on_words",
+    "rely_on_within",
+    "validated",
+];
+
+/// How the names of functions begin that only fetch ahead.
+const AHEAD: &str = "approach_";
 
 /// The ending of names of times. A nanosecond more or less is no fault.
 const TIME: &str = "_ns";
@@ -137,7 +147,8 @@ impl Finder<'_> {
     }
 
     fn function(&mut self, attributes: &[syn::Attribute], signature: &syn::Signature, body: &syn::Block) {
-        if signature.constness.is_some() || is_for_tests(attributes) {
+        let is_ahead = signature.ident.to_string().starts_with(AHEAD) || signature.ident == AHEAD.trim_end_matches('_');
+        if signature.constness.is_some() || is_for_tests(attributes) || is_ahead {
             return;
         }
         self.within(signature.ident.to_string(), |finder| {

@@ -25,7 +25,7 @@ fn write_line(text: &mut String, what: &str, cost: &[u64]) {
 
 fn deaths(work: Work, shape: Shape) -> String {
     let kinds = VerbKind::ALL.map(VerbKind::name).join("\t");
-    let mut text = format!("deaths\t{kinds}\tbytes in\tbytes out\tns\tdigest\n");
+    let mut text = format!("deaths\t{kinds}\tbytes in\tbytes out\tsplits\tmerges\tsettled\tns\tdigest\n");
     let run = |crash| run(work, 1, shape, crash).unwrap_or_else(|text| panic!("{work:?} {crash:?}: {text}"));
     let whole = run(None);
     write_line(&mut text, "none", &whole.cost);

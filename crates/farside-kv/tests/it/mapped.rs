@@ -134,7 +134,7 @@ fn who_is_cut_off_from_its_locks_is_told() {
     for source in locks {
         let lock = LocksError::Lock {
             name: "it".to_owned(),
-            source: LockError::Fabric(source.clone()),
+            source: LockError::Fabric(source),
         };
         assert!(lock.is_cut_off());
         assert!(LocksError::Table(PoolError::Fabric(source)).is_cut_off());

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use farside_fabric::Endpoint;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext, VerbKind};
+use farside_index::tree::Structure;
 use farside_index::{Budget, Shape, Tree, TreeOptions};
 use farside_pool::account;
 
@@ -32,7 +33,8 @@ pub(crate) struct Seen {
     pub(crate) heights: [u8; 2],
     /// And while anything was split or merged.
     pub(crate) changes: Vec<(u64, u64)>,
-    /// What it has cost: verbs by kind, bytes to and from memory nodes, nanoseconds, and all that happened as one number.
+    /// What it has cost: verbs by kind, bytes to and from memory nodes, what the living have split, merged and settled,
+    /// nanoseconds, and all that happened as one number.
     pub(crate) cost: Vec<u64>,
 }
 
@@ -94,7 +96,7 @@ async fn change(
             let window = (before.0, sim.verbs_posted(endpoint.id()));
             seen.borrow_mut().changes.push(window);
         }
-        let changed = |structure: farside_index::tree::Structure| structure.inner_merges + structure.lowered;
+        let changed = |structure: Structure| structure.inner_merges + structure.lowered;
         if changed(after) > changed(before.1) {
             let window = (before.0, sim.verbs_posted(endpoint.id()));
             seen.borrow_mut().merges.push(window);
@@ -238,6 +240,7 @@ pub(crate) fn run(work: Work, seed: u64, shape: Shape, crash: Option<CrashPoint>
         return Err(format!("{:?}, {} nodes not settled", census.faults, census.unsettled));
     }
     seen.borrow_mut().heights[1] = second.height();
+    let settled = [&second, &third].map(|tree| tree.structure());
     let mut members = vec![second, third];
     if !has_died {
         members.push(first);
@@ -268,7 +271,14 @@ pub(crate) fn run(work: Work, seed: u64, shape: Shape, crash: Option<CrashPoint>
             *sum += count;
         }
     }
-    cost.extend([sim.now_ns(), sim.trace_hash()]);
+    let structure = |of: &dyn Fn(&Structure) -> u64| settled.iter().map(of).sum::<u64>();
+    cost.extend([
+        structure(&|tree| tree.splits),
+        structure(&|tree| tree.merges + tree.inner_merges + tree.lowered),
+        structure(&|tree| tree.settled),
+        sim.now_ns(),
+        sim.trace_hash(),
+    ]);
     seen.cost = cost;
     Ok(seen)
 }

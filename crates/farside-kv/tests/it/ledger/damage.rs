@@ -80,6 +80,9 @@ fn damage(index: IndexKind) -> String {
             before ^ 1,
             before ^ 1 << (at / 8 % 64),
             before.swap_bytes(),
+            // A count in the upper half.
+            before.wrapping_sub(1 << 32),
+            before.wrapping_add(1 << 32),
             u64::MAX,
         ] {
             if damaged == before {
