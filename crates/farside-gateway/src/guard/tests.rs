@@ -59,6 +59,104 @@ fn strangers_get_less() {
     );
 }
 
+/// A command of one argument that is announced to be so long.
+fn announced(length: usize) -> Vec<u8> {
+    format!("*1\r\n${length}\r\n").into_bytes()
+}
+
+#[test]
+fn each_limit_is_the_last_that_passes() {
+    let refused = |input: &[u8], is_stranger| Guard::default().next(input, is_stranger).err();
+    let count = |count: usize| format!("*{count}\r\n").into_bytes();
+    assert_eq!(refused(&count(BULK_COUNT_MAX), false), None);
+    assert_eq!(refused(&count(BULK_COUNT_MAX + 1), false), Some(ProtocolError::Count));
+    assert_eq!(refused(&count(STRANGER_BULK_COUNT_MAX), true), None);
+    assert_eq!(
+        refused(&count(STRANGER_BULK_COUNT_MAX + 1), true),
+        Some(ProtocolError::StrangerCount)
+    );
+    assert_eq!(refused(&announced(BULK_BYTES_MAX), false), None);
+    assert_eq!(
+        refused(&announced(BULK_BYTES_MAX + 1), false),
+        Some(ProtocolError::Length)
+    );
+    assert_eq!(refused(&announced(STRANGER_BULK_BYTES_MAX), true), None);
+    assert_eq!(
+        refused(&announced(STRANGER_BULK_BYTES_MAX + 1), true),
+        Some(ProtocolError::StrangerLength)
+    );
+}
+
+#[test]
+fn the_longest_lines_pass() {
+    let line = |bytes: usize| [vec![b'x'; bytes], b"\n".to_vec()].concat();
+    let whole = Framed::Line {
+        line: LINE_BYTES_MAX,
+        bytes: LINE_BYTES_MAX + 1,
+    };
+    assert_eq!(framed(&line(LINE_BYTES_MAX)), Ok(whole));
+    assert_eq!(framed(&line(LINE_BYTES_MAX + 1)), Err(ProtocolError::InlineTooLong));
+    assert_eq!(framed(&vec![b'x'; LINE_BYTES_MAX]), Ok(Framed::Incomplete));
+    assert_eq!(
+        framed(&vec![b'x'; LINE_BYTES_MAX + 1]),
+        Err(ProtocolError::InlineTooLong)
+    );
+    // The kind is no part of the line of a head.
+    let head = |bytes: usize| [b"*".to_vec(), vec![b'1'; bytes]].concat();
+    assert_eq!(framed(&head(LINE_BYTES_MAX - 1)), Ok(Framed::Incomplete));
+    assert_eq!(framed(&head(LINE_BYTES_MAX)), Err(ProtocolError::CountTooLong));
+    let ended = |bytes: usize| [head(bytes), b"\r\n".to_vec()].concat();
+    assert_eq!(framed(&ended(LINE_BYTES_MAX - 1)), Err(ProtocolError::Count));
+    assert_eq!(framed(&ended(LINE_BYTES_MAX)), Err(ProtocolError::CountTooLong));
+}
+
+#[test]
+fn the_longest_command_passes() {
+    // The last argument ends with the last byte, or one beyond.
+    for (beyond, expected) in [(0, None), (1, Some(ProtocolError::Length))] {
+        let mut input = b"*9\r\n".to_vec();
+        let mut guard = Guard::default();
+        let bulk = VALUE_BYTES_MAX;
+        loop {
+            let announced = format!("${bulk}\r\n");
+            if input.len() + announced.len() + bulk + 2 > COMMAND_BYTES_MAX {
+                break;
+            }
+            input.extend_from_slice(announced.as_bytes());
+            input.resize(input.len() + bulk + 2, b'x');
+            assert_eq!(guard.next(&input, false), Ok(Framed::Incomplete));
+        }
+        let left = COMMAND_BYTES_MAX - input.len();
+        // `$`, the digits, and two line ends.
+        let digits = left.to_string().len();
+        let length = left - 1 - digits - 4 + beyond;
+        assert_eq!(length.to_string().len(), digits);
+        input.extend_from_slice(format!("${length}\r\n").as_bytes());
+        assert_eq!(guard.next(&input, false).err(), expected);
+    }
+}
+
+#[test]
+fn what_was_seen_is_not_looked_at_again() {
+    let mut guard = Guard::default();
+    assert_eq!(guard.next(b"PIN", false), Ok(Framed::Incomplete));
+    assert_eq!(guard.at, 3);
+    assert_eq!(guard.next(b"PING\r\n", false), Ok(Framed::Line { line: 4, bytes: 6 }));
+    assert_eq!(
+        (guard.at, guard.left, guard.wanted),
+        (0, 0, 0),
+        "the next command is a new one"
+    );
+    assert_eq!(
+        guard.next(b"*2\r\n$3\r\nGET\r\n$5\r\nab", false),
+        Ok(Framed::Incomplete)
+    );
+    assert_eq!((guard.at, guard.left, guard.wanted), (13, 1, 24));
+    let whole = b"*2\r\n$3\r\nGET\r\n$5\r\nabcde\r\n";
+    assert_eq!(guard.next(whole, false), Ok(Framed::Array { bytes: whole.len() }));
+    assert_eq!((guard.at, guard.left, guard.wanted), (0, 0, 0));
+}
+
 proptest! {
     /// However a command is cut into pieces, it is found where it ends, and not before.
     #[test]
