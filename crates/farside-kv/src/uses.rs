@@ -247,6 +247,15 @@ mod tests {
     }
 
     #[test]
+    fn a_count_decays_from_its_first_use_on() {
+        let uses = uses();
+        let first_ms = 1_000 + 20 * DECAY_MS;
+        uses.note(Tracking::Frequency, b"key", first_ms, |_| 1);
+        assert_eq!(uses.frequency(b"key", first_ms), Some(COUNT_FIRST));
+        assert_eq!(uses.frequency(b"key", first_ms + DECAY_MS), Some(COUNT_FIRST - 1));
+    }
+
+    #[test]
     fn a_count_ends_at_its_largest() {
         let body = |count: u64| count;
         assert_eq!(next_count(body(COUNT_MAX), 0, |_| 0), COUNT_MAX);

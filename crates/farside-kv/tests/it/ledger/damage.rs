@@ -40,7 +40,16 @@ async fn look(endpoint: &Endpoint) -> Vec<String> {
         let geometry = open(&mut cx).await?;
         let census = check::take(&mut cx, &geometry).await?;
         let account = account(&mut cx, &geometry, &census.blocks).await?;
-        Ok([census.faults, account.faults].concat())
+        let mut faults = [census.faults, account.faults].concat();
+        // And what a search for lost blocks comes past.
+        let mut blocks = 0;
+        let walked = farside_index::walk(&mut cx, &geometry, None, &mut |_| blocks += 1).await;
+        match walked {
+            Ok(()) if blocks == census.blocks.len() => {}
+            Ok(()) => faults.push("a walk comes past other blocks than a check".to_owned()),
+            Err(error) => faults.push(format!("a walk: {error}")),
+        }
+        Ok(faults)
     }
     .await;
     match looked {
