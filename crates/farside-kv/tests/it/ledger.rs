@@ -285,7 +285,10 @@ async fn rivals(clients: &[Store], ledger: &mut Ledger) {
         interleave(&farside_fabric::Pipeline::default(), works.collect()).await;
         let index = clients[0].index();
         let (shared, combined) = (index.shared(), index.combined());
-        ledger.note(format_args!("rivals, round {round}: {shared:?}, {combined:?}"));
+        let credit_bytes = index.credit_bytes();
+        ledger.note(format_args!(
+            "rivals, round {round}: {shared:?}, {combined:?}, {credit_bytes} bytes of credits"
+        ));
     }
 }
 

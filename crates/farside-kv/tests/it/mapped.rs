@@ -1,12 +1,18 @@
 //! Over mapped memory nothing waits: operations are plain calls, and what is approached in turn is found where it was left.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use farside_fabric::shm::{self, Segment};
-use farside_fabric::{FabricError, NodeId, OpContext};
+use farside_fabric::{FabricError, NodeId, OpContext, Pipeline};
 use farside_index::{Change, Decision};
-use farside_kv::{IndexKind, LocksError, RaceOptions, Store, StoreConfig, prefix_end};
+use farside_kv::{
+    EvictionPolicy, Expiry, ExpiryMark, IndexKind, KeyUse, LocksError, Quota, RaceOptions, SetOptions, Store,
+    StoreConfig, SweepPace, prefix_end,
+};
 use farside_lock::LockError;
 use farside_pool::PoolError;
 
@@ -76,6 +82,73 @@ fn operations_are_plain_calls() {
             store.close().await.expect("it leaves");
         });
     }
+}
+
+/// What a plain call has changed counts as used, and what it has removed is forgotten.
+#[test]
+fn plain_calls_are_noted() {
+    for (kind, name, _) in IndexKind::ALL {
+        run(async {
+            let quota = Arc::new(Quota::default());
+            quota.set_policy(EvictionPolicy::AllKeysLfu);
+            quota.set_bytes_max(16 << 20);
+            let store = open(kind)
+                .await
+                .with_quota(quota)
+                .with_expiry_mark(ExpiryMark::default());
+            let mut session = store.pipelined_session(&Pipeline::default());
+            let count_of = |key: &[u8]| match store.key_use(key) {
+                Some(KeyUse::Frequency(count)) => count,
+                other => panic!("{name}: {other:?}"),
+            };
+            session.put(b"key", b"value").await.expect("room");
+            let first = count_of(b"key");
+            assert!(first > 0, "{name}");
+            assert_eq!(session.delete(b"key").await, Ok(true));
+            assert_eq!(count_of(b"key"), 0, "{name}: what is gone was not used");
+            drop(session);
+            store.close().await.expect("it leaves");
+        });
+    }
+}
+
+/// A resting sweeper looks at a mark, which is set when something is stored that expires, in a plain call as well.
+#[test]
+fn what_expires_in_a_plain_call_wakes_the_sweeper() {
+    run(async {
+        let store = open(IndexKind::PointerArray)
+            .await
+            .with_expiry_mark(ExpiryMark::default());
+        let mut session = store.pipelined_session(&Pipeline::default());
+        let expires = SetOptions {
+            expiry: Expiry::AtMs(1),
+            ..SetOptions::default()
+        };
+        // It sweeps at once for the first time, and then when the mark is set.
+        let pace = SweepPace {
+            step_pages: 64,
+            step_ns: 1_000_000,
+            pause_ns: 1_000_000,
+            busy_pause_ns: 1_000_000,
+            rest_ns: 1 << 60,
+        };
+        session.set(b"short-lived", b"value", expires).await.expect("room");
+        let removed = Rc::new(Cell::new(0));
+        let count = Rc::clone(&removed);
+        let sweeper = store.clone().sweep(pace, move |gone| count.set(count.get() + gone));
+        store.endpoint().spawn(sweeper);
+        let wait = async |expected: u64| {
+            while removed.get() < expected {
+                store.endpoint().sleep(1_000_000).await;
+            }
+        };
+        wait(1).await;
+        session.set(b"short-lived", b"value", expires).await.expect("room");
+        wait(2).await;
+        assert_eq!(removed.get(), 2);
+        drop(session);
+        store.close().await.expect("it leaves");
+    });
 }
 
 /// Whatever number a user makes up: a page, or an error, and an end.

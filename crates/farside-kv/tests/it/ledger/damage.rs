@@ -75,6 +75,14 @@ fn damage(index: IndexKind) -> String {
     });
     let endpoint = sim.endpoint(sim.add_compute_node());
     assert_eq!(sim.block_on(look(&endpoint)), [""; 0]);
+    let whole = sim.block_on(async {
+        let mut cx = OpContext::new(endpoint.clone());
+        let geometry = open(&mut cx).await.expect("a pool");
+        let census = check::take(&mut cx, &geometry).await.expect("a census");
+        let (blocks, buckets, slots) = (census.blocks.len(), census.buckets, census.slots);
+        let items = (census.items, census.expiring, census.key_bytes, census.value_bytes);
+        format!("whole: {blocks} blocks, {buckets} buckets, {slots} slots, {items:?} items\n")
+    });
     let region = sim.region(NodeId::new(node.index() as u16));
     let used = (0..NODE_BYTES)
         .step_by(8)
@@ -111,7 +119,8 @@ fn damage(index: IndexKind) -> String {
         word.store(before, Ordering::Relaxed);
     }
     assert_eq!(sim.block_on(look(&endpoint)), [""; 0], "a check changes nothing");
-    found.iter().map(|(text, count)| format!("{text}\t{count}\n")).collect()
+    let lines = found.iter().map(|(text, count)| format!("{text}\t{count}\n"));
+    core::iter::once(whole).chain(lines).collect()
 }
 
 #[test]
