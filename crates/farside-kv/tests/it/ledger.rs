@@ -354,9 +354,10 @@ async fn evictions(store: &Store, ledger: &mut Ledger) {
     };
     let swept = Rc::new(core::cell::Cell::new(0));
     let count = Rc::clone(&swept);
-    let sweeper = store
-        .clone()
-        .sweep(pace, move |removed| count.set(count.get() + removed));
+    let sweeper = store.clone().sweep(pace, move |removed| {
+        assert!(removed > 0, "it is told of nothing");
+        count.set(count.get() + removed);
+    });
     store.endpoint().spawn(sweeper);
     store.endpoint().sleep(60_000_000).await;
     ledger.note(format_args!("a sweeper for 60 ms: {} removed", swept.get()));
