@@ -24,6 +24,9 @@ pub(super) struct Known {
     pub(super) text: String,
 }
 
+/// Files of tests, and the one that has the switch.
+const LEFT_ALONE: [&str; 3] = ["testing.rs", "tests.rs", "mutant.rs"];
+
 /// Every mutant of these packages; their numbers are their places.
 pub(super) fn all_mutants(packages: &[&'static str]) -> Result<Vec<Known>> {
     let mut found = Vec::new();
@@ -38,7 +41,7 @@ pub(super) fn all_mutants(packages: &[&'static str]) -> Result<Vec<Known>> {
                 .to_owned();
             if file
                 .file_name()
-                .is_some_and(|name| name == "testing.rs" || name == "tests.rs")
+                .is_some_and(|name| LEFT_ALONE.iter().any(|other| name == *other))
             {
                 continue;
             }

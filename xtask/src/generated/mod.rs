@@ -70,7 +70,7 @@ pub(crate) struct Options {
     /// Only this crate; may be given several times
     #[arg(long, short, requires = "generated")]
     package: Vec<String>,
-    /// Only mutants whose file and function have this in their names
+    /// Only mutants whose file or function has this in its name, or one of these with commas between
     #[arg(long, requires = "generated")]
     within: Option<String>,
     /// Only mutants that earlier runs have not noticed, or not come to
@@ -147,7 +147,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut known = copy::all_mutants(&packages)?;
     if let Some(part) = &options.within {
-        known.retain(|known| known.file.to_string_lossy().contains(part) || known.mutant.function.contains(part));
+        let is_meant = |known: &Known, part: &str| {
+            known.file.to_string_lossy().contains(part) || known.mutant.function.contains(part)
+        };
+        known.retain(|known| part.split(',').any(|part| is_meant(known, part)));
         if known.is_empty() {
             bail!(
                 "no file or function of {} has `{part}` in its name",

@@ -3,13 +3,15 @@
 //!
 //! Whoever changes what is done then sees it here; `cargo xtask ledger --renew` writes down what is so now.
 
+mod compare;
+
 use std::fmt::Write as _;
-use std::path::Path;
 
 use farside_fabric::VerbKind;
 use farside_fabric::sim::CrashPoint;
 use farside_index::Shape;
 
+use self::compare::compare;
 use crate::forest::shrink::{Work, run};
 
 /// At one of so many verbs.
@@ -41,19 +43,6 @@ fn deaths(work: Work, shape: Shape) -> String {
         write_line(&mut text, &format!("{from}..={to}"), &costs);
     }
     text
-}
-
-fn compare(name: &str, ledger: &str, text: &str) {
-    if std::env::var_os("FARSIDE_RENEW").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ledger").join(name);
-        std::fs::write(path, text).expect("the sources can be written");
-        return;
-    }
-    let differs = ledger.lines().zip(text.lines()).find(|(before, now)| before != now);
-    assert!(
-        differs.is_none() && ledger.lines().count() == text.lines().count(),
-        "{name}: something costs something else than before; if that is meant: cargo xtask ledger --renew\n{differs:#?}"
-    );
 }
 
 #[test]

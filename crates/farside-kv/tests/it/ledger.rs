@@ -3,11 +3,12 @@
 //! One line for each step: verbs, bytes, doorbells, and how long it takes. Whoever changes one of them sees it here; `cargo xtask
 //! ledger --renew` writes down what is so now. What has to be so for a reason is a test of its own.
 
+#[path = "../../../farside-index/tests/it/ledger/compare.rs"]
+mod compare;
 mod damage;
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ use farside_kv::{
 };
 
 use farside_sync::Scheme;
+
+use self::compare::compare;
 
 const KEYS: u32 = 300;
 /// A time that has not come when the script ends.
@@ -534,29 +537,16 @@ fn deaths(index: IndexKind) -> String {
     text
 }
 
-fn compare(name: &str, ledger: &str, text: &str) {
+/// Compares steps.
+fn compare_steps(name: &str, ledger: &str, text: &str) {
     let kinds = VerbKind::ALL.map(VerbKind::name).join("\t");
-    compare_text(name, ledger, &format!("step\t{kinds}\tbytes in\tbytes out\tns\n{text}"));
-}
-
-/// Compares with what is written down, or writes it down.
-fn compare_text(name: &str, ledger: &str, text: &str) {
-    if std::env::var_os("FARSIDE_RENEW").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ledger").join(name);
-        std::fs::write(path, text).expect("the sources can be written");
-        return;
-    }
-    let differs = ledger.lines().zip(text.lines()).find(|(before, now)| before != now);
-    assert!(
-        differs.is_none() && ledger.lines().count() == text.lines().count(),
-        "{name}: a step costs something else than before; if that is meant: cargo xtask ledger --renew\n{differs:#?}"
-    );
+    compare(name, ledger, &format!("step\t{kinds}\tbytes in\tbytes out\tns\n{text}"));
 }
 
 #[test]
 fn each_step_on_an_array_costs_what_the_ledger_says() {
     let text = script(IndexKind::PointerArray, Scheme::Farside);
-    compare(
+    compare_steps(
         "pointer-array.tsv",
         include_str!("../../ledger/pointer-array.tsv"),
         &text,
@@ -566,7 +556,7 @@ fn each_step_on_an_array_costs_what_the_ledger_says() {
 #[test]
 fn each_step_on_an_array_with_queues_costs_what_the_ledger_says() {
     let text = script(IndexKind::PointerArray, Scheme::by_name("cider").expect("it is one"));
-    compare(
+    compare_steps(
         "pointer-array-cider.tsv",
         include_str!("../../ledger/pointer-array-cider.tsv"),
         &text,
@@ -576,25 +566,25 @@ fn each_step_on_an_array_with_queues_costs_what_the_ledger_says() {
 #[test]
 fn each_step_on_a_race_table_costs_what_the_ledger_says() {
     let text = script(IndexKind::Race, Scheme::Farside);
-    compare("race.tsv", include_str!("../../ledger/race.tsv"), &text);
+    compare_steps("race.tsv", include_str!("../../ledger/race.tsv"), &text);
 }
 
 #[test]
 fn each_step_on_a_chime_tree_costs_what_the_ledger_says() {
     let text = script(IndexKind::Chime, Scheme::Farside);
-    compare("chime.tsv", include_str!("../../ledger/chime.tsv"), &text);
+    compare_steps("chime.tsv", include_str!("../../ledger/chime.tsv"), &text);
 }
 
 #[test]
 fn each_step_on_a_sherman_tree_costs_what_the_ledger_says() {
     let text = script(IndexKind::Sherman, Scheme::Optimistic);
-    compare("sherman.tsv", include_str!("../../ledger/sherman.tsv"), &text);
+    compare_steps("sherman.tsv", include_str!("../../ledger/sherman.tsv"), &text);
 }
 
 #[test]
 fn deaths_on_an_array_cost_what_the_ledger_says() {
     let name = "pointer-array-deaths.tsv";
-    compare(
+    compare_steps(
         name,
         include_str!("../../ledger/pointer-array-deaths.tsv"),
         &deaths(IndexKind::PointerArray),
@@ -604,7 +594,7 @@ fn deaths_on_an_array_cost_what_the_ledger_says() {
 #[test]
 fn deaths_on_a_race_table_cost_what_the_ledger_says() {
     let name = "race-deaths.tsv";
-    compare(
+    compare_steps(
         name,
         include_str!("../../ledger/race-deaths.tsv"),
         &deaths(IndexKind::Race),
@@ -614,7 +604,7 @@ fn deaths_on_a_race_table_cost_what_the_ledger_says() {
 #[test]
 fn deaths_on_a_chime_tree_cost_what_the_ledger_says() {
     let name = "chime-deaths.tsv";
-    compare(
+    compare_steps(
         name,
         include_str!("../../ledger/chime-deaths.tsv"),
         &deaths(IndexKind::Chime),
@@ -624,7 +614,7 @@ fn deaths_on_a_chime_tree_cost_what_the_ledger_says() {
 #[test]
 fn deaths_on_a_sherman_tree_cost_what_the_ledger_says() {
     let name = "sherman-deaths.tsv";
-    compare(
+    compare_steps(
         name,
         include_str!("../../ledger/sherman-deaths.tsv"),
         &deaths(IndexKind::Sherman),

@@ -12,7 +12,7 @@ use farside_kv::{IndexKind, Store};
 use farside_pool::{PoolError, account, open};
 use farside_sync::Scheme;
 
-use super::{compare_text, config, key};
+use super::{compare, config, key};
 
 /// Few keys, but enough for buckets, subtables, several leaves, and layers.
 const KEYS: u32 = 60;
@@ -126,7 +126,7 @@ fn damage(index: IndexKind) -> String {
 #[test]
 fn damage_of_an_array_is_found() {
     let text = damage(IndexKind::PointerArray);
-    compare_text(
+    compare(
         "pointer-array-damage.tsv",
         include_str!("../../../ledger/pointer-array-damage.tsv"),
         &text,
@@ -136,7 +136,7 @@ fn damage_of_an_array_is_found() {
 #[test]
 fn damage_of_a_race_table_is_found() {
     let text = damage(IndexKind::Race);
-    compare_text(
+    compare(
         "race-damage.tsv",
         include_str!("../../../ledger/race-damage.tsv"),
         &text,
@@ -146,7 +146,7 @@ fn damage_of_a_race_table_is_found() {
 #[test]
 fn damage_of_a_chime_tree_is_found() {
     let text = damage(IndexKind::Chime);
-    compare_text(
+    compare(
         "chime-damage.tsv",
         include_str!("../../../ledger/chime-damage.tsv"),
         &text,
@@ -156,7 +156,7 @@ fn damage_of_a_chime_tree_is_found() {
 #[test]
 fn damage_of_a_sherman_tree_is_found() {
     let text = damage(IndexKind::Sherman);
-    compare_text(
+    compare(
         "sherman-damage.tsv",
         include_str!("../../../ledger/sherman-damage.tsv"),
         &text,
