@@ -437,9 +437,9 @@ impl Driver {
             let own = |index: &usize| self.working(*index).is_some_and(|endpoint| endpoint.id() == struck);
             let actor = (0..=self.compute_nodes_of_actors()).find(own);
             match (what, actor) {
-                (Disturbance::PauseAtPlace { for_ns, .. }, Some(actor)) => {
+                (what @ Disturbance::PauseAtPlace { for_ns, .. }, Some(actor)) => {
+                    self.shared.count("faults that happened", what.name());
                     let what = Disturbance::Pause { actor, for_ns };
-                    self.shared.count("faults that happened", Disturbance::NAMES[13]);
                     self.paused.insert(actor, self.working(actor).expect("it works"));
                     self.plan(self.sim.now_ns() + for_ns, Action::Mend(what));
                 }

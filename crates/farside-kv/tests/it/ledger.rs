@@ -1,6 +1,6 @@
 //! What a script of every operation costs, exactly, on each index: `ledger/*.tsv`.
 //!
-//! One line for each step: verbs, bytes, doorbells, and how long it takes. Whoever changes one of them sees it here; `cargo xtask
+//! One line for each step: verbs, bytes, and how long it takes. Whoever changes one of them sees it here; `cargo xtask
 //! ledger --renew` writes down what is so now. What has to be so for a reason is a test of its own.
 
 #[path = "../../../farside-index/tests/it/ledger/compare.rs"]
@@ -18,7 +18,6 @@ use farside_kv::{
     Alteration, Condition, EvictionPolicy, Expiry, IndexKind, LeafOptions, Quota, RaceOptions, Session, SetOptions,
     Store, StoreConfig, SweepPace,
 };
-
 use farside_sync::Scheme;
 
 use self::compare::compare;

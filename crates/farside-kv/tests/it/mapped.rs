@@ -35,16 +35,22 @@ async fn open(index: IndexKind) -> Store {
     Store::open(endpoint, config).await.expect("a store")
 }
 
+/// The same with some keys.
+async fn filled(index: IndexKind) -> Store {
+    let store = open(index).await;
+    let mut session = store.session();
+    for number in 0..KEYS {
+        session.put(&number.to_le_bytes(), b"value").await.expect("room");
+    }
+    drop(session);
+    store
+}
+
 #[test]
 fn operations_are_plain_calls() {
     for (kind, name, _) in IndexKind::ALL {
         run(async {
-            let store = open(kind).await;
-            let mut session = store.session();
-            for number in 0..KEYS {
-                session.put(&number.to_le_bytes(), b"value").await.expect("room");
-            }
-            drop(session);
+            let store = filled(kind).await;
             let (index, mut cx) = (store.index(), OpContext::new(store.endpoint().clone()));
             let mut plain = [0; 2];
             for number in 0..KEYS {
@@ -156,11 +162,8 @@ fn what_expires_in_a_plain_call_wakes_the_sweeper() {
 fn cursors_that_nobody_has_given_out_do_no_harm() {
     for (kind, name, _) in IndexKind::ALL {
         run(async {
-            let store = open(kind).await;
+            let store = filled(kind).await;
             let mut session = store.session();
-            for number in 0..KEYS {
-                session.put(&number.to_le_bytes(), b"value").await.expect("room");
-            }
             for bit in 0..64 {
                 for cursor in [1_u64 << bit, u64::MAX << bit, u64::MAX >> bit, (1 << bit) | 1] {
                     let mut next = cursor;
