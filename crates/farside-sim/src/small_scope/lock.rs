@@ -38,7 +38,7 @@ pub struct LockScope {
     pub clients: Vec<Vec<Mode>>,
     /// How often a client is interrupted; any time if `None`.
     pub switches: Option<u32>,
-    /// Whether the first client dies, at each of its verbs.
+    /// Whether the first client dies, at each of its first verbs.
     pub with_crash: bool,
 }
 
