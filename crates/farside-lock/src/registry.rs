@@ -8,9 +8,11 @@ use farside_fabric::{Capabilities, Endpoint, OpContext, RemoteAddr};
 use crate::cas::CasLock;
 use crate::cas_rw::CasRwLock;
 use crate::declock::DecLock;
+use crate::declock::header::Header;
 use crate::declock::local::Policy;
 use crate::drtm::Drtm;
 use crate::dslr::Dslr;
+use crate::dslr::word::Tickets;
 use crate::mcs::McsLock;
 use crate::rma_rw::RmaRw;
 use crate::rpc::RpcLock;
@@ -191,6 +193,17 @@ impl LockKind {
             Self::Rpc => RpcLock::entry_bytes(options),
             Self::DecLock(_) => DecLock::entry_bytes(options),
             Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::entry_bytes(options),
+        }
+    }
+
+    /// The first word of an entry that is free and has been used for so long that what is counted there is about to overflow.
+    /// It is that of an entry that was never used if nothing is counted.
+    #[must_use]
+    pub fn worn_word(self, options: &LockOptions) -> u64 {
+        match self {
+            Self::Dslr | Self::DslrPlus => Tickets::worn().0,
+            Self::DecLock(_) => Header::worn(options.declock_capacity).0,
+            _ => 0,
         }
     }
 

@@ -23,6 +23,9 @@ use crate::target::Target;
 /// the time is for work among faults.
 const LAST_PIECES: u32 = 10;
 
+/// How often clients look around whose epochs pass fast: they take about as long.
+const HASTY_TICK_NS: u64 = 4_000;
+
 /// Chance, from a seed.
 struct Dice(Xoshiro256PlusPlus);
 
@@ -138,7 +141,10 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         lease_ns,
         tick_ns: match flavour {
             Flavour::FarNode => 10_000,
-            _ => *dice.pick(&[10_000, 20_000, 50_000]),
+            _ => {
+                let drawn = *dice.pick(&[10_000, 20_000, 50_000]);
+                if is_hasty(seed) { HASTY_TICK_NS } else { drawn }
+            }
         },
         timeout_ns: (flavour != Flavour::FarNode && !dice.one_in(3)).then(|| dice.within(20_000, 400_000)),
         eviction: match target {
@@ -152,6 +158,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         horizon_ns,
         last_pieces: Some(LAST_PIECES),
         is_swept: matches!(target, Target::Store { .. }) && is_swept(seed),
+        is_worn: target != Target::Named && is_worn(seed),
     };
     let actor_count = match flavour {
         Flavour::Mixed => dice.within(1, 6) as usize,
@@ -294,6 +301,17 @@ fn is_mapped(seed: u64) -> bool {
 /// Whether expired keys are swept away, in one store of six; like `eviction` not by the dice of the plan.
 fn is_swept(seed: u64) -> bool {
     Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(32))).one_in(6)
+}
+
+/// Whether what is counted is about to overflow, in one plan of four; like `eviction` not by the dice of the plan.
+fn is_worn(seed: u64) -> bool {
+    Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(24))).one_in(4)
+}
+
+/// Whether epochs pass as fast as their clients can follow, in one plan of four, so that each block is used again as soon as
+/// it may be; like `eviction` not by the dice of the plan.
+fn is_hasty(seed: u64) -> bool {
+    Dice(Xoshiro256PlusPlus::seed_from_u64(seed.rotate_left(40))).one_in(4)
 }
 
 /// Whether and when keys are evicted, in one store of four. Not by the dice of the plan, whose other decisions would all

@@ -77,6 +77,9 @@ pub struct Setup {
     /// Whether most values of a store expire, and somebody whose clock is far ahead sweeps them away all the time.
     #[serde(default)]
     pub is_swept: bool,
+    /// Whether what is counted in the memory is about to overflow, as after years of use.
+    #[serde(default)]
+    pub is_worn: bool,
     /// How a tree is made and used.
     #[serde(default)]
     pub tree: TreeSetup,

@@ -235,6 +235,14 @@ impl Driver {
             down: BTreeMap::new(),
             helper: None,
         };
+        if setup.is_worn {
+            match target {
+                Target::Store { index, scheme } => store::wear(&driver.sim, plan, (index, scheme)),
+                Target::Tree { .. } => tree::wear(&driver.sim, setup),
+                Target::Lock(kind) => lock::wear(&driver.sim, &driver.shared, kind),
+                Target::Named => {}
+            }
+        }
         if target.lock().is_some_and(LockKind::asks_service) || plan.setup.is_swept {
             driver.start_helper();
         }

@@ -8,6 +8,7 @@
 //!
 //! Time stands still meanwhile, so histories count steps instead of nanoseconds.
 
+mod living;
 mod lock;
 mod tree;
 
@@ -17,9 +18,12 @@ use std::rc::Rc;
 
 use farside_fabric::Endpoint;
 use farside_fabric::EndpointId;
+use farside_fabric::NodeId;
 use farside_fabric::region::Region;
-use farside_fabric::sim::{Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
-use farside_kv::{IndexKind, LeafOptions, RaceOptions, Session, Store, StoreConfig};
+use farside_fabric::sim::{
+    Candidate, Choices, Chooser, CrashPoint, Explored, Profile, Request, Sim, SimOptions, explore,
+};
+use farside_kv::{IndexKind, KvError, LeafOptions, RaceOptions, Session, Store, StoreConfig};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -27,6 +31,7 @@ use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
 use crate::scenario::store;
 
+pub use living::{Events, Orders, StoreScope, living_store};
 pub use lock::{LockScope, lock};
 pub use tree::{Scope, tree};
 
@@ -137,6 +142,43 @@ fn bounded(choices: &Choices, switches: u32, in_a_row: u32) -> Chooser {
     })
 }
 
+/// What is served in the order in which it was posted: the requests of a client to a node.
+type Lane = (EndpointId, NodeId);
+
+fn lane(candidate: &Candidate) -> Lane {
+    let node = match candidate.request {
+        Request::Verb { addr, .. } => addr.node(),
+        Request::Fence { node, .. } | Request::Connect { node } => node,
+        Request::Send { .. } => NodeId::new(0),
+    };
+    (candidate.client, node)
+}
+
+/// A chooser that serves clients and nodes in turn, but for a few requests, each of which it holds back for so many steps,
+/// with what its client posts to the same node (delay bounding; Emmi, Qadeer and Rakamaric 2011).
+fn holding(choices: &Choices, holds: u32, steps: u64) -> Chooser {
+    let (choices, mut left) = (choices.clone(), holds);
+    let (mut step, mut last) = (0, None);
+    let mut held: BTreeMap<Lane, u64> = BTreeMap::new();
+    Box::new(move |candidates: &[Candidate]| {
+        step += 1;
+        held.retain(|_, until| *until > step);
+        loop {
+            let lanes = (0..candidates.len()).map(|at| (at, lane(&candidates[at])));
+            // Who is held back is served if nobody else is there.
+            let next = lanes.min_by_key(|(_, lane)| (held.contains_key(lane), Some(*lane) <= last, *lane));
+            let (at, lane) = next.expect("there is a candidate");
+            if left > 0 && !held.contains_key(&lane) && choices.flip() {
+                left -= 1;
+                held.insert(lane, step + steps);
+                continue;
+            }
+            last = Some(lane);
+            return at;
+        }
+    })
+}
+
 /// The history of a run, with steps for times.
 #[derive(Default)]
 struct Log {
@@ -183,12 +225,16 @@ impl Log {
     }
 
     async fn perform(&self, session: &mut Session, client: u32, call: Call) {
+        self.attempt(session, client, call).await.expect("nothing is broken");
+    }
+
+    /// A call whose client may be cut off, since it was held back for so long.
+    async fn attempt(&self, session: &mut Session, client: u32, call: Call) -> Result<(), KvError> {
         let place = self.ask(client, KEY, call);
-        let answer = store::execute(session, KEY, call, false)
-            .await
-            .expect("nothing is broken");
+        let answer = store::execute(session, KEY, call, false).await?;
         session.context().assert_settled();
         self.answer(place, answer);
+        Ok(())
     }
 }
 

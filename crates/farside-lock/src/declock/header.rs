@@ -61,6 +61,12 @@ impl Header {
     /// A free lock that was never used.
     pub const FREE: Self = Self(0);
 
+    /// A free lock before the last round but one that the head can count: entries of the last have the version that none
+    /// may have, so it is reset before the head wraps.
+    pub(crate) const fn worn(capacity: u64) -> Self {
+        Self::FREE.with_head((1 << Index::BITS) - capacity - 3)
+    }
+
     const fn member(mode: Mode) -> Self {
         let writers = match mode {
             Mode::Exclusive => 1,

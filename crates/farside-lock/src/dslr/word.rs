@@ -54,6 +54,16 @@ impl Tickets {
     /// A free lock, of which no ticket was taken.
     pub const FREE: Self = Self(0);
 
+    /// A free lock that has a few tickets of each mode left.
+    pub(crate) const fn worn() -> Self {
+        const USED: u64 = TICKETS_MAX - 5;
+        Self::FREE
+            .with_exclusive_served(USED)
+            .with_shared_served(USED)
+            .with_exclusive_taken(USED)
+            .with_shared_taken(USED)
+    }
+
     /// What a fetch-and-add adds to take a ticket.
     #[inline]
     #[must_use]

@@ -40,13 +40,12 @@ fn lives(history: &[Operation], losses: &[(u64, u64)]) -> Vec<Vec<Operation>> {
     lives
 }
 
-/// Nobody is a member of the pool any more, and each of its blocks is free, or linked by the index, once.
-pub(super) async fn memory(
-    cx: &mut OpContext,
-    geometry: &[Geometry],
-    linked: &[RemoteAddr],
-    shared: &Shared,
-) -> Result<(), Failure> {
+/// What [`memory`] checks, in reports.
+pub(super) const BLOCKS: &str = "blocks for being linked or free, once";
+
+/// Nobody is a member of the pool any more, and each of its blocks is free, or linked by the index, once; returns how many
+/// there are.
+pub(super) async fn memory(cx: &mut OpContext, geometry: &[Geometry], linked: &[RemoteAddr]) -> Result<u64, Failure> {
     let account = account(cx, geometry, linked)
         .await
         .map_err(Failure::of("memory cannot be accounted for"))?;
@@ -56,8 +55,5 @@ pub(super) async fn memory(
     if !is_clean {
         return Err(Failure::new("memory", format!("{account:#?}")));
     }
-    let blocks = account.blocks_reachable + account.blocks_free;
-    let mut coverage = shared.coverage.borrow_mut();
-    coverage.add("checked", "blocks for being linked or free, once", blocks);
-    Ok(())
+    Ok(account.blocks_reachable + account.blocks_free)
 }

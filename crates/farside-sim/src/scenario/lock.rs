@@ -10,6 +10,7 @@ use farside_fabric::{Deadline, NodeId, OpContext, RemoteAddr};
 use farside_lock::service::Agent;
 use farside_lock::{Grant, LockError, LockKind, Locker, Mode, Site};
 
+use super::worn;
 use crate::checkers::exclusion::{self, Promise};
 use crate::history::Hold;
 use crate::plan::{Disturbance, Fault, Work};
@@ -26,6 +27,15 @@ fn entry(lock: u64) -> RemoteAddr {
 
 fn count(lock: u64) -> RemoteAddr {
     entry(lock).plus(COUNT_AT)
+}
+
+/// Makes locks of which what they count is about to overflow.
+pub(crate) fn wear(sim: &Sim, shared: &Shared, kind: LockKind) {
+    for work in shared.plan.actors.iter().flat_map(|actor| &actor.work) {
+        if let Work::Critical { lock, .. } = work {
+            worn::set_word(sim, entry(*lock), kind.worn_word(&shared.lock_options()));
+        }
+    }
 }
 
 /// One client of an actor: works until there is nothing left, or until it needs another client.

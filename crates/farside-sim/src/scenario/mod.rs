@@ -5,3 +5,4 @@ pub(crate) mod lock;
 pub(crate) mod named;
 pub(crate) mod store;
 pub(crate) mod tree;
+mod worn;

@@ -24,7 +24,7 @@ use farside_kv::{
 use farside_pool::{FormatOptions, PoolOptions, open};
 use farside_sync::Scheme;
 
-use super::audit;
+use super::{audit, worn};
 use crate::history::{Answer, Call};
 use crate::plan::{Eviction, Plan, Work};
 use crate::run::{Failure, finish_within};
@@ -86,6 +86,11 @@ fn config(plan: &Plan, (index, scheme): Kind) -> StoreConfig {
         },
         timeout_ns: setup.timeout_ns,
     }
+}
+
+/// Makes memory in which what is counted is about to overflow.
+pub(crate) fn wear(sim: &Sim, plan: &Plan, kind: Kind) {
+    worn::format_pool(sim, config(plan, kind).format);
 }
 
 /// The bytes of a key: mostly short, some long, one empty. In an index in the order of keys some begin alike.
@@ -495,7 +500,14 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
     finish_within(sim, &auditor, 400 * setup.lease_ns, "takeover and last reads", read)??;
 
     audit::history(shared)?;
+    let blocks = examine(sim)?;
+    shared.coverage.borrow_mut().add("checked", audit::BLOCKS, blocks);
+    Ok(())
+}
 
+/// The structure is whole, nobody is a member of the pool any more, and each of its blocks is free or linked, once; returns
+/// how many there are.
+pub(crate) fn examine(sim: &Sim) -> Result<u64, Failure> {
     let examiner = sim.endpoint(sim.add_compute_node());
     sim.block_on(async {
         let mut cx = OpContext::new(examiner);
@@ -506,7 +518,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
         if !census.faults.is_empty() {
             return Err(Failure::new("structure", census.faults.join("\n")));
         }
-        audit::memory(&mut cx, &geometry, &census.blocks, shared).await
+        audit::memory(&mut cx, &geometry, &census.blocks).await
     })
 }
 

@@ -17,7 +17,7 @@ use farside_index::{Budget, IndexError, Tree, TreeKind, TreeOptions};
 use farside_kv::KvError;
 use farside_pool::{FormatOptions, Pool, PoolOptions, open, open_or_format};
 
-use super::audit;
+use super::{audit, worn};
 use crate::history::{Answer, Call};
 use crate::plan::{Setup, Work};
 use crate::run::{Failure, finish_within};
@@ -37,6 +37,20 @@ const AUDITOR: u32 = u32::MAX;
 /// Plans number their keys from 0 on, up to so many.
 pub(crate) const KEYS_MAX: u64 = 256;
 
+/// How the pool is made.
+fn format(setup: &Setup) -> FormatOptions {
+    FormatOptions {
+        clients_max: 48,
+        chunk_bytes: Some(setup.chunk_bytes),
+        patience_ns: 5 * setup.lease_ns,
+    }
+}
+
+/// Makes memory in which what is counted is about to overflow.
+pub(crate) fn wear(sim: &Sim, setup: &Setup) {
+    worn::format_pool(sim, format(setup));
+}
+
 /// Joins the pool and opens the tree; makes both if there are none. Starts what takes over from the dead.
 async fn open_tree(
     endpoint: &Endpoint,
@@ -45,11 +59,6 @@ async fn open_tree(
     (kind, node_lock): Made,
 ) -> Result<Tree, IndexError> {
     let tree = &setup.tree;
-    let format = FormatOptions {
-        clients_max: 48,
-        chunk_bytes: Some(setup.chunk_bytes),
-        patience_ns: 5 * setup.lease_ns,
-    };
     let options = TreeOptions {
         shape: kind.leaf(tree.span, tree.neighbourhood),
         budget: Budget {
@@ -57,7 +66,7 @@ async fn open_tree(
             hotspot_bytes: tree.hotspot_bytes,
         },
     };
-    let geometry = open_or_format(cx, format).await?;
+    let geometry = open_or_format(cx, format(setup)).await?;
     let times = PoolOptions {
         tick_ns: setup.tick_ns,
         lease_ns: setup.lease_ns,
@@ -272,11 +281,13 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: TreeKind) -> Result<()
     }
     let blocks: Vec<_> = census.blocks.into_iter().collect();
     let examiner = sim.endpoint(sim.add_compute_node());
-    sim.block_on(async {
+    let accounted = sim.block_on(async {
         let mut cx = OpContext::new(examiner);
         let geometry = open(&mut cx).await.map_err(Failure::of("the pool cannot be opened"))?;
-        audit::memory(&mut cx, &geometry, &blocks, shared).await
-    })
+        audit::memory(&mut cx, &geometry, &blocks).await
+    })?;
+    shared.coverage.borrow_mut().add("checked", audit::BLOCKS, accounted);
+    Ok(())
 }
 
 /// The last client: takes over from the dead, reads every key in two ways, and looks at every node.

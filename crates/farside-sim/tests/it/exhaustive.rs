@@ -5,8 +5,9 @@ use farside_index::tree::Structure;
 use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
 use farside_lock::Mode::{self, Exclusive, Shared};
+use farside_pool::PoolOptions;
 use farside_sim::history::Call::{self, Add, Delete, Get, Insert, Put, Update};
-use farside_sim::small_scope::{self, LockScope, Scope};
+use farside_sim::small_scope::{self, Events, LockScope, Orders, Scope, StoreScope};
 use farside_sync::Scheme;
 
 /// Every call that changes something, and one that does not.
@@ -145,6 +146,78 @@ fn locks_whose_holder_dies_at_any_verb_in_orders_of_few_switches() {
             }
         }
         println!("{name}: {runs} orders with a death");
+    }
+}
+
+/// So short that epochs pass while somebody reads, and the dead are found out while others work.
+const TICK_NS: u64 = 5_000;
+
+/// A store of clients that do this with one key, while time passes.
+fn living(index: IndexKind, nodes: u16, clients: &[&[Call]]) -> StoreScope {
+    StoreScope {
+        kind: (index, Scheme::Farside),
+        nodes,
+        clients: clients.iter().map(|calls| calls.to_vec()).collect(),
+        orders: Orders::Switches(1),
+        times: PoolOptions {
+            tick_ns: TICK_NS,
+            lease_ns: 3 * TICK_NS,
+        },
+        with_crash: false,
+    }
+}
+
+/// Explores it in every order with so few switches.
+fn live(scope: &StoreScope) -> Events {
+    let (explored, events) = small_scope::living_store(scope, LIMIT);
+    println!("{scope:?}: {explored:?}, {events:?}");
+    assert!(explored.is_complete);
+    events
+}
+
+/// Each of the two may be an epoch ahead of the other, and either node may be slow.
+#[test]
+fn blocks_are_used_again_beside_a_reader_that_is_held_back() {
+    for index in [IndexKind::PointerArray, IndexKind::Race] {
+        let [reader, writer]: [&[Call]; 2] = [&[Get; 12], &[Put(1); 16]];
+        for (nodes, clients) in [(1, [reader, writer]), (2, [reader, writer]), (2, [writer, reader])] {
+            let mut scope = living(index, nodes, &clients);
+            scope.orders = Orders::Holds(1);
+            scope.times.lease_ns = 30 * TICK_NS;
+            live(&scope);
+        }
+    }
+}
+
+#[test]
+fn a_death_is_found_out_beside_a_reader_and_a_writer() {
+    for (index, nodes) in [
+        (IndexKind::PointerArray, 1),
+        (IndexKind::PointerArray, 2),
+        (IndexKind::Race, 2),
+    ] {
+        let mut scope = living(index, nodes, &[&[Put(1), Delete, Put(2)], &[Put(3); 6], &[Get; 6]]);
+        scope.orders = Orders::Holds(1);
+        scope.with_crash = true;
+        let events = live(&scope);
+        assert!(events.deaths > 0);
+    }
+}
+
+/// Writers queue up, one of them acts for the others, and one of them dies.
+#[test]
+fn batches_of_writers_in_orders_of_few_switches() {
+    for with_crash in [false, true] {
+        let mut scope = living(IndexKind::Race, 1, &[&[Put(1)], &[Put(2)], &[Put(3)]]);
+        scope.kind.1 = Scheme::by_name("cider-no-ca").expect("it is listed");
+        scope.times = PoolOptions {
+            tick_ns: 10 * TICK_NS,
+            lease_ns: 30 * TICK_NS,
+        };
+        scope.orders = Orders::Switches(if with_crash { 1 } else { 2 });
+        scope.with_crash = with_crash;
+        let events = live(&scope);
+        assert!(events.combined > 0 && (events.deaths > 0) == with_crash);
     }
 }
 
