@@ -209,14 +209,11 @@ impl Connection {
                 link.down = Some(failure);
             }
             link.output = Vec::new();
-            link.written = 0;
             (core::mem::take(&mut link.in_flight), link.driver.take())
         };
         for index in in_flight {
             let mut operations = self.operations.borrow_mut();
-            let waker = operations.fail(index, failure).cloned();
-            drop(operations);
-            waker.inspect(Waker::wake_by_ref);
+            operations.fail(index, failure).inspect(|waker| waker.wake_by_ref());
         }
         driver.inspect(Waker::wake_by_ref);
         self.room.notify_waiters();
@@ -454,3 +451,6 @@ impl Input {
         Poll::Ready(Ok(count))
     }
 }
+
+#[cfg(test)]
+mod tests;
