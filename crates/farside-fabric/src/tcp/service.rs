@@ -293,3 +293,6 @@ impl Service {
 fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -427,3 +427,6 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;
