@@ -301,3 +301,117 @@ fn an_answer_that_would_be_too_long_is_refused() {
         Err(FrameError::AnswerLength)
     );
 }
+
+/// The longest READ or WRITE that is not cut, and the longest verb without its payload.
+const PIECE_BYTES: u32 = 60 * 1024;
+const VERB_BYTES: u32 = 72;
+
+fn read_of(bytes: u32) -> Verb {
+    Verb::Read {
+        source: RemoteAddr::new(NodeId::new(0), 3),
+        target: Slice::first(bytes),
+    }
+}
+
+fn write_of(bytes: u32) -> Verb {
+    Verb::Write {
+        source: Slice::first(bytes),
+        target: RemoteAddr::new(NodeId::new(0), 3),
+    }
+}
+
+#[test]
+fn a_frame_is_filled_to_the_last_byte_of_its_answer() {
+    let rest = FRAME_BYTES_MAX as u32 - HEADER_BYTES as u32 - PIECE_BYTES;
+    let full = [read_of(PIECE_BYTES), read_of(rest)];
+    let frames = |last: u32, before: usize| {
+        let verbs = [&full.repeat(before)[..], &[read_of(PIECE_BYTES), read_of(last)]].concat();
+        let (output, frames) = write(&verbs, &[], 0);
+        assert_eq!(decode_all(&output, 0).len(), verbs.len());
+        frames
+    };
+    assert_eq!([frames(rest, 0), frames(rest + 1, 0)], [1, 2]);
+    // Those that follow as well.
+    assert_eq!([frames(rest, 1), frames(rest + 1, 1)], [2, 3]);
+}
+
+#[test]
+fn a_frame_is_filled_as_long_as_any_verb_would_fit() {
+    let (buffer, head) = (buffer(), 12);
+    let rest = FRAME_BYTES_MAX as u32 - HEADER_BYTES as u32 - head - PIECE_BYTES - VERB_BYTES;
+    let full = [write_of(PIECE_BYTES), write_of(rest)];
+    let frames = |last: u32, before: usize| {
+        let verbs = [&full.repeat(before)[..], &[write_of(PIECE_BYTES), write_of(last)]].concat();
+        let (output, frames) = write(&verbs, &buffer, 0);
+        assert_eq!(decode_all(&output, 0).len(), verbs.len());
+        frames
+    };
+    assert_eq!([frames(rest, 0), frames(rest + 1, 0)], [1, 2]);
+    assert_eq!([frames(rest, 1), frames(rest + 1, 1)], [2, 3]);
+}
+
+#[test]
+fn only_what_is_longer_than_a_piece_is_cut() {
+    let buffer = buffer();
+    let pieces = |verb: Verb| {
+        let (output, _) = write(&[verb], &buffer, 0);
+        decode_all(&output, 0)
+            .iter()
+            .map(|(verb, _)| verb.target().1)
+            .collect::<Vec<_>>()
+    };
+    let whole = u64::from(PIECE_BYTES);
+    for verb_of in [read_of, write_of] {
+        assert_eq!(pieces(verb_of(PIECE_BYTES)), [whole]);
+        // They are at offset 3: the first cut is where a word ends.
+        assert_eq!(pieces(verb_of(PIECE_BYTES + 1)), [whole - 3, 4]);
+        assert_eq!(pieces(verb_of(2 * PIECE_BYTES - 3)), [whole - 3, whole]);
+        assert_eq!(pieces(verb_of(2 * PIECE_BYTES - 2)), [whole - 3, whole, 1]);
+    }
+}
+
+#[test]
+fn a_frame_has_as_many_bytes_as_there_may_be() {
+    for bytes in [HEADER_BYTES, FRAME_BYTES_MAX] {
+        let mut input = vec![0; bytes];
+        input[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+        let whole = split_frame::<RequestHeader>(&input);
+        assert!(matches!(whole, Ok(Framed::Whole(_, end)) if end == bytes));
+        input.pop();
+        assert!(matches!(split_frame::<RequestHeader>(&input), Ok(Framed::Partial)));
+    }
+}
+
+#[test]
+fn an_answer_is_as_long_as_a_frame_may_be() {
+    let rest = FRAME_BYTES_MAX as u32 - HEADER_BYTES as u32 - PIECE_BYTES;
+    let decoded = |last: u32| {
+        let mut body = Vec::new();
+        for verb in [read_of(PIECE_BYTES), read_of(last)] {
+            encode_verb(&mut body, &verb, &[]);
+        }
+        decode_verbs(&body, 2).map(|verbs| verbs.len())
+    };
+    assert_eq!(decoded(rest), Ok(2));
+    assert_eq!(decoded(rest + 1), Err(FrameError::AnswerLength));
+}
+
+#[test]
+fn a_batch_has_one_verb_to_as_many_as_there_may_be() {
+    let body = |count: usize| {
+        let mut body = Vec::new();
+        for _ in 0..count {
+            encode_verb(&mut body, &read_of(8), &[]);
+        }
+        body
+    };
+    let decoded = |count: usize| decode_verbs(&body(count), count as u8).map(|verbs| verbs.len());
+    for count in [1, BATCH_VERBS_MAX] {
+        assert_eq!(decoded(count), Ok(count));
+    }
+    for count in [0, BATCH_VERBS_MAX + 1] {
+        assert_eq!(decoded(count), Err(FrameError::VerbCount { count: count as u8 }));
+    }
+    let (output, frames) = write(&[read_of(8); BATCH_VERBS_MAX + 1], &[], 0);
+    assert_eq!((frames, decode_all(&output, 0).len()), (2, BATCH_VERBS_MAX + 1));
+}
