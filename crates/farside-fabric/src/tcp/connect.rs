@@ -367,3 +367,6 @@ fn check_welcome(address: String, welcome: &Welcome) -> Result<(), ConnectError>
         Ok(Verdict::Accepted) | Err(_) => Err(ConnectError::Magic { address }),
     }
 }
+
+#[cfg(test)]
+mod tests;

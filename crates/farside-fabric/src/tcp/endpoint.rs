@@ -875,3 +875,6 @@ impl Backend for Endpoint {
         self.shared.random.random()
     }
 }
+
+#[cfg(test)]
+mod tests;

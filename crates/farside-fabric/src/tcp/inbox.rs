@@ -97,3 +97,6 @@ impl Inbox {
         self.arrival.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

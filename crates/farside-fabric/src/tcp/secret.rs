@@ -104,6 +104,19 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_has_a_least_and_a_greatest_length() {
+        let is_secret = |bytes| Secret::new(&vec![b'x'; bytes]).is_ok();
+        for (bytes, expected) in [
+            (SECRET_BYTES_MIN - 1, false),
+            (SECRET_BYTES_MIN, true),
+            (SECRET_BYTES_MAX, true),
+            (SECRET_BYTES_MAX + 1, false),
+        ] {
+            assert_eq!(is_secret(bytes), expected, "{bytes} bytes");
+        }
+    }
+
+    #[test]
     fn debug_output_hides_it() {
         let secret = Secret::new(b"sixteen bytes !!").expect("long enough");
         assert!(!format!("{secret:?}").contains("sixteen"));

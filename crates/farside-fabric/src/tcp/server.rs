@@ -307,3 +307,6 @@ fn welcome(service: &Service, verdict: Verdict, endpoint: u64) -> Welcome {
         run: U64::new(service.run()),
     }
 }
+
+#[cfg(test)]
+mod tests;
