@@ -106,6 +106,13 @@ mod tests {
         }
     }
 
+    /// Clients of several releases read each other's notes.
+    #[test]
+    fn the_check_of_a_note_stays_what_it_is() {
+        let head = written(7, Mode::Exclusive, "somebody");
+        assert_eq!(word(&head, NOTE_AT as usize + 16), 0x8514_2773_b43d_0961);
+    }
+
     #[test]
     fn blank_heads_have_neither_name_nor_note() {
         let blank = [0; HEAD_BYTES as usize];

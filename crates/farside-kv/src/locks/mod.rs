@@ -457,3 +457,6 @@ impl Shared {
         known.insert(Rc::clone(name), place);
     }
 }
+
+#[cfg(test)]
+mod tests;

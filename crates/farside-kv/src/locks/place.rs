@@ -133,3 +133,6 @@ async fn write_name(cx: &mut OpContext, place: Place, name: &[u8]) -> Result<(),
     batch.write_word(place.head, name.len() as u64);
     cx.post(&mut batch).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,3 +139,44 @@ pub(super) struct Place {
     pub(super) head: RemoteAddr,
     pub(super) lock: RemoteAddr,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn table(buckets: u64) -> Table {
+        let at = RemoteAddr::new(NodeId::new(0), 1 << 20);
+        Table { at, buckets }
+    }
+
+    #[test]
+    fn buckets_lie_behind_the_roster_one_after_the_other() {
+        for buckets in [1, 3, 8] {
+            let table = table(buckets);
+            let names = (0..1000_u32).map(|number| table.bucket(&number.to_le_bytes()).0);
+            let first = table.roster().plus(ROSTER_BYTES);
+            let expected = (0..buckets).map(|index| first.plus(index * BUCKET_BYTES));
+            assert_eq!(names.collect::<BTreeSet<_>>(), expected.collect());
+            assert_eq!(table.places(), buckets * PLACES);
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_bucket_overlaps() {
+        let bucket = table(1).bucket(b"name");
+        let mut ranges = vec![(bucket.tokens(), 8), (bucket.directory(), ENTRY_BYTES)];
+        for index in 0..PLACES {
+            let place = bucket.place(index);
+            assert_eq!(place.bucket, bucket);
+            assert_eq!(place.head, bucket.heads().plus(index * HEAD_BYTES));
+            ranges.extend([(place.head, HEAD_BYTES), (place.lock, ENTRY_BYTES)]);
+        }
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            assert!(pair[0].0.plus(pair[0].1) <= pair[1].0, "{pair:?}");
+        }
+        let (last, bytes) = ranges[ranges.len() - 1];
+        assert!(last.plus(bytes) <= bucket.tokens().plus(BUCKET_BYTES));
+    }
+}

@@ -459,3 +459,10 @@ fn the_dead_make_room_in_the_roster() {
         sim.crash_client(endpoint.id());
     }
 }
+
+#[test]
+fn the_memory_has_room_for_so_many() {
+    let sim = world(1);
+    let (_, locks) = client(&sim);
+    assert_eq!(locks.capacity(), 8 * 8);
+}
