@@ -270,3 +270,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,12 @@ impl ExpiryMark {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Whether it is that one.
+    #[cfg(test)]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

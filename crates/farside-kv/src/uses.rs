@@ -256,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn a_count_is_as_old_as_its_steps() {
+        // So late that a step that is shorter by a millisecond would be a decay.
+        let steps = 1 << 20;
+        let (body, now) = (steps << 8 | COUNT_FIRST, steps * STEP_MS);
+        assert_eq!(count(body, now), COUNT_FIRST);
+        assert_eq!(count(body, now + DECAY_MS - 1), COUNT_FIRST);
+        assert_eq!(count(body, now + DECAY_MS), COUNT_FIRST - 1);
+    }
+
+    #[test]
     fn a_count_ends_at_its_largest() {
         let body = |count: u64| count;
         assert_eq!(next_count(body(COUNT_MAX), 0, |_| 0), COUNT_MAX);

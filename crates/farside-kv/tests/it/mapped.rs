@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use farside_fabric::shm::{self, Segment};
+use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{FabricError, NodeId, OpContext, Pipeline};
 use farside_index::{Change, Decision};
 use farside_kv::{
     EvictionPolicy, Expiry, ExpiryMark, IndexKind, KeyUse, LocksError, Quota, RaceOptions, SetOptions, Store,
-    StoreConfig, SweepPace, prefix_end,
+    StoreConfig, SweepPace, prefix_end, stack,
 };
 use farside_lock::LockError;
 use farside_pool::PoolError;
@@ -238,4 +239,29 @@ fn a_holder_says_since_when() {
     };
     let since = holder.since().duration_since(SystemTime::UNIX_EPOCH);
     assert_eq!(since.expect("later"), Duration::from_millis(1_500));
+}
+
+#[test]
+fn operations_on_mapped_memory_have_no_timeout() {
+    let segment = Segment::anonymous(32 << 20).expect("memory");
+    let mapped = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+    assert_eq!(stack::timeout_ns(&mapped), None);
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(1 << 20);
+    let remote = sim.endpoint(sim.add_compute_node());
+    assert!(stack::timeout_ns(&remote).is_some());
+}
+
+#[test]
+fn a_session_says_how_large_its_buffers_are() {
+    run(async {
+        let store = open(IndexKind::Race).await;
+        let mut session = store.session();
+        assert_eq!(session.buffer_bytes(), session.context().buffer().len());
+        let large = vec![1; 300_000];
+        session.put(b"large", &large).await.expect("room");
+        assert_eq!(session.get(b"large").await.expect("get"), Some(&large[..]));
+        assert_eq!(session.buffer_bytes(), session.context().buffer().len());
+        assert!(session.buffer_bytes() > large.len());
+    });
 }

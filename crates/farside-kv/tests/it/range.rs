@@ -160,6 +160,26 @@ fn an_index_without_order_has_no_ranges() {
     });
 }
 
+/// The page after the last key would begin where the range ends.
+#[test]
+fn a_page_that_ends_where_its_range_does_is_the_last() {
+    run(async {
+        let store = open(&memory(), IndexKind::Chime).await;
+        let mut session = store.session();
+        for key in [b"a", b"b"] {
+            session.put(key, b"value").await.expect("put");
+        }
+        for (to, next) in [
+            (&b"a\0"[..], None),
+            (b"a\0\0", Some(b"a\0".to_vec())),
+            (b"b", Some(b"a\0".to_vec())),
+        ] {
+            let page = session.range_keys(b"", Some(to), 1).await;
+            assert_eq!(page.expect("it is in order"), (vec![b"a".to_vec()], next), "{to:?}");
+        }
+    });
+}
+
 #[test]
 fn a_range_of_a_prefix_ends_behind_it() {
     assert_eq!(prefix_end(b"user:"), Some(b"user;".to_vec()));
