@@ -154,6 +154,12 @@ impl Context {
         }
     }
 
+    /// How many more uses pass before one is looked at.
+    #[cfg(test)]
+    pub(crate) fn unnoticed(&self) -> u64 {
+        self.unnoticed.get()
+    }
+
     #[cold]
     fn sample(&self, key: &[u8]) {
         // At random, so that no rhythm of a client hides a key.

@@ -182,8 +182,8 @@ async fn run(id: table::Id, call: &mut Call<'_>) -> Handled {
         [first, last, _] if first == last => call.context.notice(call.request.arg(first as usize)),
         [first, last, step] => {
             // A last key that is negative is counted from the end.
-            let end = call.request.len() as i64 + last + 1;
-            for index in (first..end).step_by(step as usize) {
+            let from_end = if last < 0 { call.request.len() as i64 } else { 0 };
+            for index in (first..=from_end + last).step_by(step as usize) {
                 call.context.notice(call.request.arg(index as usize));
             }
         }
@@ -274,3 +274,6 @@ fn unknown(request: &Request<'_>) -> String {
     let name = excerpt(request.arg(0));
     format!("ERR unknown command '{name}', with args beginning with: {arguments}")
 }
+
+#[cfg(test)]
+mod tests;
