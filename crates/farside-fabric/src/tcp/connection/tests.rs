@@ -101,6 +101,32 @@ fn the_driver_is_woken_once_until_it_looks() {
 }
 
 #[test]
+fn what_is_said_without_an_answer_goes_out_as_long_as_there_is_a_connection() {
+    let count: Arc<Count> = Arc::default();
+    let connection = connection();
+    let (peer, ask) = (EndpointId(7), Introduction::new(rdma::IntroductionKind::Ask, 3, None));
+    let say: [fn(&Connection, EndpointId, &Introduction); 2] = [
+        |connection, _, _| connection.grant(5),
+        |connection, peer, introduction| connection.introduce(peer, introduction),
+    ];
+    let mut expected = Vec::new();
+    frame::put_granted(&mut expected, 5);
+    frame::put_introduce(&mut expected, peer, &ask);
+    for say in say {
+        connection.link.borrow_mut().driver = Some(Waker::from(count.clone()));
+        connection.link.borrow_mut().is_driver_woken = false;
+        say(&connection, peer, &ask);
+        assert_eq!(count.take(), 1);
+    }
+    assert_eq!(connection.link.borrow().output, expected);
+    connection.close(FabricError::NodeGone { node: NODE });
+    for say in say {
+        say(&connection, peer, &ask);
+    }
+    assert_eq!(connection.link.borrow().output, [0; 0]);
+}
+
+#[test]
 fn who_waits_for_many_answers_is_woken_once() {
     let connection = connection();
     let count: Arc<Count> = Arc::default();

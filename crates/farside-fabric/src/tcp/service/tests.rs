@@ -234,7 +234,11 @@ fn introductions_reach_whom_they_are_for() {
     service.depart(&other.0, &other.1);
     service.introduce(ids[0], &asker.1, ids[2], &ask);
     assert_eq!(introductions(&asker.1), [(ids[2], gone)]);
-    // A connection that was replaced brings nothing any more.
+    // Who has left brings nothing any more,
+    service.introduce(ids[2], &other.1, ids[1], &ask);
+    assert_eq!(introductions(&peer.1), []);
+    assert_eq!(introductions(&other.1), [(ids[1], gone)]);
+    // nor does a connection that was replaced.
     let again = service.admit(Some(ids[0]), RUN).expect("it is here");
     assert_eq!(introductions(&peer.1), [], "it had not been introduced to the asker");
     service.introduce(ids[0], &asker.1, ids[1], &ask);

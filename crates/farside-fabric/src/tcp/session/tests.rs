@@ -361,7 +361,7 @@ fn what_the_socket_has_taken_takes_no_room() {
         let mut place = Place::new();
         let session = &mut place.session;
         // More than sockets take.
-        let sent: Vec<u8> = (0..64 << 20).map(|index: u32| (index / 249) as u8).collect();
+        let sent: Vec<u8> = (0..24 << 20).map(|index: u32| (index / 249) as u8).collect();
         session.output = sent.clone();
         let mut seen = vec![0; sent.len()];
         let mut polls = 0;
