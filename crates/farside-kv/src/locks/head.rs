@@ -106,6 +106,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn nothing_is_left_of_the_note_before() {
+        let mut head = written(1, Mode::Exclusive, "somebody with a long name");
+        Note::encode(2, Mode::Shared, "me", &mut head[NOTE_AT as usize..]);
+        assert_eq!(head, written(2, Mode::Shared, "me"));
+    }
+
     /// Clients of several releases read each other's notes.
     #[test]
     fn the_check_of_a_note_stays_what_it_is() {

@@ -3,7 +3,9 @@
 use super::super::head::NOTE_BYTES;
 use super::super::table::NOTE_AT;
 use super::super::tests::world;
+use super::super::{Locks, LocksOptions};
 use super::*;
+use farside_fabric::Deadline;
 
 /// Writes that a place was used then.
 async fn write_note(cx: &mut OpContext, place: Place, since_ms: u64) {
@@ -51,4 +53,31 @@ fn places_without_a_name_come_first_then_those_used_least_recently() {
     sim.block_on(async { shared.locker.release(&mut cx, held).await })
         .expect("it is held");
     assert_eq!(idle(), [1, 4, 5, 6, 2, 7, 3, 0]);
+}
+
+#[test]
+fn a_place_that_another_client_takes_first_is_left_to_it() {
+    let (sim, locks) = world();
+    let other = sim.block_on(Locks::open(
+        sim.endpoint(sim.add_compute_node()),
+        LocksOptions::default(),
+    ));
+    let other = other.expect("there is a table");
+    let place = locks.shared.table.bucket(b"name").place(0);
+    let take = |locks: &Locks, cx: &mut OpContext| {
+        let taken = sim.block_on(async { locks.shared.take_if_free(cx, place).await });
+        assert_eq!(cx.deadline(), Deadline::NEVER);
+        taken.expect("the node is there")
+    };
+    let (mut theirs, mut ours) = (other.context(), locks.context());
+    let held = take(&other, &mut theirs).expect("it is free");
+    let begun_ns = sim.now_ns();
+    assert!(take(&locks, &mut ours).is_none());
+    assert!(
+        sim.now_ns() - begun_ns < locks.shared.site.options().lease_ns,
+        "it does not wait for long"
+    );
+    let released = sim.block_on(async { other.shared.locker.release(&mut theirs, held).await });
+    released.expect("it is held");
+    assert!(take(&locks, &mut ours).is_some());
 }
