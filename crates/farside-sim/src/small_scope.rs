@@ -31,7 +31,7 @@ use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
 use crate::scenario::store;
 
-pub use living::{Events, Orders, StoreScope, living_store};
+pub use living::{Events, StoreScope, living_store};
 pub use lock::{LockScope, lock};
 pub use tree::{Scope, tree};
 
@@ -41,8 +41,12 @@ const KEY: u64 = 1;
 const INITIAL: u64 = 1000;
 /// A chunk table that is read in no time: clients take their chunks anew in each run.
 const MEMORY_BYTES: u64 = 256 << 10;
-/// How often the same client may be served in a row while others wait.
+/// How often the same client may be served in a row while others wait, where all orders are tried,
 const TURNS_IN_A_ROW: u32 = 6;
+/// and where those with few switches are.
+const IN_A_ROW: u32 = 100;
+/// So long a request is held back.
+const HOLD_STEPS: u64 = 120;
 /// The crash point of the first client is one of so many.
 const CRASH_POINTS: usize = 8;
 /// How long whoever waits for a lock may take in the end.
@@ -50,12 +54,39 @@ const PATIENCE_NS: u64 = 10_000_000;
 /// Far beyond any run: no housekeeping in between.
 const NEVER_NS: u64 = 1 << 50;
 
-/// Every order of the clients' operations on one key; returns how many there were.
+/// How orders are tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Orders {
+    /// All.
+    All,
+    /// Clients go on until they wait, but for so many times, at which another one goes on.
+    Switches(u32),
+    /// All clients go on in turn, but for so many requests, which are held back for long.
+    Holds(u32),
+}
+
+impl Orders {
+    fn chooser(self, choices: &Choices) -> Chooser {
+        match self {
+            Self::All => fair(choices),
+            Self::Switches(switches) => bounded(choices, switches, IN_A_ROW),
+            Self::Holds(holds) => holding(choices, holds, HOLD_STEPS),
+        }
+    }
+}
+
+/// Orders of the clients' operations on one key; returns how many there were.
 ///
 /// # Panics
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
-pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, limit: u64) -> Explored {
+pub fn store(
+    kind: (IndexKind, Scheme),
+    calls: &[Vec<Call>],
+    orders: Orders,
+    with_crash: bool,
+    limit: u64,
+) -> Explored {
     let (memory, config) = (memory(), config(kind));
     // Every run begins with what the key holds then.
     let sim = Sim::new(SimOptions::default());
@@ -69,7 +100,9 @@ pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], with_crash: bool, l
     });
     explore(limit, |choices| {
         let sim = Sim::new(SimOptions::default());
-        with_memory(&sim, &memory, || one_store(&sim, &choices, config, calls, with_crash));
+        with_memory(&sim, &memory, || {
+            one_store(&sim, &choices, config, calls, orders, with_crash);
+        });
     })
 }
 
@@ -266,7 +299,14 @@ fn config((index, scheme): (IndexKind, Scheme)) -> StoreConfig {
     }
 }
 
-fn one_store(sim: &Sim, choices: &Choices, config: StoreConfig, calls: &[Vec<Call>], with_crash: bool) {
+fn one_store(
+    sim: &Sim,
+    choices: &Choices,
+    config: StoreConfig,
+    calls: &[Vec<Call>],
+    orders: Orders,
+    with_crash: bool,
+) {
     let open = async |endpoint: &Endpoint| {
         let store = Store::open(endpoint.clone(), config).await.expect("a store");
         let mut session = store.session();
@@ -296,7 +336,7 @@ fn one_store(sim: &Sim, choices: &Choices, config: StoreConfig, calls: &[Vec<Cal
         let verb = sim.verbs_posted(victim) + crashing;
         sim.crash_client_at(victim, CrashPoint { verb, lines: None });
     }
-    sim.set_chooser(Some(fair(choices)));
+    sim.set_chooser(Some(orders.chooser(choices)));
     for ((client, (endpoint, mut session)), calls) in (0..).zip(sessions).zip(calls) {
         let (log, calls) = (Rc::clone(&log), calls.clone());
         endpoint.spawn(async move {

@@ -14,7 +14,7 @@ use farside_kv::{IndexKind, Store, StoreConfig};
 use farside_pool::PoolOptions;
 use farside_sync::Scheme;
 
-use super::{INITIAL, Log, bounded, config, holding, memory};
+use super::{INITIAL, Log, Orders, config, memory};
 use crate::alarm::Alarm;
 use crate::checkers::linearizability;
 use crate::history::Call;
@@ -26,19 +26,6 @@ const STEP_NS: u64 = 300;
 const PATIENCE_LEASES: u64 = 60;
 /// The crash point of the first client is one of so many, the first being none.
 const CRASH_POINTS: usize = 16;
-/// Who has been served so often in a row waits for somebody.
-const IN_A_ROW: u32 = 100;
-/// So long a request is held back.
-const HOLD_STEPS: u64 = 120;
-
-/// How orders are tried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Orders {
-    /// Clients go on until they wait, but for so many times, at which another one goes on.
-    Switches(u32),
-    /// All clients go on in turn, but for so many requests, which are held back for long.
-    Holds(u32),
-}
 
 /// A store, and who does what with its key.
 #[derive(Clone, Debug)]
@@ -127,10 +114,7 @@ fn one_store(sim: &Sim, choices: &Choices, scope: &StoreScope, config: StoreConf
             sim.crash_client_at(victim, CrashPoint { verb, lines: None });
         }
     }
-    sim.set_chooser(Some(match scope.orders {
-        Orders::Switches(switches) => bounded(choices, switches, IN_A_ROW),
-        Orders::Holds(holds) => holding(choices, holds, HOLD_STEPS),
-    }));
+    sim.set_chooser(Some(scope.orders.chooser(choices)));
     let stores: Vec<Store> = clients.iter().map(|(_, store)| store.clone()).collect();
     for ((client, (endpoint, store)), calls) in (0..).zip(clients).zip(scope.clients.clone()) {
         let log = Rc::clone(&log);
