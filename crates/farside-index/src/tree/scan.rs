@@ -75,6 +75,11 @@ fn sort_spread(numbers: &mut ArrayVec<u64, LEAF_SPAN_MAX>, bits: u32) {
     const PARTS: usize = 64;
     /// With more in one part they are not spread.
     const TOGETHER_MAX: u16 = 8;
+    /// So few are sorted before the parts are counted.
+    const FEW: usize = 16;
+    if numbers.len() <= FEW {
+        return numbers.sort_unstable();
+    }
     let shift = bits.saturating_sub(PARTS.ilog2());
     let part = |number: u64| (number >> shift) as usize % PARTS;
     let mut ends = [0_u16; PARTS];
@@ -89,7 +94,9 @@ fn sort_spread(numbers: &mut ArrayVec<u64, LEAF_SPAN_MAX>, bits: u32) {
         end += *count;
         *count = end;
     }
-    let unsorted = numbers.clone();
+    // A clone would copy the room for the longest as well.
+    let mut unsorted = ArrayVec::<u64, LEAF_SPAN_MAX>::new();
+    unsorted.extend(numbers.iter().copied());
     for &number in &unsorted {
         let end = &mut ends[part(number)];
         *end -= 1;
