@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{deny, fuzz, loom, sim, step, tidy, vm, weight};
+use crate::{deny, fuzz, generated, loom, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// For how many minutes fresh seeds of each target run
     #[arg(long, default_value_t = 0.5)]
     minutes: f64,
+    /// How many generated mutants are run; 0 leaves them out
+    #[arg(long, default_value_t = 10)]
+    mutants: usize,
     /// How long each fuzz target runs; 0 leaves them out
     #[arg(long, default_value_t = 4)]
     fuzz_seconds: u32,
@@ -60,6 +63,12 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
         checks.push((
             "fuzz",
             Box::new(|| fuzz::run(&fuzz::Options::all(options.fuzz_seconds))),
+        ));
+    }
+    if options.mutants > 0 {
+        checks.push((
+            "generated mutants",
+            Box::new(|| generated::run(&generated::Options::brief(options.mutants))),
         ));
     }
     // What runs the test programs: they are built once.

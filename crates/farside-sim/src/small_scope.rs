@@ -66,10 +66,11 @@ pub enum Orders {
 }
 
 impl Orders {
-    fn chooser(self, choices: &Choices) -> Chooser {
+    /// With switches, who has been served so often in a row waits for somebody.
+    fn chooser(self, choices: &Choices, in_a_row: u32) -> Chooser {
         match self {
             Self::All => fair(choices),
-            Self::Switches(switches) => bounded(choices, switches, IN_A_ROW),
+            Self::Switches(switches) => bounded(choices, switches, in_a_row),
             Self::Holds(holds) => holding(choices, holds, HOLD_STEPS),
         }
     }
@@ -80,13 +81,7 @@ impl Orders {
 /// # Panics
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
-pub fn store(
-    kind: (IndexKind, Scheme),
-    calls: &[Vec<Call>],
-    orders: Orders,
-    with_crash: bool,
-    limit: u64,
-) -> Explored {
+pub fn store(kind: (IndexKind, Scheme), calls: &[Vec<Call>], orders: Orders, with_crash: bool, limit: u64) -> Explored {
     let (memory, config) = (memory(), config(kind));
     // Every run begins with what the key holds then.
     let sim = Sim::new(SimOptions::default());
@@ -299,14 +294,7 @@ fn config((index, scheme): (IndexKind, Scheme)) -> StoreConfig {
     }
 }
 
-fn one_store(
-    sim: &Sim,
-    choices: &Choices,
-    config: StoreConfig,
-    calls: &[Vec<Call>],
-    orders: Orders,
-    with_crash: bool,
-) {
+fn one_store(sim: &Sim, choices: &Choices, config: StoreConfig, calls: &[Vec<Call>], orders: Orders, with_crash: bool) {
     let open = async |endpoint: &Endpoint| {
         let store = Store::open(endpoint.clone(), config).await.expect("a store");
         let mut session = store.session();
@@ -336,7 +324,7 @@ fn one_store(
         let verb = sim.verbs_posted(victim) + crashing;
         sim.crash_client_at(victim, CrashPoint { verb, lines: None });
     }
-    sim.set_chooser(Some(orders.chooser(choices)));
+    sim.set_chooser(Some(orders.chooser(choices, IN_A_ROW)));
     for ((client, (endpoint, mut session)), calls) in (0..).zip(sessions).zip(calls) {
         let (log, calls) = (Rc::clone(&log), calls.clone());
         endpoint.spawn(async move {

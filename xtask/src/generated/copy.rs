@@ -79,6 +79,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// The copy, in the target folder.
 pub(super) struct Copy {
     root: PathBuf,
+    /// The packages whose tests are built; all if there are none.
+    pub(super) tests_of: Vec<&'static str>,
 }
 
 impl Copy {
@@ -91,6 +93,7 @@ impl Copy {
     pub(super) fn make(members: &[&str]) -> Result<Self> {
         let copy = Self {
             root: step::workspace_root().join("target/mutants"),
+            tests_of: Vec::new(),
         };
         let root = step::workspace_root();
         for member in members {
@@ -195,9 +198,11 @@ impl Copy {
 
     fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new(step::cargo_path());
-        cargo
-            .current_dir(&self.root)
-            .args([command, "--workspace", "--message-format=json"]);
+        cargo.current_dir(&self.root).args([command, "--message-format=json"]);
+        match self.tests_of.as_slice() {
+            [] => cargo.arg("--workspace"),
+            packages => cargo.args(packages.iter().flat_map(|package| ["--package", package])),
+        };
         if command == "test" {
             cargo.args(["--no-run", "--lib", "--test", crate::test::IT]);
             cargo.env("CARGO_INCREMENTAL", "0");

@@ -44,12 +44,20 @@ const PACKAGES: [&str; 5] = [
 ];
 /// Mutants that may survive, with the reason.
 const ACCEPTED: &str = "xtask/mutants.toml";
+/// Mutants that `--brief` does not notice, of the crates of which it has run every one.
+const SURVIVORS: &str = "xtask/survivors.tsv";
+/// These crates.
+const LISTED: [&str; 2] = ["farside-pool", "farside-sync"];
 /// What became of each, in the runs so far.
 const FATES: &str = "target/mutants/fates.tsv";
 /// So many of the probes that have noticed others beside a mutant come first.
 const KILLERS: usize = 4;
-/// Seeds of each target at first.
+/// Seeds of each target at first,
 const SEEDS: u64 = 30;
+/// and in brief.
+const SEEDS_BRIEF: u64 = 4;
+/// How many times as long a mutant that nobody knows is run once more before it counts as a survivor, in brief.
+const LONGER: u64 = 4;
 /// How many times as many if nothing has failed,
 const TIMES: u64 = 10;
 /// of how many targets.
@@ -76,6 +84,13 @@ pub(crate) struct Options {
     /// Only mutants that earlier runs have not noticed, or not come to
     #[arg(long, requires = "generated")]
     missed: bool,
+    /// Only tests of the crates that are changed, and few seeds, always the same: a survivor that `xtask/survivors.tsv` does
+    /// not list is an error. Without `-p` the crates that it lists are meant
+    #[arg(long, requires = "generated", conflicts_with_all = ["missed", "rate"])]
+    brief: bool,
+    /// List what survives
+    #[arg(long, requires = "brief", conflicts_with = "sample")]
+    renew: bool,
     /// For how many seconds a mutant is run against tests
     #[arg(long, default_value_t = 60, requires = "generated")]
     seconds: u64,
@@ -88,6 +103,23 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// What CI runs: so many mutants.
+    pub(crate) fn brief(sample: usize) -> Self {
+        Self {
+            generated: true,
+            sample: Some(sample),
+            seed: None,
+            package: Vec::new(),
+            within: None,
+            missed: false,
+            brief: true,
+            renew: false,
+            seconds: 10,
+            rate: None,
+            list: false,
+        }
+    }
+
     /// Whether mutants are made.
     pub(crate) fn is_generated(&self) -> bool {
         self.generated
@@ -122,6 +154,11 @@ enum Fate {
 impl Fate {
     const SURVIVES: &str = "SURVIVES";
     const NEVER_REACHED: &str = "NEVER REACHED";
+
+    /// Whether nothing has noticed it.
+    fn is_missed(&self) -> bool {
+        matches!(self, Self::Survived | Self::NotReached)
+    }
 }
 
 impl fmt::Display for Fate {
@@ -142,10 +179,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         found.with_context(|| format!("there are no mutants of {name}, but of {}", MEMBERS.join(", ")))
     };
     let packages = match options.package.as_slice() {
+        [] if options.brief => LISTED.to_vec(),
         [] => PACKAGES.to_vec(),
         names => names.iter().map(member).collect::<Result<_>>()?,
     };
     let mut known = copy::all_mutants(&packages)?;
+    let mut survivors = Survivors::read()?;
+    if options.brief && !options.renew {
+        survivors.check(&packages, &known)?;
+    }
     if let Some(part) = &options.within {
         let is_meant = |known: &Known, part: &str| {
             known.file.to_string_lossy().contains(part) || known.mutant.function.contains(part)
@@ -173,7 +215,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let copy = Copy::make(&MEMBERS)?;
+    let mut copy = Copy::make(&MEMBERS)?;
+    if options.brief {
+        copy.tests_of = packages.iter().copied().chain([probe::HARNESS]).collect();
+    }
     eprintln!("==> building the tests with all of them");
     let all = chosen.len();
     let ((programs, chosen), seconds) = {
@@ -189,10 +234,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let runner = |core| Runner {
         programs: &programs,
         core,
-        seed,
+        // What survives in brief is listed, so it always is the same.
+        seed: if options.brief { 1 } else { seed },
         folder: copy.root(),
     };
-    let probes = Probe::all(&programs, SEEDS)?;
+    let mut probes = Probe::all(&programs, if options.brief { SEEDS_BRIEF } else { SEEDS })?;
+    if options.brief {
+        // Tests of the harness are about all crates, and take long.
+        let is_meant = |probe: &Probe| probe.is_simulated() || programs[probe.program].package != probe::HARNESS;
+        probes.retain(is_meant);
+    }
     eprintln!("==> {} tests and targets without a mutant", probes.len());
     let (probes, seconds) = step::timed(|| learn(probes, cores, &runner));
     let mut probes = probes?;
@@ -205,21 +256,44 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     numbers.sort_by_key(|&number| fates.by_change.contains_key(&key(&known[number as usize])));
     let jury = Jury {
         probes: &probes,
-        seconds: options.seconds,
         killers: Mutex::default(),
     };
     let fates = Mutex::new(fates);
     let judge = |core, number| {
         let known = &known[number as usize];
-        let fate = match accepted.includes(known) {
+        let mut fate = match accepted.includes(known) {
             true => Fate::Accepted,
-            false => jury.judge(&runner(core), known, number)?,
+            false => jury.judge(&runner(core), known, number, options.seconds)?,
         };
+        if options.brief && fate.is_missed() && !options.renew && !survivors.changes.contains(&key(known)) {
+            fate = jury.judge(&runner(core), known, number, LONGER * options.seconds)?;
+        }
         fates.lock().expect("nobody panics with it").note(known, &fate)?;
         Ok(fate)
     };
     let judged = judge_each(&known, &numbers, cores, &judge)?;
-    report(&packages, &known, &judged)
+    let missed = report(&packages, &known, &judged);
+    if !options.brief {
+        if missed > 0 {
+            bail!("{missed} mutants are not noticed; {ACCEPTED} lists those that may survive");
+        }
+        return Ok(());
+    }
+    let missed = judged.iter().filter(|(_, fate)| fate.is_missed());
+    let missed: BTreeSet<_> = missed.map(|(&number, _)| key(&known[number as usize])).collect();
+    if options.renew {
+        return survivors.renew(&packages, missed);
+    }
+    let new: Vec<_> = missed.difference(&survivors.changes).collect();
+    if !new.is_empty() {
+        let names: Vec<_> = new.iter().map(|change| format!("  {change}")).collect();
+        bail!(
+            "{} mutants survive that {SURVIVORS} does not list (seed {seed}): a check is missing, or the code is not needed\n{}",
+            new.len(),
+            names.join("\n")
+        );
+    }
+    Ok(())
 }
 
 /// What becomes of each of these mutants; says which are not noticed as it goes.
@@ -315,15 +389,13 @@ fn learn<'a>(probes: Vec<Probe>, cores: usize, runner: &(dyn Fn(usize) -> Runner
 struct Jury<'p> {
     /// The quickest first.
     probes: &'p [Probe],
-    /// For a mutant.
-    seconds: u64,
     /// Which probes have noticed mutants of the same function, and of the same file, the last one last.
     killers: Mutex<BTreeMap<String, Vec<usize>>>,
 }
 
 impl Jury<'_> {
     /// Runs a mutant against what reaches it: first what has noticed others beside it.
-    fn judge(&self, runner: &Runner<'_>, known: &Known, number: u32) -> Result<Fate> {
+    fn judge(&self, runner: &Runner<'_>, known: &Known, number: u32, seconds: u64) -> Result<Fate> {
         let reach = (0..self.probes.len()).filter(|&at| self.probes[at].reached.contains(&number));
         let (targets, tests): (Vec<usize>, Vec<usize>) = reach.partition(|&at| self.probes[at].is_simulated());
         if targets.is_empty() && tests.is_empty() {
@@ -356,7 +428,7 @@ impl Jury<'_> {
             .map(|at| (at, 1))
             .chain(longer)
             .chain(rest.into_iter().map(|at| (at, 1)));
-        let mut left_ms = self.seconds * 1000;
+        let mut left_ms = seconds * 1000;
         for (at, times) in runs {
             let probe = &self.probes[at];
             let cost_ms = probe.millis * times;
@@ -422,6 +494,70 @@ impl Fates {
             writeln!(text, "{fate}\t{file}\t{function}\t{change}")?;
         }
         std::fs::write(&self.path, text).with_context(|| format!("failed to write {}", self.path.display()))
+    }
+}
+
+impl fmt::Display for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.file, self.function, self.change)
+    }
+}
+
+/// The list of what `--brief` does not notice.
+struct Survivors {
+    changes: BTreeSet<Accepted>,
+}
+
+impl Survivors {
+    fn read() -> Result<Self> {
+        let path = step::workspace_root().join(SURVIVORS);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {SURVIVORS}"))?;
+        let entry = |line: &str| {
+            let mut fields = line.splitn(3, '\t').map(str::to_owned);
+            let mut field = || {
+                let field = fields.next();
+                field.with_context(|| format!("a line of {SURVIVORS} has no file, function and change: {line}"))
+            };
+            Ok(Accepted {
+                file: field()?,
+                function: field()?,
+                change: field()?,
+            })
+        };
+        let changes = text.lines().map(entry).collect::<Result<_>>()?;
+        Ok(Self { changes })
+    }
+
+    fn is_of(change: &Accepted, packages: &[&str]) -> bool {
+        let is_in = |package: &&str| change.file.starts_with(&format!("crates/{package}/"));
+        packages.iter().any(is_in)
+    }
+
+    /// What is listed of these crates can still be changed.
+    fn check(&self, packages: &[&str], known: &[Known]) -> Result<()> {
+        let known: BTreeSet<_> = known.iter().map(key).collect();
+        let gone = self.changes.difference(&known);
+        let gone: Vec<_> = gone.filter(|change| Self::is_of(change, packages)).collect();
+        if !gone.is_empty() {
+            let lines: Vec<_> = gone.iter().map(|change| format!("  {change}")).collect();
+            bail!(
+                "{SURVIVORS} lists what is not there any more; delete these lines:\n{}",
+                lines.join("\n")
+            );
+        }
+        Ok(())
+    }
+
+    /// Lists these of the crates instead of what was listed of them before.
+    fn renew(&mut self, packages: &[&str], missed: BTreeSet<Accepted>) -> Result<()> {
+        self.changes.retain(|change| !Self::is_of(change, packages));
+        self.changes.extend(missed);
+        let mut text = String::new();
+        for Accepted { file, function, change } in &self.changes {
+            writeln!(text, "{file}\t{function}\t{change}")?;
+        }
+        std::fs::write(step::workspace_root().join(SURVIVORS), text)
+            .with_context(|| format!("failed to write {SURVIVORS}"))
     }
 }
 
@@ -503,8 +639,8 @@ fn describe(known: &Known) -> String {
     format!("{file}:{} {function}: {change}", known.mutant.line)
 }
 
-/// Says how many mutants of each crate were noticed; fails if one was not.
-fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>) -> Result<()> {
+/// Says how many mutants of each crate were noticed; returns how many were not.
+fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>) -> u32 {
     let mut missed = 0;
     for package in packages {
         let mut counts = [0_u32; 5];
@@ -530,8 +666,5 @@ fn report(packages: &[&str], known: &[Known], fates: &BTreeMap<u32, Fate>) -> Re
         );
     }
     println!("each by itself: {FATES}");
-    if missed > 0 {
-        bail!("{missed} mutants are not noticed; {ACCEPTED} lists those that may survive");
-    }
-    Ok(())
+    missed
 }

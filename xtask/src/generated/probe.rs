@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::test::{IT, Program};
 
 /// The crate of the harness.
-const HARNESS: &str = "farside-sim";
+pub(super) const HARNESS: &str = "farside-sim";
 /// Its test that runs the seeds.
 const SWARM: &str = "simulation::a_swarm_of_plans_holds";
 /// Its tests of planted bugs: they take long, and are about themselves.

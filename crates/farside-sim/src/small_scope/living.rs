@@ -14,7 +14,7 @@ use farside_kv::{IndexKind, Store, StoreConfig};
 use farside_pool::PoolOptions;
 use farside_sync::Scheme;
 
-use super::{INITIAL, Log, Orders, config, memory};
+use super::{IN_A_ROW, INITIAL, Log, Orders, config, memory};
 use crate::alarm::Alarm;
 use crate::checkers::linearizability;
 use crate::history::Call;
@@ -114,7 +114,7 @@ fn one_store(sim: &Sim, choices: &Choices, scope: &StoreScope, config: StoreConf
             sim.crash_client_at(victim, CrashPoint { verb, lines: None });
         }
     }
-    sim.set_chooser(Some(scope.orders.chooser(choices)));
+    sim.set_chooser(Some(scope.orders.chooser(choices, IN_A_ROW)));
     let stores: Vec<Store> = clients.iter().map(|(_, store)| store.clone()).collect();
     for ((client, (endpoint, store)), calls) in (0..).zip(clients).zip(scope.clients.clone()) {
         let log = Rc::clone(&log);

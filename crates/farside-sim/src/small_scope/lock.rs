@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farside_fabric::sim::{Choices, CrashPoint, Explored, Sim, SimOptions, explore};
-use farside_fabric::{NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, NodeId, OpContext, RemoteAddr};
 use farside_lock::service::Agent;
 use farside_lock::{LockError, LockKind, LockOptions, Locker, Mode, Site};
 
-use super::{bounded, fair};
+use super::Orders;
 
 /// Where the lock service has its block.
 const SERVICE_AT: u64 = 1024;
@@ -36,8 +36,10 @@ pub struct LockScope {
     pub kind: LockKind,
     /// The modes in which each client takes it, one after the other.
     pub clients: Vec<Vec<Mode>>,
-    /// How often a client is interrupted; any time if `None`.
-    pub switches: Option<u32>,
+    /// In which orders.
+    pub orders: Orders,
+    /// After how long every other client gives up waiting; never if `None`. Only if somebody dies does time go on.
+    pub patience_ns: Option<u64>,
     /// Whether the first client dies, at each of its first verbs.
     pub with_crash: bool,
 }
@@ -121,7 +123,8 @@ fn one_lock(scope: &LockScope, choices: &Choices) {
     let inside = Rc::new(Inside::default());
     let mut victim = None;
     let mut works = Vec::new();
-    for modes in scope.clients.clone() {
+    for (client, modes) in scope.clients.iter().cloned().enumerate() {
+        let patience_ns = scope.patience_ns.filter(|_| client % 2 == 1);
         let endpoint = sim.endpoint(sim.add_compute_node());
         victim.get_or_insert(endpoint.id());
         let inside = Rc::clone(&inside);
@@ -129,7 +132,15 @@ fn one_lock(scope: &LockScope, choices: &Choices) {
             let locker = Locker::new(kind, &endpoint, &site()).expect("it has all atomics");
             let mut cx = OpContext::new(endpoint);
             for mode in modes {
-                let grant = locker.acquire(&mut cx, ENTRY, mode).await.expect("no deadline");
+                let deadline = patience_ns.map(|patience_ns| cx.endpoint().now_ns() + patience_ns);
+                cx.set_deadline(deadline.map_or(Deadline::NEVER, Deadline));
+                let acquired = locker.acquire(&mut cx, ENTRY, mode).await;
+                cx.set_deadline(Deadline::NEVER);
+                let grant = match acquired {
+                    Ok(grant) => grant,
+                    Err(LockError::Timeout { .. }) if deadline.is_some() => continue,
+                    Err(error) => panic!("an acquire: {error}"),
+                };
                 let visit = Visit::begin(&inside, mode);
                 let seen = cx.read_word(COUNT).await.expect("the node is there");
                 if mode == Mode::Exclusive {
@@ -157,10 +168,7 @@ fn one_lock(scope: &LockScope, choices: &Choices) {
             sim.crash_client_at(victim, CrashPoint { verb, lines: None });
         }
     }
-    sim.set_chooser(Some(match scope.switches {
-        Some(switches) => bounded(choices, switches, IN_A_ROW),
-        None => fair(choices),
-    }));
+    sim.set_chooser(Some(scope.orders.chooser(choices, IN_A_ROW)));
     for (endpoint, work) in works {
         endpoint.spawn(work);
     }

@@ -1,6 +1,5 @@
 //! Small scopes in every order: see `farside_sim::small_scope`.
 
-use farside_fabric::sim::Explored;
 use farside_index::tree::Structure;
 use farside_index::{IndexKind, TreeKind};
 use farside_lock::LockKind;
@@ -85,28 +84,24 @@ fn three_clients_on_one_key_in_orders_of_few_switches() {
     }
 }
 
-/// Explores a lock that clients take in these modes.
-fn lock(kind: LockKind, clients: &[&[Mode]], switches: Option<u32>, with_crash: bool, limit: u64) -> Explored {
-    let scope = LockScope {
+/// A lock that clients take in these modes.
+fn modes_of(kind: LockKind, clients: &[&[Mode]], orders: Orders) -> LockScope {
+    LockScope {
         kind,
         clients: clients.iter().map(|modes| modes.to_vec()).collect(),
-        switches,
-        with_crash,
-    };
-    small_scope::lock(&scope, limit)
+        orders,
+        patience_ns: None,
+        with_crash: false,
+    }
 }
 
 #[test]
 fn locks_in_every_order_as_far_as_there_is_time() {
     for (kind, name, _) in LockKind::ALL {
-        let two = lock(
-            kind,
-            &[&[Exclusive, Exclusive], &[Exclusive, Exclusive]],
-            None,
-            false,
-            5_000,
-        );
-        let three = lock(kind, &[&[Exclusive], &[Exclusive], &[Exclusive]], None, false, 5_000);
+        let two: [&[Mode]; 2] = [&[Exclusive, Exclusive], &[Exclusive, Exclusive]];
+        let two = small_scope::lock(&modes_of(kind, &two, Orders::All), 5_000);
+        let three: [&[Mode]; 3] = [&[Exclusive], &[Exclusive], &[Exclusive]];
+        let three = small_scope::lock(&modes_of(kind, &three, Orders::All), 5_000);
         println!("{name}: two clients {two:?}, three {three:?}");
         for explored in [two, three] {
             // A lock that sleeps while it waits has few orders: time stands still as long as anybody works.
@@ -121,29 +116,46 @@ fn locks_in_every_order_as_far_as_there_is_time() {
 fn locks_that_change_their_mode_in_orders_of_few_switches() {
     for (kind, name, _) in LockKind::ALL.into_iter().filter(|(kind, ..)| kind.is_shared()) {
         let clients: [&[Mode]; 3] = [&[Shared, Exclusive], &[Exclusive, Shared], &[Shared, Shared]];
-        let explored = lock(kind, &clients, Some(2), false, 20_000);
-        println!("{name}: {explored:?}");
-        assert!(explored.is_complete || explored.runs == 20_000);
+        for orders in [Orders::Switches(2), Orders::Holds(2)] {
+            let explored = small_scope::lock(&modes_of(kind, &clients, orders), 20_000);
+            println!("{name}: {orders:?}, {explored:?}");
+            assert!(explored.is_complete || explored.runs == 20_000);
+        }
     }
 }
 
-/// Whoever dies holds a lock, waits for it, or is about to hand it over; the others find out, and go on.
+/// Whoever dies holds a lock, waits for it, or is about to hand it over; the others find out, and go on. One of them gives up
+/// waiting now and then.
 #[test]
-fn locks_whose_holder_dies_at_any_verb_in_orders_of_few_switches() {
+fn locks_whose_holder_dies_at_any_verb() {
     for (kind, name) in LockKind::named().filter(|(kind, _)| kind.survives_crashes()) {
         let mut runs = 0;
         let writers: [&[Mode]; 3] = [&[Exclusive, Exclusive], &[Exclusive], &[Exclusive]];
         let mixed: [&[Mode]; 3] = [&[Shared, Exclusive], &[Exclusive, Shared], &[Shared]];
         for clients in [writers, mixed] {
-            if kind.is_shared() || clients == writers {
-                let explored = lock(kind, &clients, Some(1), true, 6_000);
-                assert!(explored.is_complete || explored.runs == 6_000);
-                runs += explored.runs;
+            for (orders, patience_ns) in [
+                (Orders::Switches(1), None),
+                (Orders::Holds(1), None),
+                (Orders::Holds(1), Some(PATIENCE_NS)),
+            ] {
+                let scope = LockScope {
+                    patience_ns,
+                    with_crash: true,
+                    ..modes_of(kind, &clients, orders)
+                };
+                if kind.is_shared() || clients == writers {
+                    let explored = small_scope::lock(&scope, 6_000);
+                    assert!(explored.is_complete || explored.runs == 6_000);
+                    runs += explored.runs;
+                }
             }
         }
         println!("{name}: {runs} orders with a death");
     }
 }
+
+/// Shorter than it takes until the dead are found out.
+const PATIENCE_NS: u64 = 20_000;
 
 /// So short that epochs pass while somebody reads, and the dead are found out while others work.
 const TICK_NS: u64 = 5_000;
