@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn there_is_a_word_for_each_512_bytes_within_limits() {
+        let words = |bytes| Uses::new(bytes, 0).lines.len() * WAYS;
+        assert_eq!([0, 2 << 20].map(words), [1 << 12; 2]);
+        assert_eq!(words((2 << 20) + 512), 1 << 13);
+        assert_eq!(words(64 << 20), 1 << 17);
+        assert_eq!([1 << 31, 1 << 40].map(words), [1 << 22; 2]);
+    }
+
+    #[test]
     fn the_last_use_is_remembered() {
         let uses = uses();
         assert_eq!(uses.idle_ms(b"a", 1_000), None);

@@ -402,6 +402,7 @@ fn names_that_are_none_are_refused() {
         let name = vec![b'x'; bytes];
         let refused = sim.block_on(locks.acquire(&name, Mode::Shared)).map(drop);
         assert_eq!(refused, Err(LocksError::Name { bytes }));
+        assert_eq!(sim.block_on(locks.holder(&name)), Err(LocksError::Name { bytes }));
     }
     let longest = vec![b'x'; 128];
     assert!(sim.block_on(locks.acquire(&longest, Mode::Shared)).is_ok());
