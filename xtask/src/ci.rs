@@ -46,8 +46,9 @@ pub(crate) struct Options {
 
 type Step<'a> = (&'static str, Box<dyn Fn() -> Result<()> + Send + Sync + 'a>);
 
-fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
-    let mut checks: Vec<Step<'_>> = vec![
+/// Two lanes, and what whichever of them ends first goes on with.
+fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
+    let checks: Vec<Step<'_>> = vec![
         (
             "format",
             Box::new(|| step::run(&mut step::cargo(["fmt", "--all", "--check"]))),
@@ -59,14 +60,15 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
         ("weight", Box::new(|| weight::run(&weight::Options::all(options.calls)))),
         ("loom", Box::new(|| loom::run(&loom::Options::ALL))),
     ];
+    let mut either: Vec<Step<'_>> = Vec::new();
     if options.fuzz_seconds > 0 {
-        checks.push((
+        either.push((
             "fuzz",
             Box::new(|| fuzz::run(&fuzz::Options::all(options.fuzz_seconds))),
         ));
     }
     if options.mutants > 0 {
-        checks.push((
+        either.push((
             "generated mutants",
             Box::new(|| generated::run(&generated::Options::brief(options.mutants))),
         ));
@@ -89,7 +91,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 2] {
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
     }
-    [checks, tests]
+    [checks, tests, either]
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -105,11 +107,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let count = lanes.iter().flatten().count();
     let failures = Mutex::new(Vec::new());
+    let [checks, tests, either] = &lanes;
+    let either = Mutex::new(either.iter());
+    let next = || either.lock().expect("nobody panics while it is locked").next();
     std::thread::scope(|scope| {
-        for steps in &lanes {
-            let failures = &failures;
+        for steps in [checks, tests] {
+            let (failures, next) = (&failures, &next);
             scope.spawn(move || {
-                for (name, _) in steps {
+                for (name, _) in steps.iter().chain(core::iter::from_fn(next)) {
                     eprintln!("==> {name}");
                     let (outcome, seconds) = step::timed(|| run_alone(name));
                     eprintln!("==> {name} took {seconds} s");
