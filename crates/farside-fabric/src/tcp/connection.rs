@@ -212,8 +212,9 @@ impl Connection {
             (core::mem::take(&mut link.in_flight), link.driver.take())
         };
         for index in in_flight {
-            let mut operations = self.operations.borrow_mut();
-            operations.fail(index, failure).inspect(|waker| waker.wake_by_ref());
+            // Whoever is woken may look at the operations at once.
+            let waker = self.operations.borrow_mut().fail(index, failure).cloned();
+            waker.inspect(Waker::wake_by_ref);
         }
         driver.inspect(Waker::wake_by_ref);
         self.room.notify_waiters();

@@ -27,6 +27,8 @@ mod secret;
 mod server;
 mod service;
 mod session;
+#[cfg(test)]
+mod testing;
 
 pub(crate) use connection::Connection;
 pub(crate) use inbox::Inbox;

@@ -2,34 +2,16 @@
 
 use core::future::Future;
 use core::pin::pin;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::Wake;
 
 use super::*;
 use crate::addr::RemoteAddr;
 use crate::buffer::Buffer;
 use crate::tcp::operations::Pending;
+use crate::tcp::testing::{Count, block_on, pair};
 use crate::verb::Verb;
 
 const NODE: NodeId = NodeId::new(0);
-
-/// Counts how often somebody is woken.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Count {
-    /// How often since it was asked last.
-    fn take(&self) -> usize {
-        self.0.swap(0, Ordering::Relaxed)
-    }
-}
 
 fn connection() -> Connection {
     Connection::new(NODE, Rc::default(), Rc::default())
@@ -267,19 +249,6 @@ fn nothing_of_a_connection_is_left_when_it_opens_anew() {
     assert_eq!(connection.link.borrow().output, expected, "requests are counted anew");
     assert_eq!(connection.take_answers(&mut input(&answers(0..1))), Ok(()));
     assert_eq!(connection.link.borrow().generation, 1);
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(future)
-}
-
-/// Both ends of a connection.
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (near.expect("somebody listens"), far.expect("somebody connects").0)
 }
 
 #[test]

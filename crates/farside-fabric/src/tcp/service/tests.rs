@@ -1,11 +1,9 @@
 //! Who may come back, who is forgotten, who is cut off, and who hears of it.
 
-use core::sync::atomic::AtomicUsize;
-use std::task::Wake;
-
 use super::*;
 use crate::shm::SegmentOptions;
 use crate::tcp::session::tests::introductions;
+use crate::tcp::testing::Count;
 
 const RUN: u64 = 7;
 
@@ -43,16 +41,6 @@ fn departed(service: &Service) -> Vec<EndpointId> {
         .iter()
         .map(|connected| connected.id())
         .collect()
-}
-
-/// Counts how often somebody is woken.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -206,7 +194,7 @@ fn a_message_wakes_its_receiver_and_nobody_has_left() {
     handle.wake_with(Waker::from(count.clone()));
     let message = Message::try_from(&b"hello"[..]).expect("short");
     assert_eq!(service.send(&sender, receiver.id(), &message), Ok(()));
-    assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert_eq!(count.take(), 1);
     assert_eq!(receiver.take().map(|received| received.message), Some(message.clone()));
     service.depart(&receiver, &handle);
     let peer = receiver.id();
@@ -312,5 +300,5 @@ fn all_sessions_look_at_the_control() {
         admit(&service).1.wake_with(Waker::from(count.clone()));
     }
     service.wake_all();
-    assert_eq!(count.0.load(Ordering::Relaxed), 3);
+    assert_eq!(count.take(), 3);
 }

@@ -1,8 +1,6 @@
 //! What a node sends, when and how much of it.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::Wake;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -11,6 +9,7 @@ use crate::addr::NodeId;
 use crate::message::Message;
 use crate::shm::Segment;
 use crate::tcp::service::Control;
+use crate::tcp::testing::{Count, block_on, pair};
 
 impl SessionHandle {
     pub(in crate::tcp) fn is_fenced(&self) -> bool {
@@ -98,18 +97,6 @@ impl Place {
         let output = core::mem::take(&mut self.session.output);
         output.chunks(HEADER_BYTES).map(|answer| answer[9]).collect()
     }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(future)
-}
-
-async fn pair() -> (TcpStream, TcpStream) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (near.expect("somebody listens"), far.expect("somebody connects").0)
 }
 
 fn introduction(kind: IntroductionKind) -> Introduction {
@@ -219,16 +206,6 @@ fn introductions_of_a_kind_have_a_bound() {
     assert!(handle.take_peers().is_empty());
 }
 
-/// Counts how often somebody is woken.
-#[derive(Default)]
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn what_others_say_wakes_the_session() {
     let tell: [fn(&SessionHandle); 4] = [
@@ -242,7 +219,7 @@ fn what_others_say_wakes_the_session() {
         let count: Arc<Count> = Arc::default();
         handle.wake_with(Waker::from(count.clone()));
         tell(&handle);
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.take(), 1);
     }
 }
 
