@@ -21,6 +21,8 @@ pub struct Position(usize);
 pub struct Batch {
     verbs: ArrayVec<Verb, BATCH_VERBS_MAX>,
     results: [u128; BATCH_VERBS_MAX],
+    /// A bit for each READ whose bytes may be something else by now.
+    speculative: u32,
 }
 
 impl Batch {
@@ -42,6 +44,21 @@ impl Batch {
     /// Adds a READ of `target.bytes` bytes.
     pub fn read(&mut self, source: RemoteAddr, target: Slice) -> Position {
         self.push(Verb::Read { source, target })
+    }
+
+    /// Adds a READ of bytes that may have been reclaimed, and be something else by now. The caller finds that out from what
+    /// the batch reads before, and then uses nothing of it ([`OpContext::rely_on`](crate::OpContext::rely_on) others): the
+    /// simulator sees to that.
+    pub fn speculate(&mut self, source: RemoteAddr, target: Slice) -> Position {
+        let position = self.read(source, target);
+        self.speculative |= 1 << position.0;
+        position
+    }
+
+    /// Whether the verb at `index` is a READ of bytes that may be something else by now; for the simulator.
+    #[must_use]
+    pub fn is_speculative(&self, index: usize) -> bool {
+        self.speculative >> index & 1 == 1
     }
 
     /// Adds a WRITE of a slice of the buffer.
@@ -95,5 +112,6 @@ impl Batch {
     /// Removes all verbs, so that the batch can be filled again.
     pub fn clear(&mut self) {
         self.verbs.clear();
+        self.speculative = 0;
     }
 }

@@ -361,9 +361,10 @@ impl Backend for Endpoint {
         let (memory, uses_buffer) = take_memory(end, buffer);
         self.handle.counters.count_doorbell();
         let (mut lead, mut last) = (NONE, NONE);
-        for verb in batch.verbs() {
+        for (place, verb) in batch.verbs().iter().enumerate() {
             self.count(verb);
             let index = world.prepare_verb(self.handle.client, verb);
+            world.operations[index].is_speculative = batch.is_speculative(place);
             if lead == NONE {
                 lead = index;
             } else {

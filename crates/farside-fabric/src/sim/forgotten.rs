@@ -5,6 +5,7 @@
 //! overwritten and marked. A WRITE, a word or an atomic makes the lines that it touches known again.
 //! A READ that *starts* in a forgotten line is a bug, use after free, and ends the simulation. Only
 //! its first line counts: readers may fetch more than there is, and ignore what is behind the end.
+//! One that is said to be speculative brings torn bytes instead: it is a bug to use them.
 //!
 //! A READ that nobody waits for any more (its deadline has passed, its client has crashed) may be
 //! late, and finds what it finds.
@@ -19,7 +20,7 @@ use core::ops::Range;
 use super::operation::{State, Work};
 use super::world::{World, endpoint_id};
 use crate::addr::RemoteAddr;
-use crate::verb::VerbKind;
+use crate::verb::{Verb, VerbKind};
 
 /// What is marked, in bytes.
 const LINE_BYTES: u64 = 64;
@@ -120,18 +121,25 @@ impl World {
     /// A READ starts.
     ///
     /// # Panics
-    /// If it starts in a forgotten line, and somebody waits for it.
+    /// If it starts in a forgotten line, somebody waits for it, and has not said that it may be so.
     #[inline]
-    pub(super) fn check_known(&self, index: u32, addr: RemoteAddr) {
+    pub(super) fn check_known(&mut self, index: u32, addr: RemoteAddr) {
         if !self.nodes[addr.node().index()].forgotten.is_empty() {
             self.refuse_forgotten(index, addr);
         }
     }
 
     #[cold]
-    fn refuse_forgotten(&self, index: u32, addr: RemoteAddr) {
+    fn refuse_forgotten(&mut self, index: u32, addr: RemoteAddr) {
         if !self.nodes[addr.node().index()].forgotten.contains(addr.offset()) {
             return;
+        }
+        let operation = &self.operations[index];
+        if let Work::Verb(Verb::Read { target, .. }) = operation.work
+            && operation.is_speculative
+        {
+            let lead = operation.lead;
+            return self.operations[lead].memory.mark_torn(target.range());
         }
         let lead = &self.operations[self.operations[index].lead];
         let is_awaited = lead.state == State::InFlight && !lead.is_abandoned;

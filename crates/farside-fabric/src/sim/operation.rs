@@ -151,6 +151,8 @@ pub(super) struct Operation {
     pub(super) code: u8,
     /// Whether it locks its address.
     pub(super) is_atomic: bool,
+    /// Whether it may READ what was reclaimed.
+    pub(super) is_speculative: bool,
     pub(super) target: u64,
     /// When it was queued at its unit, and since when its unit is blocked by its address.
     pub(super) queued_at: u64,
@@ -214,6 +216,7 @@ impl Operation {
             reply_bytes: 0,
             is_received: false,
             is_atomic: false,
+            is_speculative: false,
             is_dropped: false,
             is_fatal: false,
             is_executed: false,
@@ -256,6 +259,7 @@ impl Operations {
         slot.code = work.code();
         slot.target = work.target();
         slot.is_atomic = matches!(&work, Work::Verb(verb) if verb.kind().is_atomic());
+        slot.is_speculative = false;
         slot.work = work;
         slot.client = client;
         slot.is_received = false;
