@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
-use farside_pool::{Pin, Pool};
+use farside_pool::{Pin, Pool, Purpose};
 use farside_sync::{
     Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
 };
@@ -37,6 +37,27 @@ impl Draft {
     pub(crate) fn pointer(self, version: u8) -> Pointer {
         Pointer::new(self.block, SizeHint::for_item(self.bytes), version)
     }
+}
+
+/// Another item for a key that is there.
+pub(crate) struct New<'a> {
+    pub(crate) item: Item<'a>,
+    /// Whether it is to be stored whatever other value the key has by then.
+    pub(crate) regardless: bool,
+    /// Where it is, if it was written already.
+    pub(crate) draft: Option<Draft>,
+}
+
+/// How an UPDATE has ended.
+pub(crate) enum Updated {
+    /// The slot holds this now.
+    Done(Pointer),
+    /// Another client has acted for this one.
+    Combined,
+    /// The slot belongs to somebody else by now.
+    Lost,
+    /// This client has no block of so many bytes left.
+    Short { bytes: u64 },
 }
 
 /// Where blocks come from, and how they are published.
@@ -130,9 +151,21 @@ impl Blocks {
         pointer: Pointer,
         at: u32,
     ) -> Result<Header, IndexError> {
-        let header = self.read(cx, slot, pointer, at).await?;
-        match header {
-            Header::Item { .. } => Ok(header),
+        let first = Slice::new(at, self.readable(pointer));
+        cx.read(pointer.block(), first).await?;
+        self.read_rest_of_item(cx, slot, pointer, first).await
+    }
+
+    /// The same for an item whose beginning was read.
+    pub(crate) async fn read_rest_of_item(
+        &self,
+        cx: &mut OpContext,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        begun: Slice,
+    ) -> Result<Header, IndexError> {
+        match self.read_rest(cx, slot, pointer, begun).await? {
+            header @ Header::Item { .. } => Ok(header),
             Header::Bucket { .. } => Err(damaged(slot, pointer)),
         }
     }
@@ -319,6 +352,54 @@ impl Blocks {
         };
         self.pool.retire(replaced.block(), bytes);
         Ok(true)
+    }
+
+    /// Lets the scheme put another item in the place of `old`, whose block was allocated for `old_bytes` bytes.
+    pub(crate) async fn update(
+        &self,
+        cx: &mut OpContext,
+        target: Target,
+        (old, old_bytes): (Pointer, u64),
+        New {
+            item,
+            regardless,
+            draft,
+        }: New<'_>,
+        pin: &Pin,
+    ) -> Result<Updated, IndexError> {
+        let (bytes, pool) = (item.bytes(), &self.pool);
+        let written = draft.map(|draft| draft.block);
+        let Some(block) = written.or_else(|| pool.allocate(bytes)) else {
+            return Ok(Updated::Short { bytes });
+        };
+        let mut turn = None;
+        if regardless && written.is_some() {
+            turn = Some(self.sync.early());
+        } else if regardless {
+            let entered = self.enter(cx, target, old, Intent::Update, pin).await;
+            match entered.inspect_err(|_| pool.give_back(block, bytes))? {
+                Entered::Turn(own) => turn = Some(own),
+                Entered::Combined => {
+                    pool.give_back(block, bytes);
+                    return Ok(Updated::Combined);
+                }
+                Entered::Lost { .. } => {
+                    pool.give_back(block, bytes);
+                    return Ok(Updated::Lost);
+                }
+            }
+        }
+        let new = match &mut turn {
+            _ if written.is_some() => Draft { block, bytes }.pointer(0),
+            Some(turn) => self.write_in_turn(cx, item, block, 0, (target.slot, turn)).await?,
+            None => self.write_to(cx, item, block, 0).await?,
+        };
+        let new = new.with_identity(old.identity());
+        if self.replace(cx, target, old, new, (old_bytes, turn)).await? {
+            return Ok(Updated::Done(new));
+        }
+        pool.give_back(block, bytes);
+        Ok(Updated::Lost)
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
@@ -563,5 +644,18 @@ pub(crate) fn damaged(slot: RemoteAddr, pointer: Pointer) -> IndexError {
     IndexError::Damaged {
         slot,
         block: pointer.block(),
+    }
+}
+
+/// A block, and the pin under which it has to be linked or given back.
+pub(crate) async fn take_block(pool: &Pool, bytes: u64) -> Result<(RemoteAddr, Pin), IndexError> {
+    // Ends: there is memory, or the pool says that there is none.
+    loop {
+        let pin = pool.pin();
+        if let Some(block) = pool.allocate(bytes) {
+            return Ok((block, pin));
+        }
+        drop(pin);
+        pool.restock(bytes, 1, Purpose::Insert).await?;
     }
 }

@@ -8,6 +8,7 @@
 mod ordered;
 mod pointer_array;
 mod race;
+mod smart;
 
 use farside_fabric::{OpContext, RemoteAddr, Slice};
 use farside_pool::{Geometry, PoolError};
@@ -51,6 +52,7 @@ pub async fn take(cx: &mut OpContext, geometry: &[Geometry]) -> Result<Census, P
         None => {}
         Some(IndexKind::PointerArray) => pointer_array::check(cx, geometry, &mut census).await?,
         Some(IndexKind::Race) => race::check(cx, geometry, &mut census).await?,
+        Some(IndexKind::Smart) => smart::check(cx, geometry, &mut census).await?,
         Some(IndexKind::Chime | IndexKind::Sherman) => ordered::check(cx, geometry, &mut census).await?,
     }
     Ok(census)

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use farside_fabric::{Endpoint, LocalFuture, NodeId, OpContext, RemoteAddr, Soon, at_once};
+use farside_fabric::{Batch, Endpoint, LocalFuture, NodeId, OpContext, RemoteAddr, Soon, at_once};
 use farside_pool::{Geometry, Pool, root};
 use farside_sync::{Combined, SyncOptions};
 
@@ -17,6 +17,7 @@ use crate::operation::{Change, Decide, Decision, Found, Likely, Sampled, Searche
 use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Approach, Race, RaceOptions};
+use crate::smart::{self, Smart};
 use crate::tree::{self, TreeKind};
 
 /// The indexes, chosen by name when a pool is made.
@@ -30,11 +31,13 @@ pub enum IndexKind {
     Chime,
     /// A tree in the order of keys, with unsorted leaves.
     Sherman,
+    /// A radix tree.
+    Smart,
 }
 
 impl IndexKind {
     /// Every index with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str, &'static str); 5] = [
         (
             Self::Race,
             "race",
@@ -54,6 +57,11 @@ impl IndexKind {
             Self::Sherman,
             "sherman",
             "Sherman: a B+ tree with unsorted leaves, keys in order; updates replace data pointers and lock nothing",
+        ),
+        (
+            Self::Smart,
+            "smart",
+            "SMART: an adaptive radix tree, keys in order; no operation takes a lock",
         ),
     ];
 
@@ -79,7 +87,7 @@ impl IndexKind {
     /// The tree that it is, if it is one.
     fn tree(self) -> Option<TreeKind> {
         match self {
-            Self::PointerArray | Self::Race => None,
+            Self::PointerArray | Self::Race | Self::Smart => None,
             Self::Chime => Some(TreeKind::Chime),
             Self::Sherman => Some(TreeKind::Sherman),
         }
@@ -88,7 +96,7 @@ impl IndexKind {
     /// Whether its keys are in order, so that ranges can be read.
     #[must_use]
     pub fn is_ordered(self) -> bool {
-        self.tree().is_some()
+        !matches!(self, Self::PointerArray | Self::Race)
     }
 
     fn of_tree(tree: TreeKind) -> Self {
@@ -108,6 +116,9 @@ impl IndexKind {
                 if root(cx, NodeId::new(0), number).await?.is_some() {
                     return Ok(Some(kind));
                 }
+            }
+            if smart::is_in_pool(cx).await? {
+                return Ok(Some(Self::Smart));
             }
             Ok(tree::kind_of_pool(cx).await?.map(Self::of_tree))
         })
@@ -134,6 +145,8 @@ pub enum Index {
     Race(Race),
     /// See [`Ordered`].
     Ordered(Ordered),
+    /// See [`Smart`].
+    Smart(Smart),
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
@@ -141,7 +154,10 @@ pub enum Index {
 pub struct SearchMany {
     array: pointer_array::search_many::Steps,
     race: race::search_many::Steps,
+    /// Of those whose steps have none of their own.
+    batch: Batch,
     ordered: ordered::search_many::Steps,
+    smart: smart::search_many::Steps,
     results: SearchedKeys,
 }
 
@@ -190,6 +206,7 @@ impl Index {
                 IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
                     .await
                     .map(Self::PointerArray),
+                IndexKind::Smart => Smart::create(cx, pool, sync).await.map(Self::Smart),
                 _ => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
             }
         })
@@ -200,6 +217,7 @@ impl Index {
     pub fn with_cursors(self, cursors: Arc<Cursors>) -> Self {
         match self {
             Self::Ordered(ordered) => Self::Ordered(ordered.with_cursors(cursors)),
+            Self::Smart(smart) => Self::Smart(smart.with_cursors(cursors)),
             other => other,
         }
     }
@@ -211,6 +229,7 @@ impl Index {
             Self::PointerArray(_) => IndexKind::PointerArray,
             Self::Race(_) => IndexKind::Race,
             Self::Ordered(ordered) => IndexKind::of_tree(ordered.kind()),
+            Self::Smart(_) => IndexKind::Smart,
         }
     }
 
@@ -222,6 +241,7 @@ impl Index {
             Self::PointerArray(array) => array.pool(),
             Self::Race(race) => race.pool(),
             Self::Ordered(ordered) => ordered.pool(),
+            Self::Smart(smart) => smart.pool(),
         }
     }
 
@@ -232,6 +252,7 @@ impl Index {
             Self::PointerArray(_) => 0,
             Self::Race(race) => race.cache_bytes(),
             Self::Ordered(ordered) => ordered.cache_bytes(),
+            Self::Smart(smart) => smart.cache_bytes(),
         }
     }
 
@@ -241,6 +262,7 @@ impl Index {
             Self::PointerArray(array) => array.blocks(),
             Self::Race(race) => race.blocks(),
             Self::Ordered(ordered) => ordered.blocks(),
+            Self::Smart(smart) => smart.blocks(),
         }
     }
 
@@ -290,6 +312,7 @@ impl Index {
             Self::PointerArray(array) => at_once(array.search(cx, key)),
             Self::Race(race) => at_once(race.search(cx, key)),
             Self::Ordered(ordered) => at_once(ordered.search(cx, key)),
+            Self::Smart(smart) => at_once(smart.search(cx, key)),
         }
     }
 
@@ -337,6 +360,7 @@ impl Index {
             Self::PointerArray(array) => Box::pin(array.search(cx, key)),
             Self::Race(race) => Box::pin(race.search(cx, key)),
             Self::Ordered(ordered) => Box::pin(ordered.search(cx, key)),
+            Self::Smart(smart) => Box::pin(smart.search(cx, key)),
         }
     }
 
@@ -372,7 +396,11 @@ impl Index {
             }
             Self::Race(race) => race.search_many(cx, keys, &mut many.race, &mut many.results).await,
             Self::Ordered(ordered) => {
-                let searched = ordered.search_many(cx, keys, &mut many.ordered, &mut many.results);
+                let searched = ordered.search_many(cx, keys, (&mut many.batch, &mut many.ordered), &mut many.results);
+                searched.await
+            }
+            Self::Smart(smart) => {
+                let searched = smart.search_many(cx, keys, (&mut many.batch, &mut many.smart), &mut many.results);
                 searched.await
             }
         }
@@ -389,6 +417,7 @@ impl Index {
             Self::PointerArray(array) => array.approach(cx, keys, &mut many.array),
             Self::Race(race) => race.approach(cx.endpoint(), keys),
             Self::Ordered(ordered) => ordered.approach(cx, keys),
+            Self::Smart(smart) => smart.approach(cx, keys),
         }
     }
 
@@ -431,6 +460,7 @@ impl Index {
             Self::PointerArray(array) => array.change_now(cx, key, decide),
             Self::Race(race) => cx.in_one_turn(|cx| race.change_now(cx, key, approach, decide)),
             Self::Ordered(ordered) => ordered.change_now(cx, key, decide),
+            Self::Smart(smart) => smart.change_now(cx, key, decide),
         }
     }
 
@@ -445,6 +475,7 @@ impl Index {
             Self::PointerArray(array) => Box::pin(array.change(cx, key, decide)),
             Self::Race(race) => Box::pin(race.change(cx, key, likely, decide)),
             Self::Ordered(ordered) => Box::pin(ordered.change(cx, key, likely, decide)),
+            Self::Smart(smart) => Box::pin(smart.change(cx, key, likely, decide)),
         }
     }
 
@@ -505,6 +536,7 @@ impl Index {
                 Self::PointerArray(array) => array.scan(cx, cursor, visit).await,
                 Self::Race(race) => race.scan(cx, cursor, (wanted, visit)).await,
                 Self::Ordered(ordered) => ordered.scan(cx, cursor, (wanted, visit)).await,
+                Self::Smart(smart) => smart.scan(cx, cursor, (wanted, visit)).await,
             }
         })
     }
@@ -524,6 +556,7 @@ impl Index {
         Box::pin(async move {
             match self {
                 Self::Ordered(ordered) => ordered.range(cx, from, count, (wanted, visit)).await,
+                Self::Smart(smart) => smart.range(cx, from, count, (wanted, visit)).await,
                 Self::PointerArray(_) | Self::Race(_) => Err(IndexError::Unordered {
                     index: self.kind().name(),
                 }),
@@ -538,6 +571,7 @@ impl Index {
             Self::PointerArray(array) => array.cursor_at(key),
             Self::Race(race) => race.cursor_at(key),
             Self::Ordered(ordered) => ordered.cursor_at(key),
+            Self::Smart(smart) => smart.cursor_at(key),
         }
     }
 
@@ -549,6 +583,7 @@ impl Index {
         match self {
             Self::PointerArray(_) | Self::Race(_) => Ok(None),
             Self::Ordered(ordered) => ordered.key_at(cursor),
+            Self::Smart(smart) => smart.key_at(cursor),
         }
     }
 
@@ -559,6 +594,7 @@ impl Index {
             Self::PointerArray(array) => endpoint.random_below(array.slots()),
             Self::Race(race) => race.random_cursor(endpoint),
             Self::Ordered(ordered) => ordered.random_cursor(endpoint),
+            Self::Smart(smart) => smart.random_cursor(endpoint),
         }
     }
 
@@ -576,6 +612,7 @@ impl Index {
                 Self::PointerArray(array) => array.sample(cx, cursor, count, visit).await,
                 Self::Race(race) => race.sample(cx, cursor, count, visit).await,
                 Self::Ordered(ordered) => ordered.sample(cx, cursor, count, visit).await,
+                Self::Smart(smart) => smart.sample(cx, cursor, count, visit).await,
             }
         })
     }
@@ -592,6 +629,7 @@ impl Index {
                 Self::PointerArray(array) => array.remove_sampled(cx, wanted).await,
                 Self::Race(race) => race.remove_sampled(cx, wanted).await,
                 Self::Ordered(ordered) => ordered.remove_sampled(cx, wanted).await,
+                Self::Smart(smart) => smart.remove_sampled(cx, wanted).await,
             }
         })
     }
@@ -603,6 +641,7 @@ impl Index {
                 Self::PointerArray(array) => array.count(cx).await,
                 Self::Race(race) => race.count(cx).await,
                 Self::Ordered(ordered) => ordered.count(cx).await,
+                Self::Smart(smart) => smart.count(cx).await,
             }
         })
     }
@@ -615,6 +654,7 @@ impl Index {
                 Self::PointerArray(array) => array.clear(cx).await,
                 Self::Race(race) => race.clear(cx).await,
                 Self::Ordered(ordered) => ordered.clear(cx).await,
+                Self::Smart(smart) => smart.clear(cx).await,
             }
         })
     }
@@ -631,6 +671,7 @@ impl Index {
                 Self::PointerArray(array) => array.walk(cx, visit).await,
                 Self::Race(race) => race.walk(cx, visit).await,
                 Self::Ordered(ordered) => ordered.walk(cx, visit).await,
+                Self::Smart(smart) => smart.walk(cx, visit).await,
             }
         })
     }
@@ -642,6 +683,7 @@ impl Index {
             Self::PointerArray(_) => false,
             Self::Race(race) => race.is_splitting(),
             Self::Ordered(ordered) => ordered.is_restructuring(),
+            Self::Smart(_) => false,
         }
     }
 }
@@ -663,6 +705,10 @@ pub async fn walk(
         Some(IndexKind::Chime | IndexKind::Sherman) => {
             let _pin = pool.map(Pool::pin);
             ordered::walk(cx, visit).await
+        }
+        Some(IndexKind::Smart) => {
+            let _pin = pool.map(Pool::pin);
+            smart::walk_blocks(cx, visit).await
         }
         Some(IndexKind::Race) => {
             race::walk::walk(cx, geometry, pool, &mut |visited| {

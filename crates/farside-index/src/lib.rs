@@ -18,6 +18,7 @@ pub mod ordered;
 pub mod pointer_array;
 pub mod race;
 pub mod sherman;
+pub mod smart;
 #[cfg(test)]
 mod testing;
 pub mod tree;
@@ -30,4 +31,5 @@ pub use operation::{Change, Decide, Decision, Found, KEYS_AT_ONCE, Likely, Sampl
 pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Approach, Race, RaceOptions};
+pub use smart::Smart;
 pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

@@ -15,12 +15,25 @@ pub(crate) struct Alone {
 
 impl Alone {
     pub(crate) fn new(node_bytes: u64) -> Self {
+        Self::with(node_bytes, PoolOptions::default())
+    }
+
+    /// The same with a client whose housekeeping sleeps.
+    pub(crate) fn undisturbed(node_bytes: u64) -> Self {
+        let times = PoolOptions {
+            tick_ns: 1 << 40,
+            lease_ns: 1 << 50,
+        };
+        Self::with(node_bytes, times)
+    }
+
+    fn with(node_bytes: u64, options: PoolOptions) -> Self {
         let sim = Sim::new(SimOptions::default());
         let node = sim.add_memory_node(node_bytes);
         let mut cx = OpContext::new(sim.endpoint(sim.add_compute_node()));
         let (pool, geometry) = sim.block_on(async {
             let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
-            let pool = Pool::join(&mut cx, geometry.clone(), PoolOptions::default()).await;
+            let pool = Pool::join(&mut cx, geometry.clone(), options).await;
             (pool.expect("a client"), geometry)
         });
         Self {

@@ -141,7 +141,7 @@ struct LockArgs {
 struct StoreArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// Which index: pointer-array, race, chime or sherman
+    /// Which index: pointer-array, race, smart, chime or sherman
     #[arg(long, value_parser = AnyIndex::by_name, default_value = "pointer-array")]
     index: AnyIndex,
     /// Synchronisation schemes to measure, by name; chime and sherman have their own [default: optimistic]

@@ -190,7 +190,7 @@ pub fn run(
         load(&store, options.items, progress).await?;
         let insert_ns = (HostClock.now_ns() - loading_ns) as f64 / options.items as f64;
         let growth = match store.index() {
-            Index::PointerArray(_) | Index::Ordered(_) => None,
+            Index::PointerArray(_) | Index::Ordered(_) | Index::Smart(_) => None,
             Index::Race(race) => {
                 let (splits, first) = race.splits();
                 let (entries, slots) = first.unwrap_or((0, 1));

@@ -47,6 +47,8 @@ pub(crate) const SPARE_ITEMS: u64 = 4 << 20;
 const TABLE_BYTES_PER_ITEM: u64 = 40;
 /// Bytes of a tree's nodes for each key at most: leaves may be half full.
 const TREE_BYTES_PER_ITEM: u64 = 96;
+/// Bytes of a radix tree's nodes for each key at most: keys fill the last nodes in turn.
+const RADIX_BYTES_PER_ITEM: u64 = 16;
 /// What the name of an index ends with here if it is a tree of data pointers: without that it is one of values.
 const OF_POINTERS: &str = "-indirect";
 /// How often a client that leaves looks whether its index is in order.
@@ -59,22 +61,24 @@ pub(crate) const LEASE_NS: u64 = 60_000_000_000;
 pub fn index_by_name(name: &str) -> Option<IndexKind> {
     let is_tree = name.ends_with(OF_POINTERS);
     let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
-    (kind.is_ordered() == is_tree).then_some(kind)
+    let has_tree = matches!(kind, IndexKind::Chime | IndexKind::Sherman);
+    (has_tree == is_tree).then_some(kind)
 }
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
-/// one that has nothing to do with it, as in a tree of values.
+/// one that has nothing to do with it, as in a tree of values. In a radix tree keys stand beside each other, as published: it is one
+/// byte of many that chooses among the entries of its nodes.
 fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
-    if index.is_ordered() {
-        key_of(number).to_be_bytes()
-    } else {
-        number.to_le_bytes()
+    match index {
+        IndexKind::Chime | IndexKind::Sherman => key_of(number).to_be_bytes(),
+        IndexKind::Smart => number.to_be_bytes(),
+        IndexKind::PointerArray | IndexKind::Race => number.to_le_bytes(),
     }
 }
 
 /// Those names.
 pub fn index_names() -> impl Iterator<Item = &'static str> {
-    ["race", "pointer-array", "chime-indirect", "sherman-indirect"].into_iter()
+    ["race", "pointer-array", "smart", "chime-indirect", "sherman-indirect"].into_iter()
 }
 
 /// What clients do with keys.
@@ -205,13 +209,14 @@ impl Program for StoreProgram {
             IndexKind::PointerArray => 8,
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
             IndexKind::Chime | IndexKind::Sherman => TREE_BYTES_PER_ITEM,
+            IndexKind::Smart => RADIX_BYTES_PER_ITEM,
         };
         let lock_bytes = match self.index {
             _ if !self.scheme.needs_locks() => 0,
             // Leaves may be half full.
             IndexKind::Chime | IndexKind::Sherman => 3 * LOCK_BYTES,
             // Beside each word a lock entry of twice its size.
-            IndexKind::PointerArray | IndexKind::Race => slot_bytes * LOCK_BYTES / 8,
+            IndexKind::PointerArray | IndexKind::Race | IndexKind::Smart => slot_bytes * LOCK_BYTES / 8,
         };
         let slot_bytes = slot_bytes + lock_bytes;
         let used = self.slots() * (slot_bytes + block_bytes);
@@ -257,11 +262,14 @@ impl Program for StoreProgram {
                 self.leave(Index::Race(race)).await?;
                 Ok(Laid { splits, first_split })
             }
-            IndexKind::Chime | IndexKind::Sherman => {
+            IndexKind::Chime | IndexKind::Sherman | IndexKind::Smart => {
                 let index = self.open_tree(&mut cx, pool).await?;
                 match &index {
                     Index::Ordered(ordered) if self.key_bytes == KEY_BYTES_MIN => {
                         fill::lay_out_ordered(self, ordered, region)?;
+                    }
+                    Index::Smart(smart) if self.key_bytes == KEY_BYTES_MIN => {
+                        fill::lay_out_radix(self, smart, region)?;
                     }
                     _ => fill::insert(self, &index, &mut cx).await?,
                 }
@@ -281,10 +289,12 @@ impl Program for StoreProgram {
                 Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
             }
             IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
-            IndexKind::Chime | IndexKind::Sherman => {
+            IndexKind::Chime | IndexKind::Sherman | IndexKind::Smart => {
                 let index = self.open_tree(&mut cx, pool).await?;
-                if let Index::Ordered(ordered) = &index {
-                    ordered.remember_all(&mut cx).await?;
+                match &index {
+                    Index::Ordered(ordered) => ordered.remember_all(&mut cx).await?,
+                    Index::Smart(smart) => smart.remember_all(&mut cx).await?,
+                    _ => {}
                 }
                 index
             }

@@ -281,6 +281,10 @@ fn aim(seed: u64, target: Target, faults: &mut [Fault]) {
 fn parts(target: Target) -> &'static [&'static str] {
     match target {
         Target::Tree { .. } => &["tree: ", "tree: ", "tree: ", "pool: ", ""],
+        Target::Store {
+            index: IndexKind::Smart,
+            ..
+        } => &["smart: ", "smart: ", "index: ", "pool: ", "cider: ", ""],
         Target::Store { index, .. } if index.is_ordered() => {
             &["tree: ", "tree: ", "ordered: ", "pool: ", "cider: ", ""]
         }

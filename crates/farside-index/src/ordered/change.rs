@@ -9,11 +9,11 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{OpContext, at_once};
 use farside_pool::{Pin, Purpose};
-use farside_sync::{Entered, Intent, Pointer, SizeHint, Target};
+use farside_sync::{Pointer, SizeHint, Target};
 
 use super::part::{PART_BYTES, Part, pointer_to};
 use super::{Ordered, Place};
-use crate::blocks::{DRAFT_BYTES_MAX, Draft};
+use crate::blocks::{DRAFT_BYTES_MAX, Draft, New, Updated};
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decide, Decision, Likely};
@@ -44,14 +44,6 @@ struct Here {
     is_there: bool,
     old_bytes: u64,
     /// What will probably be stored, if it was written.
-    draft: Option<Draft>,
-}
-
-/// A new value for a key.
-struct New<'a> {
-    item: Item<'a>,
-    regardless: bool,
-    /// Where it is, if it was written already.
     draft: Option<Draft>,
 }
 
@@ -233,56 +225,21 @@ impl Ordered {
         cx: &mut OpContext,
         part: Part,
         (slot, old_bytes): (Slot, u64),
-        New {
-            item,
-            regardless,
-            draft,
-        }: New<'_>,
+        new: New<'_>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let (bytes, pool) = (item.bytes(), &self.blocks.pool);
-        let written = draft.map(|draft| draft.block);
-        let Some(block) = written.or_else(|| pool.allocate(bytes)) else {
-            let purpose = Purpose::Overwrite;
-            return Ok(Step::Short { bytes, purpose });
-        };
         let target = Target {
             slot: slot.at,
             lock: slot.lock,
             name: part.name(),
         };
-        let mut turn = None;
-        if regardless && written.is_some() {
-            turn = Some(self.blocks.sync.early());
-        } else if regardless {
-            let entered = self.blocks.enter(cx, target, slot.pointer, Intent::Update, pin).await;
-            match entered.inspect_err(|_| pool.give_back(block, bytes))? {
-                Entered::Turn(own) => turn = Some(own),
-                Entered::Combined => {
-                    pool.give_back(block, bytes);
-                    return Ok(Step::Done(Change::Updated));
-                }
-                Entered::Lost { .. } => {
-                    pool.give_back(block, bytes);
-                    return Ok(Step::Lost);
-                }
-            }
-        }
-        let new = match &mut turn {
-            _ if written.is_some() => Draft { block, bytes }.pointer(0),
-            Some(turn) => self.blocks.write_in_turn(cx, item, block, 0, (slot.at, turn)).await?,
-            None => self.blocks.write_to(cx, item, block, 0).await?,
-        };
-        let new = new.with_identity(slot.pointer.identity());
-        if self
-            .blocks
-            .replace(cx, target, slot.pointer, new, (old_bytes, turn))
-            .await?
-        {
-            return Ok(Step::Done(Change::Updated));
-        }
-        pool.give_back(block, bytes);
-        Ok(Step::Lost)
+        let purpose = Purpose::Overwrite;
+        let updated = self.blocks.update(cx, target, (slot.pointer, old_bytes), new, pin);
+        Ok(match updated.await? {
+            Updated::Done(_) | Updated::Combined => Step::Done(Change::Updated),
+            Updated::Lost => Step::Lost,
+            Updated::Short { bytes } => Step::Short { bytes, purpose },
+        })
     }
 
     /// An item under a part that has none.

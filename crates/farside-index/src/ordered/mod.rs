@@ -25,7 +25,7 @@
 
 mod bulk;
 mod change;
-mod cursors;
+pub(crate) mod cursors;
 mod part;
 mod scan;
 pub(crate) mod search_many;

@@ -22,7 +22,7 @@ const LEAF_BYTES_MAX: u64 = 4 << 10;
 
 /// What a key waits for.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(crate) enum Step {
     /// The neighbourhood of its part in a layer, and where that part starts.
     Leaf { place: Place, part: Part, depth: usize },
     /// An item.
@@ -31,12 +31,8 @@ enum Step {
     End(Searched),
 }
 
-/// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
-#[derive(Default, Debug)]
-pub(crate) struct Steps {
-    batch: Batch,
-    steps: ArrayVec<Step, KEYS_AT_ONCE>,
-}
+/// What each key of a SEARCH waits for; kept by the caller, so that it costs no allocation.
+pub(crate) type Steps = ArrayVec<Step, KEYS_AT_ONCE>;
 
 impl Ordered {
     /// SEARCH of up to [`KEYS_AT_ONCE`] keys. The values are left in the context's buffer.
@@ -50,7 +46,7 @@ impl Ordered {
         &self,
         cx: &mut OpContext,
         keys: &[&[u8]],
-        state: &mut Steps,
+        (batch, steps): (&mut Batch, &mut Steps),
         results: &mut SearchedKeys,
     ) -> Result<(), IndexError> {
         results.clear();
@@ -59,7 +55,6 @@ impl Ordered {
             results.extend(keys.iter().map(|_| Searched::Apart));
             return Ok(());
         }
-        let Steps { batch, steps } = state;
         batch.clear();
         steps.clear();
         // Where the leaf of a key is in the buffer, and where its item.

@@ -78,7 +78,7 @@ use std::rc::Rc;
 
 use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
 use farside_lock::backoff::Backoff;
-use farside_pool::{Pin, Pool, Purpose, make_root, root};
+use farside_pool::{Pin, Pool, make_root, root};
 
 use self::cache::NodeCache;
 pub use self::kind::TreeKind;
@@ -87,6 +87,7 @@ pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape, VALUE_WORDS_MAX, V
 pub use self::turns::{NodeLock, TurnOptions};
 pub use self::walk::Census;
 pub(crate) use self::walk::census_of_pool;
+use crate::blocks::take_block;
 use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
@@ -391,18 +392,5 @@ async fn make_first(cx: &mut OpContext, pool: &Pool, area: RemoteAddr, shape: Sh
             pool.doubt();
             Err(error.into())
         }
-    }
-}
-
-/// A block, and the pin under which it has to be linked or given back.
-async fn take_block(pool: &Pool, bytes: u64) -> Result<(RemoteAddr, Pin), IndexError> {
-    // Ends: there is memory, or the pool says that there is none.
-    loop {
-        let pin = pool.pin();
-        if let Some(block) = pool.allocate(bytes) {
-            return Ok((block, pin));
-        }
-        drop(pin);
-        pool.restock(bytes, 1, Purpose::Insert).await?;
     }
 }

@@ -581,6 +581,12 @@ fn each_step_on_a_sherman_tree_costs_what_the_ledger_says() {
 }
 
 #[test]
+fn each_step_on_a_radix_tree_costs_what_the_ledger_says() {
+    let text = script(IndexKind::Smart, Scheme::Farside);
+    compare_steps("smart.tsv", include_str!("../../ledger/smart.tsv"), &text);
+}
+
+#[test]
 fn deaths_on_an_array_cost_what_the_ledger_says() {
     let name = "pointer-array-deaths.tsv";
     compare_steps(
@@ -617,5 +623,15 @@ fn deaths_on_a_sherman_tree_cost_what_the_ledger_says() {
         name,
         include_str!("../../ledger/sherman-deaths.tsv"),
         &deaths(IndexKind::Sherman),
+    );
+}
+
+#[test]
+fn deaths_on_a_radix_tree_cost_what_the_ledger_says() {
+    let name = "smart-deaths.tsv";
+    compare_steps(
+        name,
+        include_str!("../../ledger/smart-deaths.tsv"),
+        &deaths(IndexKind::Smart),
     );
 }

@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 45] = [
+const FIGURES: [(&str, &str); 46] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -69,6 +69,7 @@ const FIGURES: [(&str, &str); 45] = [
     ("cider-14", include_str!("../../../../figures/fig_cider_14.toml")),
     ("cider-15", include_str!("../../../../figures/fig_cider_15.toml")),
     ("cider-16", include_str!("../../../../figures/fig_cider_16.toml")),
+    ("cider-18", include_str!("../../../../figures/fig_cider_18.toml")),
     ("cider-20", include_str!("../../../../figures/fig_cider_20.toml")),
     ("cider-21", include_str!("../../../../figures/fig_cider_21.toml")),
     ("cider-25", include_str!("../../../../figures/fig_cider_25.toml")),

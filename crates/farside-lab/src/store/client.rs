@@ -87,9 +87,9 @@ impl StoreClient {
     /// Reads items from a key on.
     async fn scan(&mut self, cx: &mut OpContext) -> Result<(), BenchError> {
         let wanted = self.keys.scan_items();
-        if let Index::Ordered(ordered) = &self.index {
+        if self.index.kind().is_ordered() {
             let count = wanted as usize;
-            ordered
+            self.index
                 .range(cx, &self.key, count, (Wanted::Items, &mut |_| {}))
                 .await?;
             return Ok(());

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use farside_fabric::OpContext;
 use farside_fabric::region::Region;
-use farside_index::{Decision, Index, Item, Likely, Ordered, PointerArray, Race};
+use farside_index::{Decision, Index, Item, Likely, Ordered, PointerArray, Race, Smart};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
@@ -56,6 +56,13 @@ pub(super) fn lay_out_ordered(program: &StoreProgram, index: &Ordered, region: &
     keys.sort_unstable();
     let mut random = client_random(program.population.seed, u64::MAX - 1);
     Ok(index.lay_out(region, keys, &program.first_value(), || unit(&mut random))?)
+}
+
+/// The same for a radix tree.
+pub(super) fn lay_out_radix(program: &StoreProgram, index: &Smart, region: &Region) -> Result<(), BenchError> {
+    let numbers = 0..program.population.items_at_start();
+    let keys: Vec<_> = numbers.map(|number| key_start(program.index, number)).collect();
+    Ok(index.lay_out(region, &keys, &program.first_value())?)
 }
 
 /// INSERTs every item, one after the other: for keys that are not laid out.

@@ -30,7 +30,7 @@ fn stores() -> Vec<((IndexKind, Scheme), String)> {
             _ if !scheme.needs_locks() => true,
             IndexKind::Race => true,
             IndexKind::Chime => scheme.combines(),
-            IndexKind::PointerArray | IndexKind::Sherman => false,
+            IndexKind::PointerArray | IndexKind::Sherman | IndexKind::Smart => false,
         });
         schemes.map(move |(scheme, scheme_name, _)| ((index, scheme), format!("{name}/{scheme_name}")))
     });
@@ -40,11 +40,16 @@ fn stores() -> Vec<((IndexKind, Scheme), String)> {
 #[test]
 fn two_clients_on_one_key_in_every_order() {
     for (kind, name) in stores() {
+        let orders = match kind.0 {
+            // Who deletes looks behind: too many verbs for every order.
+            IndexKind::Smart => Orders::Switches(3),
+            _ => Orders::All,
+        };
         let mut runs = 0;
         for (place, &first) in CALLS.iter().enumerate() {
             // Which of the two is the first client is no matter.
             for &second in &CALLS[place..] {
-                runs += store(kind, &[vec![first], vec![second]], Orders::All, false);
+                runs += store(kind, &[vec![first], vec![second]], orders, false);
             }
         }
         println!("{name}: {runs} orders of two operations on one key");

@@ -1,0 +1,212 @@
+//! The nodes that a client remembers.
+//!
+//! On the path: first thing of every operation; the deepest node that is remembered says in which entry a key is.
+//!
+//! What is remembered of a node stays true as long as the node is linked: its depth, its prefix, and which entry each byte has. What an
+//! entry *says* may have changed since, so it is read again; and a node that has been replaced is known by its frozen entries.
+//! Nodes that are linked no more are forgotten before their memory is used again: see [`super`].
+
+use std::collections::{BTreeMap, VecDeque};
+
+use farside_fabric::RemoteAddr;
+use farside_sync::Pointer;
+
+use super::layout::{END, Header};
+
+/// What is remembered of a node.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) header: Header,
+    /// The entry of the key that ends here, then those in use.
+    pub(super) entries: Box<[Pointer]>,
+    /// The bytes of every key before the one that chooses an entry, if somebody has asked for them.
+    pub(super) path: Option<Box<[u8]>>,
+}
+
+impl Node {
+    /// Where the entry of a byte is, or of the key that ends here.
+    pub(super) fn place(&self, byte: Option<u8>) -> Option<usize> {
+        match byte {
+            None => Some(END),
+            Some(byte) => {
+                let found = self.entries[1..].iter().position(|entry| entry.fingerprint() == byte);
+                found.map(|index| index + 1)
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Known>() + size_of_val(&*self.entries) + self.path.as_ref().map_or(0, |path| path.len())
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    node: Node,
+    /// Whether it was used since the search for a node to forget last came by.
+    is_used: bool,
+}
+
+/// Nodes up to a budget of bytes.
+#[derive(Debug)]
+pub(super) struct NodeCache {
+    nodes: BTreeMap<RemoteAddr, Known>,
+    /// The nodes in the order in which the search for one to forget comes by; some are forgotten already.
+    ring: VecDeque<RemoteAddr>,
+    bytes: usize,
+    bytes_max: usize,
+    /// How often a node had gone when everything was last forgotten.
+    version: u64,
+}
+
+impl NodeCache {
+    pub(super) fn new(bytes_max: usize, version: u64) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            ring: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            version,
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.ring.len() * size_of::<RemoteAddr>()
+    }
+
+    /// What is remembered of a node.
+    pub(super) fn get(&mut self, node: RemoteAddr) -> Option<&Node> {
+        let known = self.nodes.get_mut(&node)?;
+        known.is_used = true;
+        Some(&known.node)
+    }
+
+    /// Whether a node is remembered.
+    pub(super) fn has(&self, node: RemoteAddr) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Remembers a node as it was read just now.
+    pub(super) fn insert(&mut self, addr: RemoteAddr, mut node: Node) {
+        let before = self.forget(addr);
+        if let Some(before) = before {
+            node.path = node.path.or(before.path);
+        } else {
+            self.ring.push_back(addr);
+            if self.ring.len() > 2 * (self.nodes.len() + 8) {
+                // Nodes that were forgotten and read again are there twice.
+                self.ring = self.nodes.keys().copied().chain([addr]).collect();
+            }
+        }
+        self.bytes += node.bytes();
+        let is_used = false;
+        self.nodes.insert(addr, Known { node, is_used });
+        // Ends: each round forgets a node, or marks one that will be forgotten when it comes by again.
+        while self.bytes() > self.bytes_max
+            && let Some(addr) = self.ring.pop_front()
+        {
+            match self.nodes.get_mut(&addr) {
+                None => {}
+                Some(known) if known.is_used => {
+                    known.is_used = false;
+                    self.ring.push_back(addr);
+                }
+                Some(_) => drop(self.forget(addr)),
+            }
+        }
+    }
+
+    /// Notes what an entry of a node was read to be.
+    pub(super) fn note(&mut self, addr: RemoteAddr, place: usize, entry: Pointer) {
+        if let Some(known) = self.nodes.get_mut(&addr)
+            && let Some(stored) = known.node.entries.get_mut(place)
+        {
+            *stored = entry;
+        }
+    }
+
+    /// Notes that a node has got an entry, the next one, and a header that says so.
+    pub(super) fn add(&mut self, addr: RemoteAddr, place: usize, entry: Pointer, header: Header) {
+        let Some(known) = self.nodes.get_mut(&addr) else { return };
+        if known.node.entries.len() != place {
+            self.forget(addr);
+            return;
+        }
+        let entries = known.node.entries.iter().copied().chain([entry]);
+        (known.node.entries, known.node.header) = (entries.collect(), header);
+        self.bytes += size_of::<Pointer>();
+    }
+
+    /// Remembers the bytes of every key below a node.
+    pub(super) fn note_path(&mut self, addr: RemoteAddr, path: &[u8]) {
+        if let Some(known) = self.nodes.get_mut(&addr)
+            && known.node.path.is_none()
+        {
+            self.bytes -= known.node.bytes();
+            known.node.path = Some(path.into());
+            self.bytes += known.node.bytes();
+        }
+    }
+
+    /// Forgets a node.
+    pub(super) fn forget(&mut self, addr: RemoteAddr) -> Option<Node> {
+        let known = self.nodes.remove(&addr)?;
+        self.bytes -= known.node.bytes();
+        Some(known.node)
+    }
+
+    /// Forgets everything, if a node has gone since.
+    pub(super) fn catch_up(&mut self, version: u64) {
+        if self.version != version {
+            self.clear();
+            self.version = version;
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.ring.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Kind;
+    use super::*;
+    use farside_fabric::NodeId;
+
+    fn addr(number: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId::new(0), number * 256)
+    }
+
+    fn node(entries: usize) -> Node {
+        Node {
+            header: Header::new(b"", 0, 0, Kind::SMALLEST),
+            entries: vec![Pointer::NULL; entries].into(),
+            path: None,
+        }
+    }
+
+    #[test]
+    fn what_is_used_is_kept_within_the_budget() {
+        let most = 10 * (node(4).bytes() + 8);
+        let mut cache = NodeCache::new(most, 0);
+        for number in 1..=100 {
+            cache.insert(addr(number), node(4));
+            assert!(cache.get(addr(1)).is_some() && cache.bytes() <= most);
+        }
+        assert_eq!((1..=100).filter(|&number| cache.has(addr(number))).count(), 10);
+        // What is read again takes the place of what was known.
+        let before = cache.bytes();
+        cache.insert(addr(1), node(4));
+        cache.note_path(addr(1), b"path");
+        assert_eq!(cache.bytes(), before + 4);
+        cache.forget(addr(1));
+        assert!(cache.get(addr(1)).is_none());
+        cache.catch_up(1);
+        assert_eq!(cache.bytes(), 0);
+    }
+}

@@ -1,0 +1,320 @@
+//! INSERT, UPDATE and DELETE.
+//!
+//! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a node that is being replaced, no
+//! block at hand, another client that was quicker) it sees to unpinned, and starts again.
+
+use farside_fabric::{OpContext, RemoteAddr, at_once};
+use farside_pool::{Pin, Purpose};
+use farside_sync::{Entered, Intent};
+
+use super::descend::{End, Slot, read_node};
+use super::layout::{Kind, gone};
+use super::renew::is_untidy;
+use super::{Place, Smart};
+use crate::blocks::{Draft, New, Updated};
+use crate::error::IndexError;
+use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::operation::{Change, Decide, Decision, Likely, Sampled};
+
+/// How an attempt ended.
+pub(super) enum Step {
+    /// As it should.
+    Done(Change),
+    /// Likewise: the key has no entry in this node any more.
+    Gone(RemoteAddr),
+    /// Another client was quicker.
+    Lost,
+    /// This client has no block left.
+    Short { bytes: u64, purpose: Purpose },
+    /// A node is being replaced.
+    Frozen,
+    /// The versions of the entry are used up.
+    Worn,
+    /// There are nodes without an item.
+    Untidy,
+}
+
+/// What an attempt has found of a key.
+struct Here {
+    /// Where its way ends, if it has no entry.
+    end: Option<End>,
+    /// Its entry.
+    slot: Option<Slot>,
+    /// The key in that entry, if it is another one.
+    other: Option<Box<[u8]>>,
+    old_bytes: u64,
+    /// What will probably be stored, if it was written.
+    draft: Option<Draft>,
+}
+
+impl Smart {
+    /// Reads what is stored under a key and changes it as `decide` says, atomically; see [`crate::Index::change`].
+    ///
+    /// # Errors
+    /// See [`IndexError`]; nothing was changed unless the fabric failed while publishing.
+    pub async fn change<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: Decide<'_, 'v>,
+    ) -> Result<Change, IndexError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(IndexError::KeyTooLong { bytes: key.len() });
+        }
+        let mut round = 0;
+        // Ends when nobody is in the way; each failure means that another client has made progress, or that this one has helped.
+        loop {
+            let pin = self.pin();
+            // Only the first time: whoever has been overtaken may decide otherwise.
+            let likely = likely.filter(|_| round == 0);
+            let step = self.attempt(cx, key, likely, decide, &pin).await?;
+            drop(pin);
+            match step {
+                Step::Gone(node) => {
+                    self.tidy_behind(cx, key, node).await;
+                    return Ok(Change::Deleted);
+                }
+                Step::Done(change) => return Ok(change),
+                Step::Lost => cx.count_retry(),
+                Step::Short { bytes, purpose } => {
+                    if let Err(error) = self.blocks.pool.restock(bytes, 1, purpose).await {
+                        // A node may have been made for the key that is not stored now.
+                        self.tidy_or_leave(cx, key).await;
+                        return Err(error.into());
+                    }
+                }
+                Step::Frozen => Box::pin(self.make_way(cx, key)).await?,
+                Step::Worn => Box::pin(self.renew_last(cx, key)).await?,
+                Step::Untidy => Box::pin(self.tidy_below(cx, key)).await?,
+            }
+            round += 1;
+        }
+    }
+
+    /// A change over mapped memory, in a plain call; `None` if something is in the way, and nothing was changed. (A DELETE may
+    /// have to see to nodes.)
+    pub(crate) fn change_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<Change, IndexError>> {
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let pin = self.pin();
+        let (here, decision) = match at_once(self.find_and_decide(cx, key, None, decide))? {
+            Ok(Some(decided)) => decided,
+            Ok(None) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Decision::Delete { .. } = decision {
+            return None;
+        }
+        let made = at_once(self.carry_out(cx, key, here, decision, &pin));
+        match made.expect("nothing waits where memory is mapped") {
+            Ok(Step::Done(change)) => Some(Ok(change)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    async fn attempt<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: Decide<'_, 'v>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        match self.find_and_decide(cx, key, likely, decide).await? {
+            Some((here, decision)) => self.carry_out(cx, key, here, decision, pin).await,
+            None => Ok(Step::Frozen),
+        }
+    }
+
+    /// What is there, and what becomes of it; `None` if a node is being replaced.
+    async fn find_and_decide<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        likely: Option<Likely<'_>>,
+        decide: Decide<'_, 'v>,
+    ) -> Result<Option<(Here, Decision<'v>)>, IndexError> {
+        let mut here = Here {
+            end: None,
+            slot: None,
+            other: None,
+            old_bytes: 0,
+            draft: None,
+        };
+        let mut stored = None;
+        match self.find(cx, key, likely).await? {
+            Place::Frozen => return Ok(None),
+            Place::Absent(end) => here.end = Some(end),
+            Place::Item {
+                slot,
+                header,
+                is_own,
+                draft,
+            } => {
+                let item = header.item(cx.buffer());
+                (here.slot, here.draft) = (Some(slot), draft);
+                if is_own {
+                    here.old_bytes = item.bytes();
+                    stored = Some(item);
+                } else {
+                    here.other = Some(item.key.into());
+                }
+            }
+        }
+        let is_there = stored.is_some();
+        let decision = decide(stored);
+        let is_meant = is_there && likely.is_some_and(|likely| likely.is_meant_by(&decision));
+        if let Some(draft) = here.draft.take_if(|_| !is_meant) {
+            self.blocks.pool.give_back(draft.block, draft.bytes);
+        }
+        Ok(Some((here, decision)))
+    }
+
+    async fn carry_out(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        here: Here,
+        decision: Decision<'_>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        match decision {
+            Decision::Keep => Ok(Step::Done(Change::Kept)),
+            Decision::Put {
+                value,
+                expiry_ms,
+                regardless,
+            } => {
+                if value.len() > VALUE_BYTES_MAX {
+                    return Err(IndexError::ValueTooLong { bytes: value.len() });
+                }
+                let item = Item {
+                    key,
+                    value: &value,
+                    expiry_ms,
+                };
+                match (here.slot, here.other, here.end) {
+                    (Some(slot), Some(other), _) => Box::pin(self.insert_beside(cx, item, (slot, &other))).await,
+                    (Some(slot), None, _) => {
+                        let new = New {
+                            item,
+                            regardless,
+                            draft: here.draft,
+                        };
+                        self.replace_item(cx, key, (slot, here.old_bytes), new, pin).await
+                    }
+                    (None, _, Some(end)) => Box::pin(self.insert(cx, item, end)).await,
+                    (None, _, None) => unreachable!("a key has an entry, or its way ends somewhere"),
+                }
+            }
+            Decision::Delete { regardless } => match (here.slot, here.other) {
+                (Some(slot), None) => Box::pin(self.remove(cx, key, (slot, here.old_bytes), regardless, pin)).await,
+                _ => Ok(Step::Done(Change::Kept)),
+            },
+        }
+    }
+
+    /// Another item under a key that is there.
+    async fn replace_item(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        (slot, old_bytes): (Slot, u64),
+        new: New<'_>,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let (target, purpose) = (self.target(key, &slot), Purpose::Overwrite);
+        let updated = self.blocks.update(cx, target, (slot.word, old_bytes), new, pin);
+        Ok(match updated.await? {
+            Updated::Done(new) => {
+                self.shared.cache.borrow_mut().note(slot.node, slot.place, new);
+                Step::Done(Change::Updated)
+            }
+            Updated::Combined => Step::Done(Change::Updated),
+            Updated::Lost => Step::Lost,
+            Updated::Short { bytes } => Step::Short { bytes, purpose },
+        })
+    }
+
+    async fn remove(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        (slot, bytes): (Slot, u64),
+        regardless: bool,
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        let target = self.target(key, &slot);
+        let turn = match regardless {
+            false => None,
+            true => match self.blocks.enter(cx, target, slot.word, Intent::Delete, pin).await? {
+                Entered::Turn(turn) => Some(turn),
+                // Only updates are combined.
+                Entered::Combined | Entered::Lost { .. } => return Ok(Step::Lost),
+            },
+        };
+        let new = gone(slot.word);
+        let replaced = self.blocks.replace(cx, target, slot.word, new, (bytes, turn));
+        if replaced.await? {
+            self.shared.cache.borrow_mut().note(slot.node, slot.place, new);
+            return Ok(Step::Gone(slot.node));
+        }
+        Ok(Step::Lost)
+    }
+
+    /// After a DELETE: looks whether the node that had the entry is still worth its size.
+    async fn tidy_behind(&self, cx: &mut OpContext, key: &[u8], node: RemoteAddr) {
+        let pin = self.pin();
+        let read = read_node(cx, node, Kind::SMALLEST, (0, 0)).await;
+        drop(pin);
+        // The first node stays, and no other one decides on the first byte.
+        if read.is_ok_and(|image| is_untidy(&image, image.header.depth() == 0)) {
+            self.tidy_or_leave(cx, key).await;
+        }
+    }
+
+    /// Replaces nodes that are not worth their size. If that fails they stay, and the operation has not failed.
+    async fn tidy_or_leave(&self, cx: &mut OpContext, key: &[u8]) {
+        if let Err(error) = Box::pin(self.tidy(cx, key)).await {
+            tracing::debug!("nodes that are larger than need be stay: {error}");
+        }
+    }
+
+    /// Removes a key if its entry still holds what a sample has found there; returns whether it did.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+        let pin = self.pin();
+        let Place::Item {
+            slot,
+            header,
+            is_own: true,
+            ..
+        } = self.find(cx, wanted.key, None).await?
+        else {
+            return Ok(false);
+        };
+        let expiry_ms = header.item(cx.buffer()).expiry_ms;
+        if slot.word.to_word() != wanted.mark || expiry_ms != wanted.expiry_ms {
+            return Ok(false);
+        }
+        let removed = self
+            .remove(cx, wanted.key, (slot, header.block_bytes()), false, &pin)
+            .await?;
+        drop(pin);
+        let Step::Gone(node) = removed else {
+            return Ok(false);
+        };
+        self.tidy_behind(cx, wanted.key, node).await;
+        Ok(true)
+    }
+}
