@@ -47,7 +47,7 @@ const ACCEPTED: &str = "xtask/mutants.toml";
 /// Mutants that `--brief` does not notice, of the crates of which it has run every one.
 const SURVIVORS: &str = "xtask/survivors.tsv";
 /// These crates.
-const LISTED: [&str; 2] = ["farside-pool", "farside-sync"];
+const LISTED: [&str; 4] = ["farside-pool", "farside-sync", "farside-lock", "farside-kv"];
 /// What became of each, in the runs so far.
 const FATES: &str = "target/mutants/fates.tsv";
 /// So many of the probes that have noticed others beside a mutant come first.
