@@ -207,6 +207,13 @@ impl LockKind {
         }
     }
 
+    /// Whether it is granted in order also while what it counts comes to its end and begins anew: who draws a ticket of DSLR
+    /// that there is not has to draw another one.
+    #[must_use]
+    pub fn is_ordered_when_worn(self) -> bool {
+        self.is_ordered() && !matches!(self, Self::Dslr | Self::DslrPlus)
+    }
+
     /// Whether readers share the lock.
     #[must_use]
     pub fn is_shared(self) -> bool {

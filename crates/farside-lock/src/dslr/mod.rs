@@ -16,7 +16,7 @@
 //! # Counters that run full
 //! A counter has 16 bits, and a carry would spoil its neighbour. So tickets end at
 //! [`TICKETS_MAX`](word::TICKETS_MAX): whoever draws a later one gives it back, waits until everybody
-//! else is through, and starts the word anew with a zero.
+//! else is through, and starts the word anew with a zero. The order among those who drew too late is lost.
 //!
 //! # When somebody dies
 //! A grant is a lease: its holder knows until when ([`Grant::until_ns`]), and does not release

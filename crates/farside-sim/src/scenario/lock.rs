@@ -184,7 +184,11 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: LockKind) -> Result<()
         Disturbance::Partition { .. } | Disturbance::Delay { .. } => true,
         _ => kind.survives_crashes(),
     };
-    let is_in_order = |hold: &Hold| kind.is_ordered() && (kind.orders_readers() || !hold.is_shared);
+    let is_ordered = match shared.plan.setup.is_worn {
+        true => kind.is_ordered_when_worn(),
+        false => kind.is_ordered(),
+    };
+    let is_in_order = |hold: &Hold| is_ordered && (kind.orders_readers() || !hold.is_shared);
     audit_holds(sim, shared, is_in_order, disturbs_order)?;
     audit_counts(sim, shared, count)
 }
