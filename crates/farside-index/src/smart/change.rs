@@ -235,7 +235,7 @@ impl Smart {
         let updated = self.blocks.update(cx, target, (slot.word, old_bytes), new, pin);
         Ok(match updated.await? {
             Updated::Done(new) => {
-                self.shared.cache.borrow_mut().note(slot.node, slot.place, new);
+                self.remember(slot.version, |cache| cache.note(slot.node, slot.place, new));
                 Step::Done(Change::Updated)
             }
             Updated::Combined => Step::Done(Change::Updated),
@@ -264,7 +264,7 @@ impl Smart {
         let new = gone(slot.word);
         let replaced = self.blocks.replace(cx, target, slot.word, new, (bytes, turn));
         if replaced.await? {
-            self.shared.cache.borrow_mut().note(slot.node, slot.place, new);
+            self.remember(slot.version, |cache| cache.note(slot.node, slot.place, new));
             return Ok(Step::Gone(slot.node));
         }
         Ok(Step::Lost)

@@ -10,7 +10,7 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_sync::{LOCK_BYTES, Pointer};
 
 use super::Smart;
-use super::cache::Node;
+use super::cache::{Node, NodeCache};
 use super::layout::{
     Course, END, Header, Kind, PLACES, ROOT_AT, is_frozen, is_item, is_node, kind_of, lock_at, node_of, place_at,
 };
@@ -24,6 +24,8 @@ pub(super) struct Entry {
     pub(super) place: usize,
     pub(super) at: RemoteAddr,
     pub(super) word: Pointer,
+    /// How often a node had gone before it was read.
+    pub(super) version: u64,
 }
 
 /// The entry of a key in a node.
@@ -36,6 +38,8 @@ pub(crate) struct Slot {
     pub(super) depth: usize,
     /// Whether some bytes on the way here are known to nobody but the items.
     pub(super) has_gap: bool,
+    /// How often a node had gone before it was read.
+    pub(super) version: u64,
 }
 
 impl Slot {
@@ -245,21 +249,22 @@ pub(super) async fn read_node(
     }
 }
 
-fn root_entry(area: RemoteAddr, word: Pointer) -> Entry {
+fn root_entry(area: RemoteAddr, word: Pointer, version: u64) -> Entry {
     Entry {
         node: RemoteAddr::NULL,
         place: 0,
         at: area.plus(ROOT_AT),
         word,
+        version,
     }
 }
 
 /// READs the entry of the first node.
-pub(super) async fn read_root(cx: &mut OpContext, area: RemoteAddr) -> Result<Entry, IndexError> {
+pub(super) async fn read_root(cx: &mut OpContext, area: RemoteAddr, version: u64) -> Result<Entry, IndexError> {
     let at = area.plus(ROOT_AT);
     let word = Pointer::from_word(cx.read_word(at).await?);
     match is_node(word) {
-        true => Ok(root_entry(area, word)),
+        true => Ok(root_entry(area, word, version)),
         false => Err(IndexError::NodeDamaged { at }),
     }
 }
@@ -267,18 +272,20 @@ pub(super) async fn read_root(cx: &mut OpContext, area: RemoteAddr) -> Result<En
 impl Smart {
     /// The entry of the first node.
     pub(super) async fn root(&self, cx: &mut OpContext) -> Result<Entry, IndexError> {
+        let version = self.shared.version.get();
         if let Some(word) = self.shared.root.get() {
-            return Ok(root_entry(self.shared.area, word));
+            return Ok(root_entry(self.shared.area, word, version));
         }
-        let root = read_root(cx, self.shared.area).await?;
-        self.shared.root.set(Some(root.word));
+        let root = read_root(cx, self.shared.area, version).await?;
+        self.note_entry(root);
         Ok(root)
     }
 
     /// Goes the way of a key. The caller has pinned.
     pub(super) async fn descend(&self, cx: &mut OpContext, key: &[u8], how: How) -> Result<End, IndexError> {
+        let version = self.shared.version.get();
         let mut parent = match how {
-            How::Fresh => read_root(cx, self.shared.area).await?,
+            How::Fresh => read_root(cx, self.shared.area, version).await?,
             _ => self.root(cx).await?,
         };
         let (mut known, mut has_gap) = (0, false);
@@ -325,12 +332,12 @@ impl Smart {
                 },
             };
             let (word, has_item) = self.look(cx, &slot, how == How::Speculating).await?;
-            let slot = Slot { word, ..slot };
+            let slot = Slot { word, version, ..slot };
             if is_frozen(word) && !is_planted("smart: a frozen entry taken for a live one") {
                 self.shared.cache.borrow_mut().forget(addr);
                 return Ok(End::Frozen);
             }
-            self.shared.cache.borrow_mut().note(addr, slot.place, word);
+            self.remember(version, |cache| cache.note(addr, slot.place, word));
             if !is_node(word) {
                 return Ok(End::Entry { slot, has_item });
             }
@@ -341,10 +348,23 @@ impl Smart {
 
     /// Remembers what an entry was read to be.
     pub(super) fn note_entry(&self, entry: Entry) {
-        if entry.node.is_null() {
+        if entry.node.is_null() && self.is_current(entry.version) {
             self.shared.root.set(Some(entry.word));
         } else {
-            self.shared.cache.borrow_mut().note(entry.node, entry.place, entry.word);
+            self.remember(entry.version, |cache| cache.note(entry.node, entry.place, entry.word));
+        }
+    }
+
+    /// Whether no node has gone since, so that what was found is still there.
+    fn is_current(&self, version: u64) -> bool {
+        self.shared.version.get() == version || is_planted("smart: what was found remembered whatever has gone since")
+    }
+
+    /// Remembers something that was found when a node had gone so often: if more have since, others may use its memory, and
+    /// whoever found it has forgotten it already.
+    pub(super) fn remember(&self, version: u64, note: impl FnOnce(&mut NodeCache)) {
+        if self.is_current(version) {
+            note(&mut self.shared.cache.borrow_mut());
         }
     }
 
@@ -372,6 +392,7 @@ impl Smart {
             word: node.entries[place],
             depth,
             has_gap: has_gap || node.header.has_gap(known),
+            version: self.shared.version.get(),
         };
         let enters = is_node(slot.word) && cache.has(node_of(slot.word));
         Some(if enters { Next::Enter(slot) } else { Next::Look(slot) })
@@ -411,7 +432,7 @@ impl Smart {
         parent: Entry,
         (known, has_gap): (usize, bool),
     ) -> Result<Read, IndexError> {
-        let addr = node_of(parent.word);
+        let (addr, version) = (node_of(parent.word), self.shared.version.get());
         let image = read_node(cx, addr, kind_of(parent.word), (0, known)).await?;
         let header = image.header;
         let has_gap = has_gap || header.has_gap(known);
@@ -442,8 +463,9 @@ impl Smart {
             word: image.entries.get(place).copied().unwrap_or(Pointer::NULL),
             depth,
             has_gap,
+            version,
         };
-        self.shared.cache.borrow_mut().insert(addr, node);
+        self.remember(version, |cache| cache.insert(addr, node));
         Ok(match place {
             Some(place) => Read::Slot(slot(place)),
             None => {
@@ -467,6 +489,7 @@ fn entry_of(slot: Slot) -> Entry {
         place: slot.place,
         at: slot.at(),
         word: slot.word,
+        version: slot.version,
     }
 }
 

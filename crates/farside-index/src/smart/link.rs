@@ -152,8 +152,8 @@ impl Smart {
         let seen = cx.compare_swap(slot.at(), slot.word.to_word(), new.to_word()).await;
         let seen = Pointer::from_word(seen.inspect_err(|_| self.blocks.pool.doubt())?);
         let is_done = seen == slot.word;
-        let mut cache = self.shared.cache.borrow_mut();
-        cache.note(slot.node, slot.place, if is_done { new } else { seen });
+        let now = if is_done { new } else { seen };
+        self.remember(slot.version, |cache| cache.note(slot.node, slot.place, now));
         Ok(self.linked(draft, is_done))
     }
 
@@ -197,14 +197,13 @@ impl Smart {
             }
         }
         let is_done = batch.result(swap) == 0;
-        let mut cache = self.shared.cache.borrow_mut();
         if is_done {
-            cache.add(slot.node, slot.place, new, raised);
+            self.remember(slot.version, |cache| cache.add(slot.node, slot.place, new, raised));
             if grows {
                 count(&self.shared.statistics.grown);
             }
         } else {
-            cache.forget(slot.node);
+            self.shared.cache.borrow_mut().forget(slot.node);
         }
         Ok(self.linked(draft, is_done))
     }
@@ -283,7 +282,7 @@ impl Smart {
         }
         let last = stops.last().expect("there is a first node");
         let addr = node_of(last.entry.word);
-        let Some(path) = self.path_of(cx, addr, &last.image).await? else {
+        let Some(path) = self.path_of(cx, (addr, last.entry.version), &last.image).await? else {
             return Ok(Parting::Unknown);
         };
         let Some(at) = (0..path.len()).find(|&at| key.get(at) != Some(&path[at])) else {
@@ -305,7 +304,7 @@ impl Smart {
     pub(super) async fn path_of(
         &self,
         cx: &mut OpContext,
-        addr: RemoteAddr,
+        (addr, version): (RemoteAddr, u64),
         image: &Image,
     ) -> Result<Option<Box<[u8]>>, IndexError> {
         let depth = image.header.depth();
@@ -334,7 +333,7 @@ impl Smart {
             let header = self.blocks.read_item(cx, slot, found, 0).await?;
             let path = header.item(cx.buffer()).key.get(..depth);
             let path: Box<[u8]> = path.ok_or(IndexError::NodeDamaged { at: addr })?.into();
-            self.shared.cache.borrow_mut().note_path(addr, &path);
+            self.remember(version, |cache| cache.note_path(addr, &path));
             return Ok(Some(path));
         }
         Ok(None)

@@ -345,7 +345,7 @@ impl Smart {
         if slot.has_gap
             && let Some(path) = header.item(cx.buffer()).key.get(..slot.depth)
         {
-            self.shared.cache.borrow_mut().note_path(slot.node, path);
+            self.remember(slot.version, |cache| cache.note_path(slot.node, path));
         }
         let is_own = Found::in_item(header, cx.buffer(), 0, key).is_some();
         Ok(Place::Item {

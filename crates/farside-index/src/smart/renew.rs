@@ -106,20 +106,19 @@ impl Smart {
 
     /// The nodes on the way of a key, each READ.
     pub(super) async fn fresh_way(&self, cx: &mut OpContext, key: &[u8]) -> Result<Vec<Stop>, IndexError> {
-        let mut entry = read_root(cx, self.shared.area).await?;
+        let version = self.shared.version.get();
+        let mut entry = read_root(cx, self.shared.area, version).await?;
         self.note_entry(entry);
         let (mut known, mut stops) = (0, Vec::new());
         // Ends: each round goes to a node that is deeper.
         loop {
             let addr = node_of(entry.word);
             let image = read_node(cx, addr, kind_of(entry.word), (0, known)).await?;
-            let mut cache = self.shared.cache.borrow_mut();
             if image.is_frozen() {
-                cache.forget(addr);
+                self.shared.cache.borrow_mut().forget(addr);
             } else {
-                cache.insert(addr, image.node());
+                self.remember(version, |cache| cache.insert(addr, image.node()));
             }
-            drop(cache);
             let depth = image.header.depth();
             let goes_on = image.header.course(key, known) == Course::Same;
             let place = image.node().place(key.get(depth).copied()).filter(|_| goes_on);
@@ -128,6 +127,7 @@ impl Smart {
                 place,
                 at: addr.plus(place_at(place)),
                 word: image.entries[place],
+                version,
             });
             stops.push(Stop { entry, known, image });
             match below.filter(|below| is_node(below.word)) {
@@ -143,12 +143,19 @@ impl Smart {
         loop {
             let last = stops.last().expect("there is a first node");
             let (node, known) = (node_of(last.entry.word), last.image.header.depth() + 1);
+            let version = last.entry.version;
             let Some((place, word)) = last.image.live().find(|&(_, entry)| is_node(entry)) else {
                 return Ok(());
             };
             let at = node.plus(place_at(place));
             let image = read_node(cx, node_of(word), kind_of(word), (0, known)).await?;
-            let entry = Entry { node, place, at, word };
+            let entry = Entry {
+                node,
+                place,
+                at,
+                word,
+                version,
+            };
             stops.push(Stop { entry, known, image });
         }
     }

@@ -52,7 +52,8 @@ pub(super) async fn walk_from(
     (from, nodes_at_once): (&[u8], usize),
     visitor: &mut dyn Visitor,
 ) -> Result<bool, IndexError> {
-    let root = read_root(cx, area).await?;
+    let version = smart.map_or(0, |smart| smart.shared.version.get());
+    let root = read_root(cx, area, version).await?;
     let mut ahead = vec![Ahead::Node {
         entry: root.word,
         known: 0,
@@ -82,7 +83,7 @@ pub(super) async fn walk_from(
             let mut edge = Edge::Inside;
             if is_edge && !from.is_empty() {
                 let path = match (smart, image.header.has_gap(known)) {
-                    (Some(smart), true) => smart.path_of(cx, addr, &image).await?,
+                    (Some(smart), true) => smart.path_of(cx, (addr, version), &image).await?,
                     _ => None,
                 };
                 edge = Edge::of(&image, known, from, path.as_deref());

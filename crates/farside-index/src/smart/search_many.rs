@@ -99,7 +99,7 @@ impl Smart {
                 cx.rely_on_within(area_of(index, slot.word), Slice::new(0, 0));
             }
             if !is_frozen(word) {
-                self.shared.cache.borrow_mut().note(slot.node, slot.place, word);
+                self.remember(slot.version, |cache| cache.note(slot.node, slot.place, word));
             }
         }
         batch.clear();
