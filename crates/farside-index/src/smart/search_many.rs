@@ -4,6 +4,7 @@
 //! those that lead to another one by now. A key whose entry this client does not remember takes a SEARCH of its own.
 
 use arrayvec::ArrayVec;
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, Slice};
 use farside_sync::Pointer;
 
@@ -86,7 +87,7 @@ impl Smart {
             *step = if is_frozen(word) || is_node(word) {
                 Step::End(Searched::Apart)
             } else if word.is_null() {
-                Step::End(Searched::Absent)
+                Step::End(absent(&now))
             } else if has_item && word == slot.word {
                 Step::Item(now)
             } else {
@@ -137,7 +138,7 @@ impl Smart {
             return (Searched::Apart, Slice::new(area.at, 0));
         };
         let found = Found::in_item(header, buffer, area.at as usize, key);
-        let searched = found.map_or(Searched::Absent, Searched::Found);
+        let searched = found.map_or_else(|| absent(slot), Searched::Found);
         (searched, Slice::new(area.at, header.block_bytes() as u32))
     }
 
@@ -160,5 +161,13 @@ impl Smart {
                 Next::Look(slot) => return Some(slot),
             }
         }
+    }
+}
+
+/// What an entry says of a key that is not there: where bytes are skipped on the way to it, the key may be somewhere else by now.
+fn absent(slot: &Slot) -> Searched {
+    match slot.has_gap && !is_planted("smart: a way with a gap believed") {
+        true => Searched::Apart,
+        false => Searched::Absent,
     }
 }
