@@ -15,7 +15,7 @@ use farside_sync::{
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, Item};
 use crate::local::Local;
-use crate::operation::{Likely, Sampled, Wanted};
+use crate::operation::{Found, Likely, Sampled, Searched, Wanted};
 
 /// How much of the buffer each item has when several are read together.
 const ITEM_AREA_BYTES: u32 = 1024;
@@ -266,6 +266,24 @@ impl Blocks {
         Ok((header, (whole - u64::from(first)) as u32))
     }
 
+    /// Looks whether an item that was read to `area` of the buffer has a key; also returns which of its bytes are used for that.
+    pub(crate) fn judge_item(
+        &self,
+        buffer: &[u8],
+        (slot, pointer): (RemoteAddr, Pointer),
+        area: Slice,
+        key: &[u8],
+    ) -> (Searched, Slice) {
+        let seen = self.header_and_rest(slot, pointer, &buffer[area.range()], area.bytes);
+        let Ok((header @ Header::Item { .. }, 0)) = seen else {
+            // A SEARCH reads everything once more, and relies on nothing that was read here.
+            return (Searched::Apart, Slice::new(area.at, 0));
+        };
+        let found = Found::in_item(header, buffer, area.at as usize, key);
+        let searched = found.map_or(Searched::Absent, Searched::Found);
+        (searched, Slice::new(area.at, header.block_bytes() as u32))
+    }
+
     /// How many bytes the hint asks for, cut at the end of the node.
     #[inline]
     pub(crate) fn readable(&self, pointer: Pointer) -> u32 {
@@ -400,6 +418,27 @@ impl Blocks {
         }
         pool.give_back(block, bytes);
         Ok(Updated::Lost)
+    }
+
+    /// Lets the scheme put `empty` in the place of `old`, whose block was allocated for `bytes` bytes; of whatever other item
+    /// the key has by then, if that is meant. Returns whether it did.
+    pub(crate) async fn remove(
+        &self,
+        cx: &mut OpContext,
+        target: Target,
+        (old, bytes): (Pointer, u64),
+        (empty, regardless): (Pointer, bool),
+        pin: &Pin,
+    ) -> Result<bool, IndexError> {
+        let turn = match regardless {
+            false => None,
+            true => match self.enter(cx, target, old, Intent::Delete, pin).await? {
+                Entered::Turn(turn) => Some(turn),
+                // Only updates are combined.
+                Entered::Combined | Entered::Lost { .. } => return Ok(false),
+            },
+        };
+        self.replace(cx, target, old, empty, (bytes, turn)).await
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
@@ -657,5 +696,31 @@ pub(crate) async fn take_block(pool: &Pool, bytes: u64) -> Result<(RemoteAddr, P
         }
         drop(pin);
         pool.restock(bytes, 1, Purpose::Insert).await?;
+    }
+}
+
+/// Writes the first node of an index, which is at the start of the buffer, and links it in a word that is 0 as long as there is none;
+/// unless another client has.
+pub(crate) async fn link_first(
+    cx: &mut OpContext,
+    pool: &Pool,
+    (block, bytes): (RemoteAddr, u64),
+    (at, word): (RemoteAddr, u64),
+) -> Result<(), IndexError> {
+    let written = cx.write(Slice::first(bytes as u32), block).await;
+    let linked = match written {
+        Ok(()) => cx.compare_swap(at, 0, word).await,
+        Err(error) => Err(error),
+    };
+    match linked {
+        Ok(0) => Ok(()),
+        Ok(_) => {
+            pool.give_back(block, bytes);
+            Ok(())
+        }
+        Err(error) => {
+            pool.doubt();
+            Err(error.into())
+        }
     }
 }

@@ -135,15 +135,21 @@ impl World {
             return;
         }
         let operation = &self.operations[index];
-        if let Work::Verb(Verb::Read { target, .. }) = operation.work
-            && operation.is_speculative
-        {
-            let lead = operation.lead;
-            return self.operations[lead].memory.mark_torn(target.range());
-        }
-        let lead = &self.operations[self.operations[index].lead];
+        let (speculated, lead) = (operation.is_speculative, operation.lead);
+        let target = match &operation.work {
+            Work::Verb(Verb::Read { target, .. }) if speculated => Some(*target),
+            _ => None,
+        };
+        let lead = &mut self.operations[lead];
         let is_awaited = lead.state == State::InFlight && !lead.is_abandoned;
-        let (endpoint, now, seed) = (endpoint_id(lead.client), self.now, self.options.seed);
+        if let Some(target) = target {
+            if is_awaited {
+                lead.memory.mark_torn(target.range());
+            }
+            return;
+        }
+        let client = lead.client;
+        let (endpoint, now, seed) = (endpoint_id(client), self.now, self.options.seed);
         assert!(
             !is_awaited,
             "at {now} ns {endpoint} reads {addr}, which was reclaimed and not written since (seed {seed})"

@@ -10,8 +10,7 @@ use farside_fabric::{Batch, OpContext, Slice};
 use super::part::{PART_BYTES, Part, layer_of};
 use super::{Layer, Ordered};
 use crate::error::IndexError;
-use crate::item::Header;
-use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
+use crate::operation::{KEYS_AT_ONCE, Searched, SearchedKeys};
 use crate::tree::descend::Place;
 use crate::tree::slot::{Slot, is_layer};
 
@@ -72,7 +71,9 @@ impl Ordered {
             for (index, step) in steps.iter_mut().enumerate() {
                 if let Step::Item(slot) = *step {
                     let area = Slice::new(item_of(index), self.blocks.readable(slot.pointer));
-                    let (searched, used) = self.judge_item(cx.buffer(), slot, area, keys[index]);
+                    let (searched, used) =
+                        self.blocks
+                            .judge_item(cx.buffer(), (slot.at, slot.pointer), area, keys[index]);
                     // As for a single key: a linked block does not change.
                     cx.rely_on_within(area, used);
                     *step = Step::End(searched);
@@ -116,20 +117,6 @@ impl Ordered {
             Some(place) => Step::Leaf { place, part, depth },
             None => Step::End(Searched::Apart),
         }
-    }
-
-    /// Looks whether an item that was read has a key; also returns which of its bytes are used for that.
-    fn judge_item(&self, buffer: &[u8], slot: Slot, area: Slice, key: &[u8]) -> (Searched, Slice) {
-        let seen = self
-            .blocks
-            .header_and_rest(slot.at, slot.pointer, &buffer[area.range()], area.bytes);
-        let Ok((header @ Header::Item { .. }, 0)) = seen else {
-            // It reads everything once more, and relies on nothing that was read here.
-            return (Searched::Apart, Slice::new(area.at, 0));
-        };
-        let found = Found::in_item(header, buffer, area.at as usize, key);
-        let searched = found.map_or(Searched::Absent, Searched::Found);
-        (searched, Slice::new(area.at, header.block_bytes() as u32))
     }
 
     /// Over mapped memory: asks for the neighbourhoods of keys that will be used next. It is a hint.

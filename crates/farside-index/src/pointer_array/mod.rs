@@ -554,12 +554,9 @@ impl PointerArray {
         bytes: u64,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let Entered::Turn(turn) = self.blocks.enter(cx, target, slot.pointer, Intent::Delete, pin).await? else {
-            return Ok(Step::Lost);
-        };
         let empty = Pointer::NULL.with_version(slot.pointer.version().wrapping_add(1));
-        let replaces = (bytes, Some(turn));
-        match self.blocks.replace(cx, target, slot.pointer, empty, replaces).await? {
+        let old = (slot.pointer, bytes);
+        match self.blocks.remove(cx, target, old, (empty, true), pin).await? {
             true => Ok(Step::Done(Change::Deleted)),
             false => Ok(Step::Lost),
         }

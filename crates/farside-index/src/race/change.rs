@@ -319,24 +319,9 @@ impl Race {
             return Ok(Step::Busy(*place));
         }
         let target = self.target(place, found.slot);
-        let turn = match regardless {
-            false => None,
-            true => match self
-                .blocks
-                .enter(cx, target, found.pointer, Intent::Delete, pin)
-                .await?
-            {
-                Entered::Turn(turn) => Some(turn),
-                // Only updates are combined.
-                Entered::Combined | Entered::Lost { .. } => return Ok(Step::Lost),
-            },
-        };
         let empty = found.pointer.emptied(self.blocks.pool.epoch());
-        match self
-            .blocks
-            .replace(cx, target, found.pointer, empty, (bytes, turn))
-            .await?
-        {
+        let old = (found.pointer, bytes);
+        match self.blocks.remove(cx, target, old, (empty, regardless), pin).await? {
             true => Ok(Step::Done(Change::Deleted)),
             false => Ok(Step::Lost),
         }

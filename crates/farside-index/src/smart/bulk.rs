@@ -14,14 +14,12 @@ use super::Smart;
 use super::descend::Image;
 use super::layout::{END, Header, Kind, ROOT_AT, node_of, place_at, to_node};
 use super::link::encode_node;
-use super::scan::{Visitor, walk_from};
+use super::scan::{NODES_AT_ONCE, Visitor, walk_from};
 use crate::error::IndexError;
 use crate::item::Item;
 
 /// Bytes of a key that is laid out.
 const KEY_BYTES: usize = 8;
-/// How many nodes are READ at once.
-const NODES_AT_ONCE: usize = 8;
 
 /// Puts blocks into memory.
 struct Builder<'a> {
@@ -67,11 +65,15 @@ impl Builder<'_> {
 }
 
 /// Remembers every node that it comes to.
-struct Learn<'s>(&'s Smart);
+struct Learn<'s> {
+    smart: &'s Smart,
+    version: u64,
+}
 
 impl Visitor for Learn<'_> {
     fn node(&mut self, addr: RemoteAddr, image: &Image, _: usize) {
-        self.0.shared.cache.borrow_mut().insert(addr, image.node());
+        self.smart
+            .remember(self.version, |cache| cache.insert(addr, image.node()));
     }
 
     fn item(&mut self, _: RemoteAddr, _: Pointer) -> bool {
@@ -130,8 +132,9 @@ impl Smart {
     pub async fn remember_all(&self, cx: &mut OpContext) -> Result<(), IndexError> {
         let _pin = self.pin();
         self.shared.root.set(None);
-        self.root(cx).await?;
-        walk_from(cx, (self.shared.area, None), (b"", NODES_AT_ONCE), &mut Learn(self)).await?;
+        let version = self.root(cx).await?.version;
+        let mut learn = Learn { smart: self, version };
+        walk_from(cx, (self.shared.area, None), (b"", NODES_AT_ONCE), &mut learn).await?;
         Ok(())
     }
 }

@@ -24,19 +24,19 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Where the entry of a byte is, or of the key that ends here.
-    pub(super) fn place(&self, byte: Option<u8>) -> Option<usize> {
-        match byte {
-            None => Some(END),
-            Some(byte) => {
-                let found = self.entries[1..].iter().position(|entry| entry.fingerprint() == byte);
-                found.map(|index| index + 1)
-            }
-        }
-    }
-
     fn bytes(&self) -> usize {
         size_of::<Known>() + size_of_val(&*self.entries) + self.path.as_ref().map_or(0, |path| path.len())
+    }
+}
+
+/// Where the entry of a byte is, or of the key that ends here, among those in use.
+pub(super) fn place_of(entries: &[Pointer], byte: Option<u8>) -> Option<usize> {
+    match byte {
+        None => Some(END),
+        Some(byte) => {
+            let found = entries[1..].iter().position(|entry| entry.fingerprint() == byte);
+            found.map(|index| index + 1)
+        }
     }
 }
 
@@ -55,18 +55,15 @@ pub(super) struct NodeCache {
     ring: VecDeque<RemoteAddr>,
     bytes: usize,
     bytes_max: usize,
-    /// How often a node had gone when everything was last forgotten.
-    version: u64,
 }
 
 impl NodeCache {
-    pub(super) fn new(bytes_max: usize, version: u64) -> Self {
+    pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             nodes: BTreeMap::new(),
             ring: VecDeque::new(),
             bytes: 0,
             bytes_max,
-            version,
         }
     }
 
@@ -156,14 +153,6 @@ impl NodeCache {
         Some(known.node)
     }
 
-    /// Forgets everything, if a node has gone since.
-    pub(super) fn catch_up(&mut self, version: u64) {
-        if self.version != version {
-            self.clear();
-            self.version = version;
-        }
-    }
-
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
@@ -193,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_used_is_kept_within_the_budget() {
         let most = 10 * (node(4).bytes() + 8);
-        let mut cache = NodeCache::new(most, 0);
+        let mut cache = NodeCache::new(most);
         for number in 1..=100 {
             cache.insert(addr(number), node(4));
             assert!(cache.get(addr(1)).is_some() && cache.bytes() <= most);
@@ -206,7 +195,7 @@ mod tests {
         assert_eq!(cache.bytes(), before + 4);
         cache.forget(addr(1));
         assert!(cache.get(addr(1)).is_none());
-        cache.catch_up(1);
+        cache.clear();
         assert_eq!(cache.bytes(), 0);
     }
 }

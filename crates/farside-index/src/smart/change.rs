@@ -3,13 +3,12 @@
 //! On the path: one attempt is pinned from its first READ to the end. What stands in its way (a node that is being replaced, no
 //! block at hand, another client that was quicker) it sees to unpinned, and starts again.
 
-use farside_fabric::{OpContext, RemoteAddr, at_once};
+use farside_fabric::{OpContext, at_once};
 use farside_pool::{Pin, Purpose};
-use farside_sync::{Entered, Intent};
 
 use super::descend::{End, Slot, read_node};
 use super::layout::{Kind, gone};
-use super::renew::is_untidy;
+use super::renew::{Which, is_untidy};
 use super::{Place, Smart};
 use crate::blocks::{Draft, New, Updated};
 use crate::error::IndexError;
@@ -20,8 +19,8 @@ use crate::operation::{Change, Decide, Decision, Likely, Sampled};
 pub(super) enum Step {
     /// As it should.
     Done(Change),
-    /// Likewise: the key has no entry in this node any more.
-    Gone(RemoteAddr),
+    /// Likewise: the key is gone. Says whether its node is larger than need be now.
+    Gone { is_untidy: bool },
     /// Another client was quicker.
     Lost,
     /// This client has no block left.
@@ -71,8 +70,10 @@ impl Smart {
             let step = self.attempt(cx, key, likely, decide, &pin).await?;
             drop(pin);
             match step {
-                Step::Gone(node) => {
-                    self.tidy_behind(cx, key, node).await;
+                Step::Gone { is_untidy } => {
+                    if is_untidy {
+                        self.tidy_or_leave(cx, key).await;
+                    }
                     return Ok(Change::Deleted);
                 }
                 Step::Done(change) => return Ok(change),
@@ -84,9 +85,9 @@ impl Smart {
                         return Err(error.into());
                     }
                 }
-                Step::Frozen => Box::pin(self.make_way(cx, key)).await?,
-                Step::Worn => Box::pin(self.renew_last(cx, key)).await?,
-                Step::Untidy => Box::pin(self.tidy_below(cx, key)).await?,
+                Step::Frozen => drop(Box::pin(self.replace_node(cx, key, Which::Frozen)).await?),
+                Step::Worn => drop(Box::pin(self.replace_node(cx, key, Which::Last)).await?),
+                Step::Untidy => drop(Box::pin(self.replace_node(cx, key, Which::Below)).await?),
             }
             round += 1;
         }
@@ -252,33 +253,19 @@ impl Smart {
         regardless: bool,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let target = self.target(key, &slot);
-        let turn = match regardless {
-            false => None,
-            true => match self.blocks.enter(cx, target, slot.word, Intent::Delete, pin).await? {
-                Entered::Turn(turn) => Some(turn),
-                // Only updates are combined.
-                Entered::Combined | Entered::Lost { .. } => return Ok(Step::Lost),
-            },
-        };
-        let new = gone(slot.word);
-        let replaced = self.blocks.replace(cx, target, slot.word, new, (bytes, turn));
-        if replaced.await? {
-            self.remember(slot.version, |cache| cache.note(slot.node, slot.place, new));
-            return Ok(Step::Gone(slot.node));
+        let (target, empty) = (self.target(key, &slot), gone(slot.word));
+        let removed = self
+            .blocks
+            .remove(cx, target, (slot.word, bytes), (empty, regardless), pin);
+        if !removed.await? {
+            return Ok(Step::Lost);
         }
-        Ok(Step::Lost)
-    }
-
-    /// After a DELETE: looks whether the node that had the entry is still worth its size.
-    async fn tidy_behind(&self, cx: &mut OpContext, key: &[u8], node: RemoteAddr) {
-        let pin = self.pin();
-        let read = read_node(cx, node, Kind::SMALLEST, (0, 0)).await;
-        drop(pin);
+        self.remember(slot.version, |cache| cache.note(slot.node, slot.place, empty));
+        // The key is gone, whatever comes of this.
+        let read = read_node(cx, slot.node, Kind::SMALLEST, (0, 0)).await;
         // The first node stays, and no other one decides on the first byte.
-        if read.is_ok_and(|image| is_untidy(&image, image.header.depth() == 0)) {
-            self.tidy_or_leave(cx, key).await;
-        }
+        let is_untidy = read.is_ok_and(|image| is_untidy(&image, slot.depth == 0));
+        Ok(Step::Gone { is_untidy })
     }
 
     /// Replaces nodes that are not worth their size. If that fails they stay, and the operation has not failed.
@@ -311,10 +298,12 @@ impl Smart {
             .remove(cx, wanted.key, (slot, header.block_bytes()), false, &pin)
             .await?;
         drop(pin);
-        let Step::Gone(node) = removed else {
+        let Step::Gone { is_untidy } = removed else {
             return Ok(false);
         };
-        self.tidy_behind(cx, wanted.key, node).await;
+        if is_untidy {
+            self.tidy_or_leave(cx, wanted.key).await;
+        }
         Ok(true)
     }
 }

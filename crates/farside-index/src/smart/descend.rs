@@ -10,9 +10,10 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_sync::{LOCK_BYTES, Pointer};
 
 use super::Smart;
-use super::cache::{Node, NodeCache};
+use super::cache::{Node, NodeCache, place_of};
 use super::layout::{
-    Course, END, Header, Kind, PLACES, ROOT_AT, is_frozen, is_item, is_node, kind_of, lock_at, node_of, place_at,
+    Course, END, Header, Kind, PLACES, ROOT_AT, frozen, is_frozen, is_item, is_node, kind_of, lock_at, node_of,
+    place_at,
 };
 use crate::error::IndexError;
 
@@ -187,6 +188,12 @@ impl Image {
         1 + self.header.kind().capacity()
     }
 
+    /// Where the entry of a byte is, or of the key that ends here.
+    pub(super) fn place(&self, byte: Option<u8>) -> Option<usize> {
+        place_of(&self.entries[..self.used()], byte)
+    }
+
+    /// What is remembered of it.
     pub(super) fn node(&self) -> Node {
         Node {
             header: self.header,
@@ -198,7 +205,7 @@ impl Image {
 
 /// Whether an entry was never used and will not be.
 fn is_free_and_frozen(entry: Pointer) -> bool {
-    is_frozen(entry) && entry.with_hint(farside_sync::SizeHint::Half).to_word() == 0
+    entry == frozen(Pointer::NULL)
 }
 
 /// Where the entry of a key is among these nodes, if it has one that leads to no node.
@@ -215,7 +222,7 @@ pub(crate) fn place_in(
         if !image.header.is_sound(known) || image.header.course(key, known) != Course::Same {
             return None;
         }
-        let place = image.node().place(key.get(depth).copied())?;
+        let place = image.place(key.get(depth).copied())?;
         let entry = image.entries[place];
         if !is_node(entry) {
             return Some(addr.plus(place_at(place)));
@@ -348,22 +355,16 @@ impl Smart {
 
     /// Remembers what an entry was read to be.
     pub(super) fn note_entry(&self, entry: Entry) {
-        if entry.node.is_null() && self.is_current(entry.version) {
-            self.shared.root.set(Some(entry.word));
-        } else {
-            self.remember(entry.version, |cache| cache.note(entry.node, entry.place, entry.word));
-        }
-    }
-
-    /// Whether no node has gone since, so that what was found is still there.
-    fn is_current(&self, version: u64) -> bool {
-        self.shared.version.get() == version
+        self.remember(entry.version, |cache| match entry.node.is_null() {
+            true => self.shared.root.set(Some(entry.word)),
+            false => cache.note(entry.node, entry.place, entry.word),
+        });
     }
 
     /// Remembers something that was found when a node had gone so often: if more have since, others may use its memory, and
     /// whoever found it has forgotten it already.
     pub(super) fn remember(&self, version: u64, note: impl FnOnce(&mut NodeCache)) {
-        if self.is_current(version) {
+        if self.shared.version.get() == version {
             note(&mut self.shared.cache.borrow_mut());
         }
     }
@@ -385,7 +386,7 @@ impl Smart {
             return None;
         }
         let depth = node.header.depth();
-        let place = node.place(key.get(depth).copied())?;
+        let place = place_of(&node.entries, key.get(depth).copied())?;
         let slot = Slot {
             node: addr,
             place,
@@ -454,9 +455,8 @@ impl Smart {
             }
             Course::Ends => return Ok(Read::End(End::Ends { known })),
         }
-        let node = image.node();
         let depth = header.depth();
-        let place = node.place(key.get(depth).copied());
+        let place = image.place(key.get(depth).copied());
         let slot = |place: usize| Slot {
             node: addr,
             place,
@@ -465,7 +465,7 @@ impl Smart {
             has_gap,
             version,
         };
-        self.remember(version, |cache| cache.insert(addr, node));
+        self.remember(version, |cache| cache.insert(addr, image.node()));
         Ok(match place {
             Some(place) => Read::Slot(slot(place)),
             None => {

@@ -9,13 +9,13 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Purpose;
 use farside_sync::Pointer;
 
+use super::Smart;
 use super::change::Step;
 use super::descend::{End, Entry, Image, Slot, read_node};
 use super::layout::{
     END, Header, Kind, block_bytes, in_place_of, is_frozen, is_node, is_worn, kind_of, node_of, place_at, thawed,
     to_node, with_kind,
 };
-use super::{Place, Smart};
 use crate::blocks::Draft;
 use crate::error::IndexError;
 use crate::item::Item;
@@ -66,8 +66,7 @@ impl Smart {
 
     /// Puts an item where its key's way ends.
     pub(super) async fn insert(&self, cx: &mut OpContext, item: Item<'_>, mut end: End) -> Result<Step, IndexError> {
-        let place = Place::Absent(end);
-        let is_unknown = end.has_gap() && !self.is_on_way(&place, item.key);
+        let is_unknown = end.has_gap() && !self.is_on_way(end.node(), item.key);
         if is_unknown && !is_planted("smart: skipped bytes taken for the key's") {
             match Box::pin(self.parting(cx, item.key)).await? {
                 Parting::At(above) => end = above,
@@ -146,9 +145,7 @@ impl Smart {
         let Some(draft) = self.write_new(cx, item).await? else {
             return Ok(short(item.bytes()));
         };
-        let byte = item.key.get(slot.depth).copied();
-        let new = in_place_of(draft.pointer(0).with_fingerprint(byte.unwrap_or(0)), slot.word);
-        let new = new.with_fingerprint(byte.unwrap_or(0));
+        let new = in_place_of(draft.pointer(0), slot.word);
         let seen = cx.compare_swap(slot.at(), slot.word.to_word(), new.to_word()).await;
         let seen = Pointer::from_word(seen.inspect_err(|_| self.blocks.pool.doubt())?);
         let is_done = seen == slot.word;

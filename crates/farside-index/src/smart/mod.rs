@@ -74,9 +74,10 @@ use self::layout::{
     FORMAT, FORMAT_AT, FORMAT_WITH_LOCKS, Header, Kind, ROOT, ROOT_AT, ROOT_BYTES, VERSION_AT, block_bytes, is_item,
     to_node,
 };
+use self::renew::Which;
 pub(crate) use self::scan::Visitor;
 pub(crate) use self::walk::{walk, walk_blocks};
-use crate::blocks::{Blocks, Draft, take_block};
+use crate::blocks::{Blocks, Draft, link_first, take_block};
 use crate::error::IndexError;
 use crate::item::Header as ItemHeader;
 use crate::operation::{Found, Likely};
@@ -102,7 +103,7 @@ struct Shared {
     seed: u64,
     /// The entry of the first node.
     root: Cell<Option<Pointer>>,
-    /// How often a node had gone when the root was read.
+    /// How often a node had gone when everything was last forgotten.
     version: Cell<u64>,
     cache: RefCell<NodeCache>,
     statistics: Statistics,
@@ -189,7 +190,7 @@ impl Smart {
                 seed: pool.geometry()[0].pool_id,
                 root: Cell::default(),
                 version: Cell::new(version),
-                cache: RefCell::new(NodeCache::new(CACHE_BYTES, version)),
+                cache: RefCell::new(NodeCache::new(CACHE_BYTES)),
                 statistics: Statistics::default(),
             }),
             blocks,
@@ -243,8 +244,7 @@ impl Smart {
         let pin = self.blocks.pool.pin();
         let version = self.blocks.pool.watched();
         if self.shared.version.replace(version) != version {
-            self.shared.cache.borrow_mut().catch_up(version);
-            self.shared.root.set(None);
+            self.forget_all();
         }
         pin
     }
@@ -279,7 +279,7 @@ impl Smart {
                 Place::Frozen => {}
             }
             drop(pin);
-            Box::pin(self.make_way(cx, key)).await?;
+            Box::pin(self.replace_node(cx, key, Which::Frozen)).await?;
         }
     }
 
@@ -291,12 +291,12 @@ impl Smart {
             Some(_) => How::Known,
         };
         let place = self.find_once(cx, key, (likely, how)).await?;
-        let has_gap = match &place {
-            Place::Item { slot, is_own, .. } => slot.has_gap && !is_own,
-            Place::Absent(end) => end.has_gap(),
-            Place::Frozen => false,
+        let (has_gap, node) = match &place {
+            Place::Item { slot, is_own, .. } => (slot.has_gap && !is_own, Some(slot.node)),
+            Place::Absent(end) => (end.has_gap(), end.node()),
+            Place::Frozen => (false, None),
         };
-        if !has_gap || self.is_on_way(&place, key) || is_planted("smart: a way with a gap believed") {
+        if !has_gap || self.is_on_way(node, key) || is_planted("smart: a way with a gap believed") {
             return Ok(place);
         }
         // A node may have come between two that are remembered, where their bytes are skipped.
@@ -307,12 +307,7 @@ impl Smart {
     }
 
     /// Whether a key is known to have all bytes that lead to the node in which its way ends: then it is nowhere else.
-    fn is_on_way(&self, place: &Place, key: &[u8]) -> bool {
-        let node = match place {
-            Place::Item { slot, .. } => Some(slot.node),
-            Place::Absent(end) => end.node(),
-            Place::Frozen => None,
-        };
+    fn is_on_way(&self, node: Option<RemoteAddr>, key: &[u8]) -> bool {
         let mut cache = self.shared.cache.borrow_mut();
         let path = node.and_then(|node| cache.get(node)?.path.as_ref());
         path.is_some_and(|path| key.starts_with(path))
@@ -390,19 +385,5 @@ async fn make_first(cx: &mut OpContext, pool: &Pool, area: RemoteAddr, has_locks
     let header = Header::new(b"", 0, 0, Kind::SMALLEST);
     cx.buffer_mut()[..8].copy_from_slice(&header.0.to_le_bytes());
     let entry = to_node(block, Kind::SMALLEST, 0, 0);
-    let linked = match cx.write(Slice::first(bytes as u32), block).await {
-        Ok(()) => cx.compare_swap(area.plus(ROOT_AT), 0, entry.to_word()).await,
-        Err(error) => Err(error),
-    };
-    match linked {
-        Ok(0) => Ok(()),
-        Ok(_) => {
-            pool.give_back(block, bytes);
-            Ok(())
-        }
-        Err(error) => {
-            pool.doubt();
-            Err(error.into())
-        }
-    }
+    link_first(cx, pool, (block, bytes), (area.plus(ROOT_AT), entry.to_word())).await
 }

@@ -58,33 +58,18 @@ pub(super) fn is_untidy(image: &Image, is_first: bool) -> bool {
 }
 
 impl Smart {
-    /// Replaces what is frozen on the way of a key, so that it can be gone.
-    ///
-    /// # Errors
-    /// See [`IndexError`].
-    pub(super) async fn make_way(&self, cx: &mut OpContext, key: &[u8]) -> Result<(), IndexError> {
-        self.replace(cx, key, Which::Frozen).await.map(drop)
-    }
-
-    /// Replaces the last node on the way of a key, so that its entries may get other keys again.
-    pub(super) async fn renew_last(&self, cx: &mut OpContext, key: &[u8]) -> Result<(), IndexError> {
-        self.replace(cx, key, Which::Last).await.map(drop)
-    }
-
     /// Replaces nodes on the way of a key as long as one is larger than need be.
     pub(super) async fn tidy(&self, cx: &mut OpContext, key: &[u8]) -> Result<(), IndexError> {
         // Ends: each round makes the tree smaller, or another client has changed it.
-        while self.replace(cx, key, Which::Untidy).await? {}
+        while self.replace_node(cx, key, Which::Untidy).await? {}
         Ok(())
     }
 
-    /// Replaces nodes that lead to no item, below where the way of a key ends.
-    pub(super) async fn tidy_below(&self, cx: &mut OpContext, key: &[u8]) -> Result<(), IndexError> {
-        self.replace(cx, key, Which::Below).await.map(drop)
-    }
-
-    /// Returns whether there was a node to replace.
-    async fn replace(&self, cx: &mut OpContext, key: &[u8], which: Which) -> Result<bool, IndexError> {
+    /// Replaces a node on the way of a key; returns whether there was one to replace.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub(super) async fn replace_node(&self, cx: &mut OpContext, key: &[u8], which: Which) -> Result<bool, IndexError> {
         // Ends: there is memory, or the pool says that there is none.
         loop {
             let pin = self.pin();
@@ -121,7 +106,7 @@ impl Smart {
             }
             let depth = image.header.depth();
             let goes_on = image.header.course(key, known) == Course::Same;
-            let place = image.node().place(key.get(depth).copied()).filter(|_| goes_on);
+            let place = image.place(key.get(depth).copied()).filter(|_| goes_on);
             let below = place.map(|place| Entry {
                 node: addr,
                 place,
@@ -166,10 +151,10 @@ impl Smart {
             self.go_down(cx, &mut stops).await?;
         }
         let first = stops.iter().position(|stop| stop.image.is_frozen());
-        let untidy = |(index, stop): (usize, &Stop)| is_untidy(&stop.image, index == 0);
+        let is_untidy = |index: &usize| is_untidy(&stops[*index].image, *index == 0);
         let chosen = first.or_else(|| match which {
             Which::Frozen => None,
-            Which::Untidy | Which::Below => (0..stops.len()).rev().find(|&index| untidy((index, &stops[index]))),
+            Which::Untidy | Which::Below => (0..stops.len()).rev().find(is_untidy),
             Which::Last => Some(stops.len() - 1),
         });
         let Some(mut chosen) = chosen else {

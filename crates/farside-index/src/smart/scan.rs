@@ -21,7 +21,7 @@ const KEYS_PER_CALL: usize = 64;
 /// How many entries are gathered at once.
 const ENTRIES_AT_ONCE: usize = 256;
 /// How many nodes are READ at once.
-const NODES_AT_ONCE: usize = 8;
+pub(super) const NODES_AT_ONCE: usize = 8;
 /// How many entries a sample chooses from.
 const SAMPLED: usize = 32;
 
@@ -343,7 +343,7 @@ impl Smart {
         let key = self.position(cursor)?;
         let (entries, is_end) = self.entries_from(cx, &key, SAMPLED).await?;
         let next = match entries.last() {
-            Some(&last) if !is_end => self.key_behind(cx, last).await?,
+            Some(&last) if !is_end => Some(self.key_behind(cx, last).await?),
             _ => None,
         };
         self.blocks.sample(cx, 0, entries, count, visit).await?;
@@ -355,14 +355,14 @@ impl Smart {
         &self,
         cx: &mut OpContext,
         entry: (RemoteAddr, Pointer),
-    ) -> Result<Option<Vec<u8>>, IndexError> {
+    ) -> Result<Vec<u8>, IndexError> {
         let (entries, mut behind) = ([entry], None);
         let heads = self.blocks.read_heads(cx, 0, &entries, |_, _, _, key| {
             behind = Some([key, &[0]].concat());
             true
         });
         heads.await?;
-        Ok(behind)
+        Ok(behind.expect("the item was visited, or it is an error"))
     }
 
     /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
@@ -370,14 +370,26 @@ impl Smart {
     /// # Errors
     /// See [`IndexError`].
     pub async fn count(&self, cx: &mut OpContext) -> Result<u64, IndexError> {
-        let (mut count, mut next) = (0, Some(Vec::new()));
-        while let Some(key) = next {
-            let visit = &mut |_: Item<'_>| count += 1;
-            next = self.range(cx, &key, ENTRIES_AT_ONCE, (Wanted::Keys, visit)).await?;
+        let (mut count, mut from) = (0, Vec::new());
+        // Ends: each round goes on behind the last key.
+        loop {
+            let pin = self.pin();
+            let (entries, is_end) = self.entries_from(cx, &from, ENTRIES_AT_ONCE).await?;
+            count += entries.len() as u64;
+            if let Some(&first) = entries.first().filter(|_| !from.is_empty())
+                && self.key_behind(cx, first).await? <= from
+            {
+                // It comes before, and was counted.
+                count -= 1;
+            }
+            from = match entries.last() {
+                Some(&last) if !is_end => self.key_behind(cx, last).await?,
+                _ => return Ok(count),
+            };
+            drop(pin);
             // Over mapped memory nothing waits, so this would keep the thread's other tasks from running.
             cx.endpoint().sleep(0).await;
         }
-        Ok(count)
     }
 
     /// Removes every key that is there when its entry is visited; returns how many.

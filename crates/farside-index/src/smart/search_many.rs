@@ -12,8 +12,7 @@ use super::Smart;
 use super::descend::{Next, Slot};
 use super::layout::{is_frozen, is_item, is_node, node_of};
 use crate::error::IndexError;
-use crate::item::Header;
-use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
+use crate::operation::{KEYS_AT_ONCE, Searched, SearchedKeys};
 
 /// How much of the buffer the item of each key has; longer items are left to a SEARCH of their own.
 const ITEM_BYTES: u32 = 1024;
@@ -87,7 +86,7 @@ impl Smart {
             *step = if is_frozen(word) || is_node(word) {
                 Step::End(Searched::Apart)
             } else if word.is_null() {
-                Step::End(absent(&now))
+                Step::End(self.absent(&now, keys[index]))
             } else if has_item && word == slot.word {
                 Step::Item(now)
             } else {
@@ -116,9 +115,13 @@ impl Smart {
         for (index, step) in steps.iter_mut().enumerate() {
             if let Step::Item(slot) = *step {
                 let area = area_of(index, slot.word);
-                let (searched, used) = self.judge_item(cx.buffer(), &slot, area, keys[index]);
+                let entry = (slot.at(), slot.word);
+                let (searched, used) = self.blocks.judge_item(cx.buffer(), entry, area, keys[index]);
                 cx.rely_on_within(area, used);
-                *step = Step::End(searched);
+                *step = Step::End(match searched {
+                    Searched::Absent => self.absent(&slot, keys[index]),
+                    searched => searched,
+                });
             }
         }
         results.extend(steps.iter().map(|step| match step {
@@ -126,20 +129,6 @@ impl Smart {
             Step::Entry { .. } | Step::Item(_) => unreachable!("nothing is left to read"),
         }));
         Ok(())
-    }
-
-    /// Looks whether an item that was read has a key; also returns which of its bytes are used for that.
-    fn judge_item(&self, buffer: &[u8], slot: &Slot, area: Slice, key: &[u8]) -> (Searched, Slice) {
-        let seen = self
-            .blocks
-            .header_and_rest(slot.at(), slot.word, &buffer[area.range()], area.bytes);
-        let Ok((header @ Header::Item { .. }, 0)) = seen else {
-            // It reads everything once more, and relies on nothing that was read here.
-            return (Searched::Apart, Slice::new(area.at, 0));
-        };
-        let found = Found::in_item(header, buffer, area.at as usize, key);
-        let searched = found.map_or_else(|| absent(slot), Searched::Found);
-        (searched, Slice::new(area.at, header.block_bytes() as u32))
     }
 
     /// Over mapped memory: asks for the entries of keys that will be used next, and for what they led to. It is a hint.
@@ -162,12 +151,14 @@ impl Smart {
             }
         }
     }
-}
 
-/// What an entry says of a key that is not there: where bytes are skipped on the way to it, the key may be somewhere else by now.
-fn absent(slot: &Slot) -> Searched {
-    match slot.has_gap && !is_planted("smart: a way with a gap believed") {
-        true => Searched::Apart,
-        false => Searched::Absent,
+    /// What an entry says of a key that is not there: where bytes are skipped on the way to it, the key may be somewhere else by
+    /// now.
+    fn absent(&self, slot: &Slot, key: &[u8]) -> Searched {
+        let is_sure = !slot.has_gap || self.is_on_way(Some(slot.node), key);
+        match is_sure || is_planted("smart: a way with a gap believed") {
+            true => Searched::Absent,
+            false => Searched::Apart,
+        }
     }
 }

@@ -8,14 +8,12 @@ use farside_sync::Pointer;
 
 use super::descend::Image;
 use super::layout::VERSION_AT;
-use super::scan::{Visitor, walk_from};
+use super::scan::{NODES_AT_ONCE, Visitor, walk_from};
 use super::{Smart, open_area};
 use crate::error::IndexError;
 
 /// How many items the walk comes to under one pin.
 const ITEMS_AT_ONCE: usize = 64;
-/// How many nodes are READ at once.
-const NODES_AT_ONCE: usize = 8;
 
 /// Hands on blocks, of so many items.
 struct Blocks<'v> {
@@ -56,7 +54,7 @@ impl Smart {
             let walked = walk_from(cx, (self.shared.area, Some(self)), (&from, NODES_AT_ONCE), &mut blocks);
             let is_end = walked.await?;
             next = match blocks.last {
-                Some(last) if !is_end => self.key_behind(cx, last).await?,
+                Some(last) if !is_end => Some(self.key_behind(cx, last).await?),
                 _ => None,
             };
         }

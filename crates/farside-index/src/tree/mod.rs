@@ -76,7 +76,7 @@ use core::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::Backoff;
 use farside_pool::{Pin, Pool, make_root, root};
 
@@ -87,7 +87,7 @@ pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape, VALUE_WORDS_MAX, V
 pub use self::turns::{NodeLock, TurnOptions};
 pub use self::walk::Census;
 pub(crate) use self::walk::census_of_pool;
-use crate::blocks::take_block;
+use crate::blocks::{link_first, take_block};
 use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
@@ -377,20 +377,5 @@ async fn make_first(cx: &mut OpContext, pool: &Pool, area: RemoteAddr, shape: Sh
     cx.reserve(bytes as usize);
     shape.clear(cx.buffer_mut(), shape.all(), leaf::sibling(RemoteAddr::NULL, 0));
     let root = Root { addr: block, level: 0 };
-    let written = cx.write(Slice::first(bytes as u32), block).await;
-    let linked = match written {
-        Ok(()) => cx.compare_swap(area.plus(ROOT_AT), 0, root.to_word()).await,
-        Err(error) => Err(error),
-    };
-    match linked {
-        Ok(0) => Ok(()),
-        Ok(_) => {
-            pool.give_back(block, bytes);
-            Ok(())
-        }
-        Err(error) => {
-            pool.doubt();
-            Err(error.into())
-        }
-    }
+    link_first(cx, pool, (block, bytes), (area.plus(ROOT_AT), root.to_word())).await
 }

@@ -47,6 +47,31 @@ fn a_read_may_run_into_forgotten_memory() {
     assert_eq!(small.sim.block_on(op.read_word(small.at(128 + 192))), Ok(0));
 }
 
+/// Who says that a READ may be of something else by now may read it, but not use it.
+#[test]
+fn what_was_speculated_on_must_not_be_used() {
+    let read = |is_used: bool| {
+        let small = Small::new(seeded(1));
+        let mut op = small.op();
+        small.sim.block_on(op.write_word(small.at(0), 7)).unwrap();
+        op.endpoint().forget(small.at(4096), 64);
+        panics(|| {
+            let mut batch = Batch::new();
+            let word = batch.read_word(small.at(0));
+            batch.speculate(small.at(4096), Slice::first(40));
+            small.sim.block_on(op.post(&mut batch)).unwrap();
+            assert_eq!(batch.result(word), 7);
+            op.rely_on(Slice::new(0, if is_used { 8 } else { 0 }));
+            op.assert_settled();
+            // Whoever fills it again has to say so again.
+            batch.clear();
+            assert!(!batch.is_speculative(1));
+        })
+    };
+    assert_eq!(read(false), None);
+    assert!(read(true).is_some());
+}
+
 #[test]
 fn what_is_written_is_known_again() {
     let small = Small::new(seeded(1));
