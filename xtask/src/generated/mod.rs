@@ -205,10 +205,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         known.retain(|known| !fates.is_noticed(known));
     }
     let seed = options.seed.unwrap_or_else(crate::sim::fresh_seed);
+    let mut packages = packages;
+    if options.brief && options.sample.is_some() && options.package.is_empty() {
+        // Those of one crate, so that only its tests are built.
+        let drawn = choose(known.len(), Some(1), seed);
+        packages = drawn.iter().map(|&number| known[number as usize].package).collect();
+        known.retain(|known| packages.contains(&known.package));
+    }
+    let packages = packages;
     let accepted = MaySurvive::read()?;
     let total = known.len();
     let chosen = choose(total, options.sample, seed);
-    eprintln!("==> {} of {total} mutants, seed {seed}", chosen.len());
+    let names = packages.join(", ");
+    eprintln!("==> {} of {total} mutants of {names}, seed {seed}", chosen.len());
     if options.list {
         for &number in &chosen {
             println!("{}", describe(&known[number as usize]));
