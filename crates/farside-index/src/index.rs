@@ -33,11 +33,15 @@ pub enum IndexKind {
     Sherman,
     /// A radix tree.
     Smart,
+    /// A tree in the order of keys, whose leaves are found by models.
+    Rolex,
+    /// The same with hashed leaves.
+    ChimeLearned,
 }
 
 impl IndexKind {
     /// Every index with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 5] = [
+    pub const ALL: [(Self, &'static str, &'static str); 7] = [
         (
             Self::Race,
             "race",
@@ -63,6 +67,16 @@ impl IndexKind {
             "smart",
             "SMART: an adaptive radix tree, keys in order; no operation takes a lock",
         ),
+        (
+            Self::Rolex,
+            "rolex",
+            "ROLEX: small leaves found by models, keys in order; updates replace data pointers and lock nothing",
+        ),
+        (
+            Self::ChimeLearned,
+            "chime-learned",
+            "CHIME's hashed leaves found by models, keys in order; updates replace data pointers and lock nothing",
+        ),
     ];
 
     /// The index with this name.
@@ -84,12 +98,15 @@ impl IndexKind {
         name
     }
 
-    /// The tree that it is, if it is one.
-    fn tree(self) -> Option<TreeKind> {
+    /// The B+ tree that it is, if it is one.
+    #[must_use]
+    pub fn tree(self) -> Option<TreeKind> {
         match self {
             Self::PointerArray | Self::Race | Self::Smart => None,
             Self::Chime => Some(TreeKind::Chime),
             Self::Sherman => Some(TreeKind::Sherman),
+            Self::Rolex => Some(TreeKind::Rolex),
+            Self::ChimeLearned => Some(TreeKind::ChimeLearned),
         }
     }
 
@@ -103,6 +120,8 @@ impl IndexKind {
         match tree {
             TreeKind::Chime => Self::Chime,
             TreeKind::Sherman => Self::Sherman,
+            TreeKind::Rolex => Self::Rolex,
+            TreeKind::ChimeLearned => Self::ChimeLearned,
         }
     }
 
@@ -702,7 +721,7 @@ pub async fn walk(
     match IndexKind::of_pool(cx).await? {
         None => Ok(()),
         Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pool, visit).await.map(drop),
-        Some(IndexKind::Chime | IndexKind::Sherman) => {
+        Some(IndexKind::Chime | IndexKind::Sherman | IndexKind::Rolex | IndexKind::ChimeLearned) => {
             let _pin = pool.map(Pool::pin);
             ordered::walk(cx, visit).await
         }

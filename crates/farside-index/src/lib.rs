@@ -17,6 +17,7 @@ pub mod operation;
 pub mod ordered;
 pub mod pointer_array;
 pub mod race;
+pub mod rolex;
 pub mod sherman;
 pub mod smart;
 #[cfg(test)]

@@ -141,10 +141,10 @@ struct LockArgs {
 struct StoreArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// Which index: pointer-array, race, smart, chime or sherman
+    /// Which index: pointer-array, race, smart, or a tree: chime, sherman, rolex, chime-learned; trees of data pointers end in -indirect
     #[arg(long, value_parser = AnyIndex::by_name, default_value = "pointer-array")]
     index: AnyIndex,
-    /// Synchronisation schemes to measure, by name; chime and sherman have their own [default: optimistic]
+    /// Synchronisation schemes to measure, by name; trees of values have their own [default: optimistic]
     #[arg(long, value_delimiter = ',', value_parser = parse_scheme)]
     sync: Vec<Scheme>,
     /// Let a compute node's clients combine their writes of a key, and share their reads of it
@@ -171,22 +171,22 @@ struct StoreArgs {
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// What a compute node may remember of chime or sherman, hotspots included [default: 100MB]
+    /// What a compute node may remember of a tree, hotspots included [default: 100MB]
     #[arg(long, value_parser = parse_bytes_or_none)]
     cache: Option<u64>,
-    /// How much of that are hotspots of chime; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
+    /// How much of that are hotspots of hashed leaves; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
     #[arg(long, value_parser = parse_bytes_or_none)]
     hotspots: Option<u64>,
     /// Let `load` go on with a tree of all keys, for as long as is measured, rather than store them into an empty one
     #[arg(long)]
     filled: bool,
-    /// Entries of a leaf of chime or sherman [default: 64]
+    /// Entries of a leaf of a tree [default: 64; 16 of rolex]
     #[arg(long)]
     span: Option<usize>,
-    /// Entries of a neighbourhood of chime [default: 8]
+    /// Entries of a neighbourhood of a hashed leaf [default: 8]
     #[arg(long)]
     neighbourhood: Option<usize>,
-    /// How clients of chime or sherman take turns to lock leaves: cas, spin, hierarchical, on-chip (simulated only), or the name of a
+    /// How clients of a tree of values take turns to lock leaves: cas, spin, hierarchical, on-chip (simulated only), or the name of a
     /// lock [default: cas]
     #[arg(long, value_parser = parse_node_lock)]
     node_lock: Option<NodeLock>,
@@ -445,7 +445,7 @@ impl StoreArgs {
         ];
         if let Some((option, _)) = of_trees.iter().find(|(_, is_given)| *is_given) {
             return Err(BenchError::Argument(format!(
-                "{option} is for chime and sherman, which a {} is not; leave it out",
+                "{option} is for trees of values, which a {} is not; leave it out",
                 kind.name()
             )));
         }
@@ -490,10 +490,11 @@ impl StoreArgs {
         if self.key_size != tree::ITEM_HALF_BYTES {
             return Err(BenchError::Argument(format!("--key-size is 8 in {}", kind.name())));
         }
-        if kind == TreeKind::Sherman && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
-            return Err(BenchError::argument(
-                "--hotspots and --neighbourhood are for chime; sherman reads whole leaves",
-            ));
+        if !kind.is_hashed() && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
+            return Err(BenchError::Argument(format!(
+                "--hotspots and --neighbourhood are for hashed leaves; {} reads whole leaves",
+                kind.name()
+            )));
         }
         let setting = self
             .stage

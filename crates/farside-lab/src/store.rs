@@ -56,13 +56,12 @@ pub(crate) const RESTRUCTURING_POLL_NS: u64 = 100_000;
 /// How long a thread may be busy before the others take it for dead.
 pub(crate) const LEASE_NS: u64 = 60_000_000_000;
 
-/// The index of a store by its name in benchmarks: `chime` and `sherman` alone are the trees of values, as published.
+/// The index of a store by its name in benchmarks: the name of a B+ tree alone is that of a tree of values, as published.
 #[must_use]
 pub fn index_by_name(name: &str) -> Option<IndexKind> {
     let is_tree = name.ends_with(OF_POINTERS);
     let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
-    let has_tree = matches!(kind, IndexKind::Chime | IndexKind::Sherman);
-    (has_tree == is_tree).then_some(kind)
+    (kind.tree().is_some() == is_tree).then_some(kind)
 }
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
@@ -70,15 +69,24 @@ pub fn index_by_name(name: &str) -> Option<IndexKind> {
 /// byte of many that chooses among the entries of its nodes.
 fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
     match index {
-        IndexKind::Chime | IndexKind::Sherman => key_of(number).to_be_bytes(),
+        _ if index.tree().is_some() => key_of(number).to_be_bytes(),
         IndexKind::Smart => number.to_be_bytes(),
-        IndexKind::PointerArray | IndexKind::Race => number.to_le_bytes(),
+        _ => number.to_le_bytes(),
     }
 }
 
 /// Those names.
 pub fn index_names() -> impl Iterator<Item = &'static str> {
-    ["race", "pointer-array", "smart", "chime-indirect", "sherman-indirect"].into_iter()
+    [
+        "race",
+        "pointer-array",
+        "smart",
+        "chime-indirect",
+        "sherman-indirect",
+        "rolex-indirect",
+        "chime-learned-indirect",
+    ]
+    .into_iter()
 }
 
 /// What clients do with keys.
@@ -208,15 +216,15 @@ impl Program for StoreProgram {
         let slot_bytes = match self.index {
             IndexKind::PointerArray => 8,
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
-            IndexKind::Chime | IndexKind::Sherman => TREE_BYTES_PER_ITEM,
             IndexKind::Smart => RADIX_BYTES_PER_ITEM,
+            IndexKind::Chime | IndexKind::Sherman | IndexKind::Rolex | IndexKind::ChimeLearned => TREE_BYTES_PER_ITEM,
         };
         let lock_bytes = match self.index {
             _ if !self.scheme.needs_locks() => 0,
             // Leaves may be half full.
-            IndexKind::Chime | IndexKind::Sherman => 3 * LOCK_BYTES,
+            index if index.tree().is_some() => 3 * LOCK_BYTES,
             // Beside each word a lock entry of twice its size.
-            IndexKind::PointerArray | IndexKind::Race | IndexKind::Smart => slot_bytes * LOCK_BYTES / 8,
+            _ => slot_bytes * LOCK_BYTES / 8,
         };
         let slot_bytes = slot_bytes + lock_bytes;
         let used = self.slots() * (slot_bytes + block_bytes);
@@ -262,7 +270,7 @@ impl Program for StoreProgram {
                 self.leave(Index::Race(race)).await?;
                 Ok(Laid { splits, first_split })
             }
-            IndexKind::Chime | IndexKind::Sherman | IndexKind::Smart => {
+            _ => {
                 let index = self.open_tree(&mut cx, pool).await?;
                 match &index {
                     Index::Ordered(ordered) if self.key_bytes == KEY_BYTES_MIN => {
@@ -289,7 +297,7 @@ impl Program for StoreProgram {
                 Index::PointerArray(PointerArray::open(&mut cx, pool, self.sync(), Addressing::Direct).await?)
             }
             IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
-            IndexKind::Chime | IndexKind::Sherman | IndexKind::Smart => {
+            _ => {
                 let index = self.open_tree(&mut cx, pool).await?;
                 match &index {
                     Index::Ordered(ordered) => ordered.remember_all(&mut cx).await?,

@@ -92,9 +92,10 @@ pub struct TreeProgram {
 /// hashed.
 #[must_use]
 pub fn usual_hotspot_bytes(kind: TreeKind, cache_bytes: u64) -> u64 {
-    match kind {
-        TreeKind::Chime => (cache_bytes / 10 * 3).min(HOTSPOT_BYTES_MAX),
-        TreeKind::Sherman => 0,
+    if kind.is_hashed() {
+        (cache_bytes / 10 * 3).min(HOTSPOT_BYTES_MAX)
+    } else {
+        0
     }
 }
 
@@ -139,7 +140,7 @@ impl TreeProgram {
             let text = format!("--span is a number from 1 to {LEAF_SPAN_MAX}");
             return Err(BenchError::Argument(text));
         }
-        if self.kind == TreeKind::Chime
+        if self.kind.is_hashed()
             && !((1..=16).contains(&self.neighbourhood) && self.span.is_multiple_of(self.neighbourhood))
         {
             return Err(BenchError::argument(
@@ -229,10 +230,10 @@ impl Program for TreeProgram {
         } else {
             0
         };
-        let load_min = match (self.kind, self.neighbourhood) {
-            (TreeKind::Sherman, _) | (TreeKind::Chime, 8..) => LOADS_MIN[0],
-            (TreeKind::Chime, 4..) => LOADS_MIN[1],
-            (TreeKind::Chime, _) => LOADS_MIN[2],
+        let load_min = match (self.kind.is_hashed(), self.neighbourhood) {
+            (false, _) | (true, 8..) => LOADS_MIN[0],
+            (true, 4..) => LOADS_MIN[1],
+            (true, _) => LOADS_MIN[2],
         };
         let leaves = (population.items + more) as f64 / (self.span as f64 * load_min);
         let inner = 1.1 * leaves / (INNER_SPAN as f64 / 2.0);

@@ -49,7 +49,7 @@ use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::{Found, Likely};
 use crate::tree::slot::{Slot, is_layer};
-use crate::tree::{Budget, Tree, TreeKind, TreeOptions};
+use crate::tree::{Budget, Shape, Tree, TreeKind, TreeOptions};
 
 /// What a client may remember of a tree.
 const BUDGET: Budget = Budget {
@@ -70,11 +70,20 @@ pub struct LeafOptions {
 }
 
 impl LeafOptions {
-    /// The published leaf (CHIME, section 5.1).
+    /// The published leaf of whichever tree it is (CHIME, section 5.1): 64 entries, but 16 of ROLEX.
     pub const PUBLISHED: Self = Self {
         span: 64,
         neighbourhood: 8,
     };
+
+    /// The leaf of a tree of this kind.
+    fn of(self, kind: TreeKind) -> Shape {
+        if self == Self::PUBLISHED {
+            kind.published_leaf()
+        } else {
+            kind.leaf(self.span, self.neighbourhood)
+        }
+    }
 }
 
 impl Default for LeafOptions {
@@ -124,8 +133,7 @@ impl Ordered {
     /// If there is not enough memory, or the fabric fails.
     ///
     /// # Panics
-    /// If `leaf` is none: see [`Shape::hopscotch`](crate::Shape::hopscotch) and
-    /// [`Shape::unsorted`](crate::Shape::unsorted).
+    /// If `leaf` is none: see [`Shape::hopscotch`] and [`Shape::unsorted`].
     pub async fn create(
         cx: &mut OpContext,
         pool: Pool,
@@ -134,7 +142,7 @@ impl Ordered {
     ) -> Result<Self, IndexError> {
         let blocks = Blocks::new(pool.clone(), sync)?;
         let scheme = blocks.sync.scheme();
-        let shape = kind.leaf(leaf.span, leaf.neighbourhood).of_pointers();
+        let shape = leaf.of(kind).of_pointers();
         let options = TreeOptions {
             shape: if scheme.needs_locks() {
                 shape.with_locks()

@@ -5,14 +5,15 @@
 //! mapped memory a batch asks the cache for all its lines before it touches the first.
 
 use arrayvec::ArrayVec;
+use farside_fabric::batch::BATCH_VERBS_MAX;
 use farside_fabric::{Batch, OpContext, Slice};
 
 use super::part::{PART_BYTES, Part, layer_of};
 use super::{Layer, Ordered};
 use crate::error::IndexError;
 use crate::operation::{KEYS_AT_ONCE, Searched, SearchedKeys};
-use crate::tree::descend::Place;
 use crate::tree::slot::{Slot, is_layer};
+use crate::tree::window::Window;
 
 /// How much of the buffer the item of each key has; longer items are left to a SEARCH of their own.
 const ITEM_BYTES: u32 = 1024;
@@ -20,10 +21,10 @@ const ITEM_BYTES: u32 = 1024;
 const LEAF_BYTES_MAX: u64 = 4 << 10;
 
 /// What a key waits for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// The neighbourhood of its part in a layer, and where that part starts.
-    Leaf { place: Place, part: Part, depth: usize },
+    /// Where its part in a layer may be, and where that part starts.
+    Leaf { window: Window, part: Part, depth: usize },
     /// An item.
     Item(Slot),
     /// Nothing any more.
@@ -56,8 +57,9 @@ impl Ordered {
         }
         batch.clear();
         steps.clear();
-        // Where the leaf of a key is in the buffer, and where its item.
-        let leaf_of = |index: usize| Slice::new(index as u32 * leaf_bytes as u32, leaf_bytes as u32);
+        // Where the leaves of a key are in the buffer, and where its item.
+        let bytes = self.tree.window_bytes() as u32;
+        let leaf_of = |index: usize| Slice::new(index as u32 * bytes, bytes);
         let item_of = |index: usize| leaf_of(KEYS_AT_ONCE).at + index as u32 * ITEM_BYTES;
         cx.reserve(item_of(KEYS_AT_ONCE) as usize);
         let _pin = self.tree.pin();
@@ -80,11 +82,12 @@ impl Ordered {
                 }
             }
             for (index, step) in steps.iter_mut().enumerate() {
-                let Step::Leaf { place, part, depth } = *step else {
+                let Step::Leaf { window, part, depth } = &*step else {
                     continue;
                 };
-                let image = &cx.buffer()[leaf_of(index).range()];
-                *step = match self.tree.answer(image, place, part.0) {
+                let (part, depth) = (*part, *depth);
+                let images = &cx.buffer()[leaf_of(index).range()];
+                *step = match self.tree.answer(images, window, part.0) {
                     None => Step::End(Searched::Apart),
                     Some(None) => Step::End(Searched::Absent),
                     Some(Some(slot)) if is_layer(slot.pointer) => {
@@ -93,6 +96,8 @@ impl Ordered {
                         let next = (layer, depth + PART_BYTES);
                         self.ask(batch, keys[index], next, leaf_of(index).at)
                     }
+                    // Others go on to leaves that a model names, of which there are more than one for each key.
+                    Some(Some(_)) if batch.verbs().len() == BATCH_VERBS_MAX => Step::End(Searched::Apart),
                     Some(Some(slot)) => {
                         let bytes = self.blocks.readable(slot.pointer);
                         batch.read(slot.pointer.block(), Slice::new(item_of(index), bytes));
@@ -114,7 +119,7 @@ impl Ordered {
     fn ask(&self, batch: &mut Batch, key: &[u8], (layer, depth): (Layer, usize), at: u32) -> Step {
         let part = Part::of(layer, key, depth);
         match self.tree.ask(batch, part.0, at) {
-            Some(place) => Step::Leaf { place, part, depth },
+            Some(window) => Step::Leaf { window, part, depth },
             None => Step::End(Searched::Apart),
         }
     }

@@ -83,8 +83,15 @@ impl Tree {
 
     /// The leaf of a key.
     pub(super) async fn locate(&self, cx: &mut OpContext, key: Key, pin: &Pin) -> Result<Place, IndexError> {
-        if let Some(place) = self.remembered_place(key).filter(|_| self.height() > 0) {
-            return Ok(place);
+        if self.height() > 0 {
+            let place = if self.shape().is_learned() {
+                Box::pin(self.locate_around(cx, key)).await?
+            } else {
+                self.remembered_place(key)
+            };
+            if let Some(place) = place {
+                return Ok(place);
+            }
         }
         // Ends: the root has come down to a leaf, each time but the first.
         loop {
@@ -112,7 +119,8 @@ impl Tree {
             let Some(node) = cache.lowest(level, level, key) else {
                 break;
             };
-            key = node.children.at(below(node.children.len() as u64) as usize).0;
+            let drawn = below(node.children.len() as u64) as usize;
+            key = node.children.get(drawn).map_or(key, |(key, _)| key);
         }
         key
     }
@@ -224,6 +232,10 @@ impl Tree {
     /// be older, and lead to the leaf that has gone.
     pub(super) fn remember(&self, node: Inner, version: u64) {
         if self.pool().watched() == version {
+            let node = match node.level {
+                1 if self.shape().is_learned() => node.learned(self.shape()),
+                _ => node,
+            };
             self.shared.cache.borrow_mut().remember(node);
         }
     }

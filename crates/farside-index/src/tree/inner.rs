@@ -14,6 +14,7 @@
 //! - A node that is gone is written once more, to say so: see `shrink`.
 
 use core::cell::Cell;
+use core::ops::Range;
 use std::rc::Rc;
 
 use farside_fabric::{RemoteAddr, Slice, prefetch};
@@ -21,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::layout::{IMAGE_AT, INNER_SPAN, Key, Shape, address};
 use super::leaf::{Fences, set_word, word};
+use super::model::Model;
 
 /// The children of a node, ascending, each with its smallest key. As narrow as the keys of the tree are, since most of what a
 /// client remembers is these. Clones share them.
@@ -29,6 +31,8 @@ pub(super) enum Children {
     Narrow(Rc<[(u64, RemoteAddr)]>),
     /// Keys as two words, the higher one first.
     Wide(Rc<[([u64; 2], RemoteAddr)]>),
+    /// Of a node that is remembered, in a learned tree: without their smallest keys, but for the first.
+    Learned(Model),
 }
 
 fn wide(key: Key) -> [u64; 2] {
@@ -71,6 +75,7 @@ impl Children {
         match self {
             Self::Narrow(children) => children.len(),
             Self::Wide(children) => children.len(),
+            Self::Learned(model) => model.len(),
         }
     }
 
@@ -79,6 +84,7 @@ impl Children {
         match self {
             Self::Narrow(children) => size_of_val(&**children),
             Self::Wide(children) => size_of_val(&**children),
+            Self::Learned(model) => model.bytes(),
         }
     }
 
@@ -88,17 +94,41 @@ impl Children {
         match self {
             Self::Narrow(children) => prefetch(children),
             Self::Wide(children) => prefetch(children),
+            Self::Learned(model) => model.approach(),
         }
     }
 
+    /// A child; `None` if it is not there, or its smallest key is not known.
     pub(super) fn get(&self, index: usize) -> Option<(Key, RemoteAddr)> {
         match self {
             Self::Narrow(children) => children.get(index).map(|&(key, child)| (key.into(), child)),
             Self::Wide(children) => children.get(index).map(|&(key, child)| (key_of(key), child)),
+            Self::Learned(_) => None,
         }
     }
 
-    /// A child that is there.
+    /// Where a child is that is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[inline]
+    fn addr(&self, index: usize) -> RemoteAddr {
+        match self {
+            Self::Narrow(children) => children[index].1,
+            Self::Wide(children) => children[index].1,
+            Self::Learned(model) => model.leaf(index),
+        }
+    }
+
+    /// The smallest key of the first.
+    fn low(&self) -> Key {
+        match self {
+            Self::Learned(model) => model.low(),
+            known => known.at(0).0,
+        }
+    }
+
+    /// A child that is there, and whose smallest key is known.
     ///
     /// # Panics
     /// If it is not.
@@ -122,6 +152,7 @@ impl Children {
                 let key = wide(key);
                 count_up_to(children, |&(first, _)| first <= key)
             }
+            Self::Learned(_) => unreachable!("a model says of several leaves that they may be it"),
         }
     }
 
@@ -138,6 +169,7 @@ impl Children {
         match self {
             Self::Narrow(children) => edit(children, |children| children.insert(index, (key as u64, child))),
             Self::Wide(children) => edit(children, |children| children.insert(index, (wide(key), child))),
+            Self::Learned(_) => unreachable!("a node that is changed was read"),
         }
     }
 
@@ -146,6 +178,7 @@ impl Children {
         match self {
             Self::Narrow(children) => drop(edit(children, |children| children.remove(index))),
             Self::Wide(children) => drop(edit(children, |children| children.remove(index))),
+            Self::Learned(_) => unreachable!("a node that is changed was read"),
         }
         removed
     }
@@ -162,6 +195,7 @@ impl Children {
         match self {
             Self::Narrow(children) => Self::Narrow(edit(children, |children| children.split_off(index)).into()),
             Self::Wide(children) => Self::Wide(edit(children, |children| children.split_off(index)).into()),
+            Self::Learned(_) => unreachable!("a node that is changed was read"),
         }
     }
 }
@@ -269,7 +303,7 @@ impl Inner {
 
     /// The smallest key that may be below it.
     pub(super) fn low(&self) -> Key {
-        self.children.at(0).0
+        self.children.low()
     }
 
     /// The keys that may be below it.
@@ -285,10 +319,35 @@ impl Inner {
         self.children.up_to(key) - 1
     }
 
+    /// Which children may hold a key that is between the fences: one, unless the node is a model.
+    pub(super) fn window(&self, shape: Shape, key: Key) -> Range<usize> {
+        match &self.children {
+            Children::Learned(model) => model.window(shape, key),
+            known => known.up_to(key) - 1..known.up_to(key),
+        }
+    }
+
+    pub(super) fn is_learned(&self) -> bool {
+        matches!(self.children, Children::Learned(_))
+    }
+
+    /// As a client of a learned tree remembers a node that it has read: by a model, if its children have one.
+    pub(super) fn learned(mut self, shape: Shape) -> Self {
+        let leaves: Vec<(Key, RemoteAddr)> = self.children.iter().collect();
+        if let Some(model) = Model::train(shape, &leaves) {
+            self.children = Children::Learned(model);
+        }
+        self
+    }
+
     pub(super) fn child(&self, index: usize) -> Child {
-        let next = self.children.get(index + 1).map_or(self.next_child, |(_, next)| next);
+        let next = if index + 1 < self.children.len() {
+            self.children.addr(index + 1)
+        } else {
+            self.next_child
+        };
         Child {
-            addr: self.children.at(index).1,
+            addr: self.children.addr(index),
             next,
         }
     }

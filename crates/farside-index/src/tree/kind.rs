@@ -3,7 +3,7 @@
 //! On the path: nowhere; a tree is opened with a [`Shape`].
 
 use super::Shape;
-use crate::{chime, sherman};
+use crate::{chime, rolex, sherman};
 
 /// What the leaves of a tree are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,11 +12,15 @@ pub enum TreeKind {
     Chime,
     /// Entries in no order: see [`sherman`].
     Sherman,
+    /// Entries in no order, below models: see [`rolex`].
+    Rolex,
+    /// Hopscotch hash tables below models: see [`rolex`].
+    ChimeLearned,
 }
 
 impl TreeKind {
     /// Every tree with its name and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 2] = [
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
         (
             Self::Chime,
             "chime",
@@ -26,6 +30,16 @@ impl TreeKind {
             Self::Sherman,
             "sherman",
             "Sherman: a B+ tree whose leaves are read as a whole and written entry by entry",
+        ),
+        (
+            Self::Rolex,
+            "rolex",
+            "ROLEX: small leaves, of which a model of the keys says where one is, and its neighbours are read as well",
+        ),
+        (
+            Self::ChimeLearned,
+            "chime-learned",
+            "CHIME's leaves, of which a model of the keys says where one is",
         ),
     ];
 
@@ -47,7 +61,18 @@ impl TreeKind {
     /// The tree whose leaves look like this.
     #[must_use]
     pub fn of_shape(shape: Shape) -> Self {
-        if shape.is_hashed() { Self::Chime } else { Self::Sherman }
+        match (shape.is_hashed(), shape.is_learned()) {
+            (true, false) => Self::Chime,
+            (false, false) => Self::Sherman,
+            (false, true) => Self::Rolex,
+            (true, true) => Self::ChimeLearned,
+        }
+    }
+
+    /// Whether leaves are hash tables, of which a client may remember where hot entries are.
+    #[must_use]
+    pub fn is_hashed(self) -> bool {
+        matches!(self, Self::Chime | Self::ChimeLearned)
     }
 
     /// A leaf of this kind. `neighbourhood` means nothing where a key may be anywhere.
@@ -59,6 +84,8 @@ impl TreeKind {
         match self {
             Self::Chime => Shape::hopscotch(span, neighbourhood),
             Self::Sherman => Shape::unsorted(span),
+            Self::Rolex => Shape::unsorted(span).learned(),
+            Self::ChimeLearned => Shape::hopscotch(span, neighbourhood).learned(),
         }
     }
 
@@ -68,6 +95,8 @@ impl TreeKind {
         match self {
             Self::Chime => chime::LEAF,
             Self::Sherman => sherman::LEAF,
+            Self::Rolex => rolex::LEAF,
+            Self::ChimeLearned => chime::LEAF.learned(),
         }
     }
 }

@@ -240,6 +240,7 @@ pub struct Shape {
     is_hashed: bool,
     has_pointers: bool,
     has_locks: bool,
+    is_learned: bool,
     /// Words of a value.
     value_words: u16,
 }
@@ -261,6 +262,7 @@ impl Shape {
             is_hashed: true,
             has_pointers: false,
             has_locks: false,
+            is_learned: false,
             value_words: 1,
         }
     }
@@ -277,6 +279,7 @@ impl Shape {
             is_hashed: false,
             has_pointers: false,
             has_locks: false,
+            is_learned: false,
             value_words: 1,
         }
     }
@@ -333,6 +336,22 @@ impl Shape {
         }
     }
 
+    /// The same below models of what clients know of the nodes above: see [`crate::rolex`].
+    #[must_use]
+    pub const fn learned(self) -> Self {
+        Self {
+            is_learned: true,
+            ..self
+        }
+    }
+
+    /// Whether clients remember models.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_learned(self) -> bool {
+        self.is_learned
+    }
+
     /// Whether data pointers have lock entries.
     #[must_use]
     pub const fn has_locks(self) -> bool {
@@ -386,6 +405,12 @@ impl Shape {
         Slice::new(self.low_at() as u32, fence_bytes(self.key_bytes()) as u32)
     }
 
+    /// The header with the first replica of the sibling word: what says which keys may be in a leaf.
+    pub(super) const fn claim_slice(self) -> Slice {
+        let fences = self.fence_slice();
+        Slice::new(fences.at, fences.bytes + SIBLING_BYTES as u32)
+    }
+
     /// All of a leaf that its lock protects but for the intent: from the fences on, where it stands at `at` in a buffer.
     pub(super) const fn body(self, at: u32) -> Slice {
         Slice::new(at + self.low_at() as u32, (self.leaf_bytes() - self.low_at()) as u32)
@@ -408,6 +433,7 @@ impl Shape {
         let kind = if self.is_hashed { 2 } else { 1 };
         kind | u64::from(self.has_pointers) << 2
             | u64::from(self.has_locks) << 3
+            | u64::from(self.is_learned) << 4
             | (self.span() as u64) << 8
             | (self.circle.neighbourhood() as u64) << 32
             | (u64::from(self.value_words) - 1) << 48
@@ -418,19 +444,20 @@ impl Shape {
         let value_words = (word >> 48) as usize + 1;
         let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
         let fits = fits && value_words <= if word & 4 == 0 { VALUE_WORDS_MAX } else { 1 };
-        let of_values = match word & 0xf3 {
+        let of_values = match word & 0xe3 {
             1 if fits => Self::unsorted(span),
             2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
                 Self::hopscotch(span, neighbourhood)
             }
             _ => return None,
         };
-        match word >> 2 & 3 {
-            0 => Some(of_values.repeating(8 * value_words)),
-            1 => Some(of_values.of_pointers()),
-            3 => Some(of_values.of_pointers().with_locks()),
-            _ => None,
-        }
+        let shape = match word >> 2 & 3 {
+            0 => of_values.repeating(8 * value_words),
+            1 => of_values.of_pointers(),
+            3 => of_values.of_pointers().with_locks(),
+            _ => return None,
+        };
+        Some(if word & 1 << 4 == 0 { shape } else { shape.learned() })
     }
 
     /// Where keys may be.
@@ -686,6 +713,8 @@ mod tests {
         assert!(!is_shape(word(3, 8, 1, 1)));
         assert!(!is_shape(word(1 | 1 << 3, 8, 1, 1)), "locks go with pointers");
         assert!(is_shape(word(1 | 3 << 2, 8, 1, 1)));
+        assert!(is_shape(word(1 | 1 << 4, 8, 1, 1)));
+        assert!(!is_shape(word(1 | 1 << 5, 8, 1, 1)));
     }
 
     #[test]
@@ -710,6 +739,7 @@ mod tests {
             let repeating = shape.repeating(8 * value_words);
             prop_assert_eq!(Shape::from_word(repeating.to_word()), Some(repeating));
             prop_assert_eq!(Shape::from_word(shape.of_pointers().to_word()), Some(shape.of_pointers()));
+            prop_assert_eq!(Shape::from_word(repeating.learned().to_word()), Some(repeating.learned()));
             let shape = Shape::unsorted(groups * neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
         }

@@ -62,6 +62,7 @@ mod link;
 mod local;
 mod lock;
 mod merge;
+mod model;
 mod scan;
 mod search;
 mod settle;
@@ -71,6 +72,7 @@ mod split;
 pub(crate) mod task;
 mod turns;
 mod walk;
+pub(crate) mod window;
 
 use core::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -145,6 +147,10 @@ struct Shared {
     is_root_fresh: Cell<bool>,
     cache: RefCell<NodeCache>,
     hotspots: RefCell<HotspotBuffer>,
+    /// How many keys a leaf of a learned tree has, of those that were scanned last.
+    load: Cell<f32>,
+    /// The last leaf of a learned tree of which it was found that it has a key.
+    narrowed: Cell<Option<window::Narrowed>>,
     tickets: Cell<u64>,
     backoff: Backoff,
     /// Operations that go together, if they may.
@@ -253,6 +259,9 @@ impl Tree {
                 is_root_fresh: Cell::default(),
                 cache: RefCell::new(NodeCache::new(budget.cache_bytes)),
                 hotspots: RefCell::new(HotspotBuffer::new(budget.hotspot_bytes)),
+                // As they are trained.
+                load: Cell::new(shape.span() as f32),
+                narrowed: Cell::default(),
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
                 local: OnceCell::new(),
@@ -326,6 +335,7 @@ impl Tree {
     /// Begins an operation: what it finds from here on stays what it is, and what this client remembers leads nowhere else.
     pub(crate) fn pin(&self) -> Pin {
         let pin = self.shared.pool.pin();
+        self.shared.narrowed.set(None);
         self.shared.cache.borrow_mut().catch_up(self.shared.pool.watched());
         pin
     }

@@ -33,6 +33,8 @@ use crate::error::IndexError;
 
 /// How many leaves are read together.
 const LEAVES_MAX: usize = 8;
+/// The same where a model names them: they are small, and some may have none of the keys.
+const LEAVES_BY_MODEL_MAX: usize = 16;
 /// How many leaves are asked for ahead of the one that is looked at, where memory is mapped.
 const LEAVES_AHEAD: usize = 2;
 /// How many bytes one hint asks for.
@@ -52,11 +54,17 @@ struct Ahead {
     leaf: RemoteAddr,
     /// What is read, if it is not all of it.
     few: Option<Few>,
+    /// Whether a model leaves it open that all its keys are smaller than those that are wanted.
+    may_precede: bool,
 }
 
 impl Ahead {
     fn whole(leaf: RemoteAddr) -> Self {
-        Self { leaf, few: None }
+        Self {
+            leaf,
+            few: None,
+            may_precede: false,
+        }
     }
 }
 
@@ -146,7 +154,9 @@ impl Tree {
             if !is_mapped {
                 self.read_leaves(cx, &leaves).await?;
             }
-            for (index, &Ahead { leaf, ref few }) in leaves.iter().enumerate() {
+            for (index, ahead) in leaves.iter().enumerate() {
+                let Ahead { leaf, few, may_precede } = ahead;
+                let (leaf, may_precede) = (*leaf, *may_precede);
                 let (shape, bytes) = (self.shape(), self.shape().leaf_bytes() as usize);
                 let mut area = index * bytes..(index + 1) * bytes;
                 if is_mapped {
@@ -184,17 +194,24 @@ impl Tree {
                     self.wait_for(cx, &task).await?;
                     break;
                 }
+                let is_followed = leaves.get(index + 1).is_some_and(|ahead| ahead.leaf == sibling.next());
                 if next > fences.high {
+                    if may_precede && is_followed {
+                        continue;
+                    }
                     self.forget_parent(cx, next).await?;
                     known = Some(sibling.next());
                     break;
                 }
                 let image = &cx.buffer()[area];
+                if shape.is_learned() {
+                    self.note_load(shape.entries(image).count());
+                }
                 if let Some(stopped) = self.take(image, (next, &mut left), fences, visit) {
                     return Ok(stopped);
                 }
                 next = fences.high + 1;
-                if leaves.get(index + 1).is_none_or(|ahead| ahead.leaf != sibling.next()) {
+                if !is_followed {
                     known = (index + 1 < leaves.len()).then_some(sibling.next());
                     break;
                 }
@@ -285,9 +302,16 @@ impl Tree {
         (reads_whole, pin): (bool, &Pin),
     ) -> Result<Vec<Ahead>, IndexError> {
         let shape = self.shape();
+        if let Some(leaves) = self.leaves_by_model(key, count, None) {
+            return Ok(leaves);
+        }
         let place = self.locate(cx, key, pin).await?;
+        if let Some(leaves) = self.leaves_by_model(key, count, Some(place.leaf)) {
+            return Ok(leaves);
+        }
         let parent = self.shared.cache.borrow().lowest(1, 1, key);
-        let names_leaf = |parent: &Inner| parent.children.at(parent.index_of(key)).1 == place.leaf;
+        let names_leaf =
+            |parent: &Inner| !parent.is_learned() && parent.children.at(parent.index_of(key)).1 == place.leaf;
         let Some(parent) = parent.filter(names_leaf) else {
             return Ok(vec![Ahead::whole(place.leaf)]);
         };
@@ -316,9 +340,41 @@ impl Tree {
             let place = Place::of_child(&parent, index, true);
             let keys = key.max(*possible.start())..=last.min(*possible.end());
             let few = is_dense.then(|| self.few_of(place, keys)).flatten();
-            leaves.push(Ahead { leaf: place.leaf, few });
+            leaves.push(Ahead {
+                few,
+                ..Ahead::whole(place.leaf)
+            });
         }
         Ok(leaves)
+    }
+
+    /// Notes how many keys a leaf had, for what the next scan reads.
+    fn note_load(&self, keys: usize) {
+        const WEIGHT: f32 = 1.0 / 16.0;
+        let load = &self.shared.load;
+        load.set(load.get() + (keys as f32 - load.get()) * WEIGHT);
+    }
+
+    /// The same if this client remembers a model: from the first leaf that may have the key to the last one that may have the
+    /// last key, if leaves have as many keys as those that it has scanned before. Of a parent that was read just now the leaf of
+    /// the key is known.
+    fn leaves_by_model(&self, key: Key, count: usize, known: Option<RemoteAddr>) -> Option<Vec<Ahead>> {
+        let shape = self.shape();
+        let cache = self.shared.cache.borrow();
+        let parent = cache.covering(1, key).filter(|parent| parent.is_learned())?;
+        let mut window = parent.window(shape, key);
+        if let Some(known) = known {
+            let first = window.clone().find(|&index| parent.child(index).addr == known)?;
+            window = first..first + 1;
+        }
+        let needed = (count as f32 / self.shared.load.get().max(1.0)).ceil() as usize;
+        // One more, as some have fewer: that is less than another round trip.
+        let wanted = (window.len() + 1).saturating_add(needed).min(LEAVES_BY_MODEL_MAX);
+        let leaves = (window.start..parent.children.len().min(window.start + wanted)).map(|index| Ahead {
+            may_precede: index + 1 < window.end,
+            ..Ahead::whole(parent.child(index).addr)
+        });
+        Some(leaves.collect())
     }
 
     /// The neighbourhoods of some possible keys of a leaf, if they are much less than all of it.

@@ -14,6 +14,7 @@ use super::layout::{Key, Shape, Sibling, with_known_shape};
 use super::leaf::{Fences, Torn};
 use super::lock::Kind;
 use super::slot::Slot;
+use super::window::Window;
 use crate::error::IndexError;
 
 /// What a leaf says of a key.
@@ -50,7 +51,13 @@ impl Tree {
         key: Key,
         pin: &Pin,
     ) -> Result<Option<(RemoteAddr, RemoteAddr, u64)>, IndexError> {
-        if let Some(place) = self.known_place(cx, key).await {
+        if self.shape().is_learned() {
+            match self.seek_around(cx, key).await? {
+                Some(Seen::Found(leaf, at, value)) if !self.is_deleted(value) => return Ok(Some((leaf, at, value))),
+                Some(Seen::Found(..) | Seen::Absent) => return Ok(None),
+                Some(Seen::Elsewhere) | None => {}
+            }
+        } else if let Some(place) = self.known_place(cx, key).await {
             if cx.is_pipelined() && self.approach_neighbourhood(cx, place.leaf, key) {
                 cx.turn().await;
             }
@@ -120,7 +127,7 @@ impl Tree {
 
     /// Asks for the neighbourhood of a key, where memory is mapped; returns whether it is.
     #[inline]
-    fn approach_neighbourhood(&self, cx: &OpContext, leaf: RemoteAddr, key: Key) -> bool {
+    pub(super) fn approach_neighbourhood(&self, cx: &OpContext, leaf: RemoteAddr, key: Key) -> bool {
         let shape = self.shape();
         with_known_shape!(shape => {
             let segments = shape.segments(shape.home(key), shape.circle().neighbourhood());
@@ -132,7 +139,7 @@ impl Tree {
     /// Over mapped memory: looks at the neighbourhood of a key without verbs and batches, which take longer than the loads.
     /// `None` where memory is not mapped, or something is unusual: verbs have to find out. Hotspots save nothing here.
     #[inline]
-    fn glance(&self, cx: &mut OpContext, place: Place, key: Key) -> Option<Seen> {
+    pub(super) fn glance(&self, cx: &mut OpContext, place: Place, key: Key) -> Option<Seen> {
         let (shape, leaf) = (self.shape(), place.leaf);
         if self.shared.without.get().replicas {
             return None;
@@ -146,25 +153,14 @@ impl Tree {
         })
     }
 
-    /// Adds READs of the neighbourhood of a key to a batch, as the image of its leaf would have it if that started at `at` in
-    /// the buffer. `None` if this client does not remember the leaf.
-    pub(crate) fn ask(&self, batch: &mut Batch, key: Key, at: u32) -> Option<Place> {
-        if self.shared.without.get().replicas {
-            return None;
-        }
-        let (shape, place) = (self.shape(), self.remembered_place(key)?);
-        for segment in shape.segments(shape.home(key), shape.circle().neighbourhood()) {
-            let target = Slice::new(at + segment.at, segment.bytes);
-            batch.read(place.leaf.plus(segment.at.into()), target);
-        }
-        Some(place)
-    }
-
     /// What has come of [`Tree::ask`]: the slot of the key, if it is there. `None` if something is unusual: then it has to be
     /// looked for by itself. Nothing of the image is used but what its checks and versions say is whole.
-    pub(crate) fn answer(&self, image: &[u8], place: Place, key: Key) -> Option<Option<Slot>> {
+    pub(crate) fn answer(&self, images: &[u8], window: &Window, key: Key) -> Option<Option<Slot>> {
         let shape = self.shape();
-        let seen = with_known_shape!(shape => seen_in(shape, image, place, key));
+        let seen = match window.only() {
+            Some(place) => with_known_shape!(shape => seen_in(shape, images, place, key)),
+            None => self.seen_around(images, window, key),
+        };
         if seen.is_none() && is_planted("ordered: a key of another leaf taken for absent") {
             return Some(None);
         }
@@ -173,13 +169,6 @@ impl Tree {
             Seen::Found(leaf, at, value) => Some(Some(self.slot(leaf, at, value))),
             Seen::Absent => Some(None),
             Seen::Elsewhere => None,
-        }
-    }
-
-    /// Over mapped memory: asks for the neighbourhood of a key that will be looked for.
-    pub(crate) fn approach(&self, cx: &OpContext, key: Key) {
-        if let Some(place) = self.remembered_place(key) {
-            self.approach_neighbourhood(cx, place.leaf, key);
         }
     }
 

@@ -6,7 +6,7 @@ use farside_fabric::Endpoint;
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{CounterSnapshot, OpContext, Pipeline, VerbKind, interleave};
 use farside_index::tree::{NodeLock, TurnOptions, Without};
-use farside_index::{Budget, IndexError, Shape, Tree, TreeOptions, chime, sherman};
+use farside_index::{Budget, IndexError, Shape, Tree, TreeOptions, chime, rolex, sherman};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
 /// READs, WRITEs, atomics, round trips.
@@ -68,16 +68,18 @@ fn with_tree_in(
     });
 }
 
-/// The round trips of each operation when `h` internal nodes have to be read.
-async fn round_trips(endpoint: &Endpoint, tree: &Tree, cx: &mut OpContext, h: u64) {
+/// The round trips of each operation when `h` internal nodes have to be read, and `guess` more to find out which leaf it is that
+/// is changed.
+async fn round_trips(endpoint: &Endpoint, tree: &Tree, cx: &mut OpContext, h: u64, guess: u64) {
     let (there, absent) = (16 * 100_u64, 16 * 100 + 1_u64);
     let forget = || {
         if h > 0 {
             tree.forget_all();
         }
     };
-    // Once, so that the path is remembered; a cold cache forgets it again.
+    // Once, so that the path is remembered, and how many keys a leaf has; a cold cache forgets the path again.
     tree.search(cx, there).await.expect("a search");
+    tree.scan(cx, there, 1000, &mut |_, _| ()).await.expect("a scan");
     forget();
     assert_eq!(cost_of(endpoint, tree.search(cx, there)).await[3], h + 1, "search");
     forget();
@@ -87,12 +89,20 @@ async fn round_trips(endpoint: &Endpoint, tree: &Tree, cx: &mut OpContext, h: u6
         "search for nothing"
     );
     forget();
-    assert_eq!(cost_of(endpoint, tree.update(cx, there, 5)).await[3], h + 3, "update");
+    assert_eq!(
+        cost_of(endpoint, tree.update(cx, there, 5)).await[3],
+        h + guess + 3,
+        "update"
+    );
     forget();
     let inserted = cost_of(endpoint, tree.insert(cx, absent, 5)).await;
-    assert_eq!((inserted[2], inserted[3]), (1, h + 3), "insert");
+    assert_eq!((inserted[2], inserted[3]), (1, h + guess + 3), "insert");
     forget();
-    assert_eq!(cost_of(endpoint, tree.delete(cx, absent)).await[3], h + 3, "delete");
+    assert_eq!(
+        cost_of(endpoint, tree.delete(cx, absent)).await[3],
+        h + guess + 3,
+        "delete"
+    );
     forget();
     let mut seen = 0;
     let scanned = cost_of(endpoint, tree.scan(cx, there, 100, &mut |_, _| seen += 1)).await;
@@ -101,12 +111,49 @@ async fn round_trips(endpoint: &Endpoint, tree: &Tree, cx: &mut OpContext, h: u6
 
 #[test]
 fn round_trips_are_those_of_the_paper() {
-    for shape in [chime::LEAF, sherman::LEAF] {
+    for (shape, guess) in [(chime::LEAF, 0), (sherman::LEAF, 0), (rolex::LEAF, 1)] {
         with_tree((shape, 0), 20_000, async |endpoint, tree, mut cx| {
             let h = u64::from(tree.height());
             assert_eq!(h, 2);
-            round_trips(&endpoint, &tree, &mut cx, 0).await;
-            round_trips(&endpoint, &tree, &mut cx, h).await;
+            tree.remember_all(&mut cx).await.expect("nodes");
+            round_trips(&endpoint, &tree, &mut cx, 0, guess).await;
+            round_trips(&endpoint, &tree, &mut cx, h, 0).await;
+        });
+    }
+}
+
+/// The leaves that a model leaves are read together: whole ones of ROLEX, three as a rule; neighbourhoods of CHIME-Learned,
+/// whose leaves are four times as large, of one leaf or two. To change a key takes one round trip more, unless there is
+/// one leaf.
+#[test]
+fn a_model_costs_what_it_leaves_open() {
+    let learned = chime::LEAF.learned();
+    for (shape, usual) in [(rolex::LEAF, 3), (learned, 1)] {
+        with_tree((shape, 0), 20_000, async |endpoint, tree, mut cx| {
+            tree.remember_all(&mut cx).await.expect("nodes");
+            let mut windows = [0_u64; 5];
+            for number in 0..2000_u64 {
+                let key = number * 160;
+                let before = endpoint.counters().snapshot();
+                assert!(tree.search(&mut cx, key).await.expect("a search").is_some());
+                let counted = endpoint.counters().snapshot().since(&before);
+                let [reads, .., round_trips] = cost(&counted);
+                assert_eq!(round_trips, 1);
+                if shape == rolex::LEAF {
+                    // Fences, sibling and entries; not the lock word and the intent.
+                    assert_eq!(counted.bytes_read, reads * (shape.leaf_bytes() - 24));
+                    windows[reads as usize] += 1;
+                    let expected = if reads == 1 { [2, 2, 1, 3] } else { [reads + 1, 2, 1, 4] };
+                    let update = cost_of(&endpoint, tree.update(&mut cx, key, 1)).await;
+                    assert_eq!(update, expected);
+                } else {
+                    // Where the circle closes a neighbourhood is two.
+                    windows[(counted.bytes_read / (8 * 24 + 8)).min(4) as usize] += 1;
+                }
+            }
+            println!("{windows:?}");
+            let all: u64 = windows.iter().sum();
+            assert!(windows[usual] > all / 2 && windows[usual..=usual + 1].iter().sum::<u64>() > all * 4 / 5);
         });
     }
 }
@@ -337,11 +384,57 @@ fn cache_megabytes(shape: Shape) -> f64 {
     megabytes
 }
 
-/// Both remember what the paper says, within a tenth.
+/// The same of ROLEX, trained over keys that are there: leaves are full.
+fn model_megabytes() -> f64 {
+    const ITEMS: u64 = 200_000;
+    const GOLDEN_SECTION: f64 = 0.618_033_988_749_895;
+    let sim = Sim::new(SimOptions::default());
+    let node = sim.add_memory_node(64 << 20);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async {
+        let mut cx = OpContext::new(endpoint.clone());
+        let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
+        let pool = Pool::join(&mut cx, geometry, PoolOptions::default())
+            .await
+            .expect("a client");
+        let budget = Budget {
+            cache_bytes: usize::MAX,
+            hotspot_bytes: 0,
+        };
+        let shape = rolex::LEAF;
+        let tree = Tree::create(&mut cx, pool, TreeOptions { shape, budget })
+            .await
+            .expect("a tree");
+        let mut key = 0x853c_49e6_748f_ea9b_u64;
+        let keys = (0..ITEMS).map(|_| {
+            key ^= key << 13;
+            key ^= key >> 7;
+            key ^= key << 17;
+            key
+        });
+        let mut keys: Vec<u64> = keys.collect();
+        keys.sort_unstable();
+        let mut fill = 0.5;
+        let unit = || {
+            fill = (fill + GOLDEN_SECTION) % 1.0;
+            fill
+        };
+        let laid = tree.lay_out(&sim.region(node), keys.iter().map(|&key| (key, key)), unit);
+        assert_eq!(laid.expect("room"), ITEMS / 16);
+        tree.remember_all(&mut cx).await.expect("nodes");
+        println!("{} bytes remembered", tree.cache_bytes());
+        tree.cache_bytes() as f64 * 60e6 / ITEMS as f64 / 1e6
+    })
+}
+
+/// Trees of nodes remember what the paper says, within a tenth. Models take less here than published, since addresses of leaves
+/// that lie together are packed.
 #[test]
 fn cache_for_sixty_million_items_is_that_of_the_paper() {
     let [chime, sherman] = [chime::LEAF, sherman::LEAF].map(cache_megabytes);
-    println!("{chime:.1} MB, {sherman:.1} MB");
+    let rolex = model_megabytes();
+    println!("{chime:.1} MB, {sherman:.1} MB, {rolex:.1} MB");
     assert!((0.9..1.1).contains(&(chime / 27.6)), "{chime:.1} MB");
     assert!((0.9..1.1).contains(&(sherman / 23.6)), "{sherman:.1} MB");
+    assert!((0.7..1.0).contains(&(rolex / 31.2)), "{rolex:.1} MB");
 }

@@ -10,7 +10,7 @@ use std::thread;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerOptions};
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Budget, Shape, Tree, TreeOptions, chime, sherman};
+use farside_index::{Budget, Shape, Tree, TreeOptions, chime, rolex, sherman};
 use farside_lock::backoff::give_way;
 use farside_pool::{FormatOptions, Pool, PoolOptions, open_or_format};
 
@@ -153,7 +153,14 @@ fn let_loose(shape: Shape, connect: impl AsyncFn() -> Endpoint + Sync) {
     });
 }
 
-const SHAPES: [Shape; 4] = [Shape::hopscotch(8, 4), Shape::unsorted(6), chime::LEAF, sherman::LEAF];
+const SHAPES: [Shape; 6] = [
+    Shape::hopscotch(8, 4),
+    Shape::unsorted(6),
+    chime::LEAF,
+    sherman::LEAF,
+    Shape::hopscotch(8, 4).learned(),
+    rolex::LEAF,
+];
 
 #[test]
 fn threads_over_mapped_memory_see_one_tree() {

@@ -254,9 +254,9 @@ fn volatile_policies_leave_the_others_alone() {
 fn change_kinds(index: IndexKind, seed: u64) -> (u64, u64) {
     // Lasting keys fit, with the tables of the index; all keys do not.
     let limit = match index {
-        IndexKind::Race | IndexKind::Chime | IndexKind::Sherman => 34 << 10,
-        IndexKind::Smart => 38 << 10,
         IndexKind::PointerArray => 26 << 10,
+        IndexKind::Smart => 38 << 10,
+        _ => 34 << 10,
     };
     let quota = quota(limit, EvictionPolicy::VolatileRandom);
     let quotas = vec![Arc::clone(&quota); 3];

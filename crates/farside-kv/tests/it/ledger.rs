@@ -587,6 +587,12 @@ fn each_step_on_a_radix_tree_costs_what_the_ledger_says() {
 }
 
 #[test]
+fn each_step_on_a_learned_tree_costs_what_the_ledger_says() {
+    let text = script(IndexKind::Rolex, Scheme::Farside);
+    compare_steps("rolex.tsv", include_str!("../../ledger/rolex.tsv"), &text);
+}
+
+#[test]
 fn deaths_on_an_array_cost_what_the_ledger_says() {
     let name = "pointer-array-deaths.tsv";
     compare_steps(
@@ -633,5 +639,15 @@ fn deaths_on_a_radix_tree_cost_what_the_ledger_says() {
         name,
         include_str!("../../ledger/smart-deaths.tsv"),
         &deaths(IndexKind::Smart),
+    );
+}
+
+#[test]
+fn deaths_on_a_learned_tree_cost_what_the_ledger_says() {
+    let name = "rolex-deaths.tsv";
+    compare_steps(
+        name,
+        include_str!("../../ledger/rolex-deaths.tsv"),
+        &deaths(IndexKind::Rolex),
     );
 }

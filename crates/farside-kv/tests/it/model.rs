@@ -69,11 +69,13 @@ pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
-const INDEXES: [IndexKind; 4] = [
+const INDEXES: [IndexKind; 6] = [
     IndexKind::PointerArray,
     IndexKind::Race,
     IndexKind::Chime,
     IndexKind::Sherman,
+    IndexKind::Rolex,
+    IndexKind::ChimeLearned,
 ];
 
 async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store {
@@ -209,7 +211,7 @@ fn approaching_keys_reads_their_slots_once() {
             IndexKind::PointerArray => (3, 1),
             IndexKind::Race => (6, 6),
             // Nothing: it is a hint.
-            IndexKind::Chime | IndexKind::Sherman | IndexKind::Smart => (0, 0),
+            _ => (0, 0),
         };
         assert_eq!((counted.verbs.of(VerbKind::Read), counted.doorbells), expected);
         assert_eq!((counted.verbs.of(VerbKind::Write), counted.verbs.atomics()), (0, 0));
@@ -222,7 +224,8 @@ fn approaching_keys_reads_their_slots_once() {
 fn thousands_of_keys_come_and_go() {
     const KEYS: u32 = 12_000;
     run(async {
-        for index in [IndexKind::Chime, IndexKind::Sherman, IndexKind::Smart] {
+        let indexes = IndexKind::ALL.into_iter().filter(|(index, ..)| index.is_ordered());
+        for (index, ..) in indexes {
             let store = open(index, 64 << 20, 8).await;
             let mut session = store.session();
             let key = |number: u32| format!("key:{:05}", number * 7919 % KEYS).into_bytes();

@@ -40,9 +40,10 @@ const CONTENDERS: [Entry; 5] = [
     ("lmdb", 2, &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)]),
 ];
 /// Of ordered indexes.
-const ORDERED_CONTENDERS: [Entry; 6] = [
+const ORDERED_CONTENDERS: [Entry; 7] = [
     ("chime", 1, RANGE_TESTS),
     ("sherman", 1, RANGE_TESTS),
+    ("rolex", 1, RANGE_TESTS),
     ("scc-tree", 1, ORDERED_TESTS),
     ("skiplist", 1, ORDERED_TESTS),
     ("congee", 1, ORDERED_TESTS),
@@ -138,7 +139,7 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
         progress.set(step * 4);
         let path = folder.path().join(name);
         match name {
-            "farside" | "chime" | "sherman" => {
+            "farside" | "chime" | "sherman" | "rolex" => {
                 let segment_options = SegmentOptions::with_memory(segment_bytes(options.items));
                 drop(Segment::create(&path, segment_options)?);
             }

@@ -73,6 +73,7 @@ pub fn serve(options: &WorkerOptions) -> Result<(), BenchError> {
             "farside" => Box::pin(obey(Farside::open(options).await?, options, 1)).await,
             "chime" => Box::pin(obey(Range::open(TreeKind::Chime, options).await?, options, 1)).await,
             "sherman" => Box::pin(obey(Range::open(TreeKind::Sherman, options).await?, options, 1)).await,
+            "rolex" => Box::pin(obey(Range::open(TreeKind::Rolex, options).await?, options, 1)).await,
             "scc-tree" => obey(OrderedProcess::<SccTree>::new(options), options, 1).await,
             "skiplist" => obey(OrderedProcess::<SkipList>::new(options), options, 1).await,
             "congee" => obey(OrderedProcess::<Art>::new(options), options, 1).await,

@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 46] = [
+const FIGURES: [(&str, &str); 47] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -80,6 +80,7 @@ const FIGURES: [(&str, &str); 46] = [
     ("chime-13", include_str!("../../../../figures/fig_chime_13.toml")),
     ("chime-14", include_str!("../../../../figures/fig_chime_14.toml")),
     ("chime-15", include_str!("../../../../figures/fig_chime_15.toml")),
+    ("chime-15b", include_str!("../../../../figures/fig_chime_15b.toml")),
     ("chime-16", include_str!("../../../../figures/fig_chime_16.toml")),
     ("chime-17", include_str!("../../../../figures/fig_chime_17.toml")),
     ("chime-18", include_str!("../../../../figures/fig_chime_18.toml")),

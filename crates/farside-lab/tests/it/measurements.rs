@@ -466,12 +466,23 @@ fn memory_of_an_earlier_run_changes_nothing() {
 #[test]
 fn operations_on_trees_cost_a_lookup_or_a_lock_a_read_and_a_write_with_the_unlock() {
     let setting = setting(FabricKind::Sim, 1);
-    for (kind, ..) in TreeKind::ALL {
+    for kind in [TreeKind::Chime, TreeKind::Sherman] {
         let program = |workload| tree_of(kind, workload, 3000, &setting);
         // Everything is remembered: the one entry of CHIME that a key is in, the one leaf of Sherman.
         assert_eq!(costs_alone_of(program("ycsb-c"), 50), [[1, 0, 0, 0]; 50]);
         assert_eq!(costs_alone_of(program("write-only"), 50), [[1, 2, 1, 0]; 50]);
     }
+    let learned = |kind, workload| costs_alone_of(tree_of(kind, workload, 3000, &setting), 50);
+    // A model leaves three leaves as a rule, and an UPDATE asks which of them it is; or the one entry is known.
+    let searches = learned(TreeKind::Rolex, "ycsb-c");
+    let threes = searches.iter().filter(|cost| **cost == [3, 0, 0, 0]).count();
+    let is_fewer = |cost: &[u64; 4]| (1..=3).contains(&cost[0]) && cost[1..] == [0; 3];
+    assert!(threes > 40 && searches.iter().all(is_fewer), "{searches:?}");
+    let updates = learned(TreeKind::Rolex, "write-only");
+    let threes = updates.iter().filter(|cost| **cost == [4, 2, 1, 0]).count();
+    let is_fewer = |cost: &[u64; 4]| (1..=4).contains(&cost[0]) && cost[1..] == [2, 1, 0];
+    assert!(threes > 40 && updates.iter().all(is_fewer), "{updates:?}");
+    assert_eq!(learned(TreeKind::ChimeLearned, "ycsb-c"), [[1, 0, 0, 0]; 50]);
     let cold = TreeProgram {
         cache_bytes: 0,
         hotspot_bytes: 0,

@@ -7,21 +7,20 @@ use crate::history::Call;
 use crate::plan::{Setup, TreeSetup, Work};
 use crate::scenario::tree::KEYS_MAX;
 
-/// Leaves of CHIME: small ones, of which a few keys make a tree, and the published one.
+/// Hashed leaves: small ones, of which a few keys make a tree, and the published one.
 const HASHED: [(usize, usize); 5] = [(4, 2), (8, 4), (8, 4), (12, 6), (64, 8)];
-/// Leaves of Sherman.
+/// Leaves in no order.
 const UNSORTED: [usize; 4] = [2, 6, 6, 64];
 /// With so few entries to a leaf the most keys that there can be make a tree of three levels.
 const SPAN_TALL: usize = 4;
 
 /// How a tree is made and used.
 pub(super) fn setup(dice: &mut Dice, kind: TreeKind, seed: u64) -> TreeSetup {
-    let (span, neighbourhood) = match kind {
-        TreeKind::Chime => *dice.pick(&HASHED),
-        TreeKind::Sherman => {
-            let span = *dice.pick(&UNSORTED);
-            (span, span)
-        }
+    let (span, neighbourhood) = if kind.is_hashed() {
+        *dice.pick(&HASHED)
+    } else {
+        let span = *dice.pick(&UNSORTED);
+        (span, span)
     };
     TreeSetup {
         span,

@@ -79,10 +79,7 @@ async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree {
         lease_ns: LEASE_NS,
     };
     let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
-    let shape = match kind {
-        TreeKind::Chime => kind.leaf(4, 2),
-        TreeKind::Sherman => kind.leaf(2, 2),
-    };
+    let shape = kind.leaf(if kind.is_hashed() { 4 } else { 2 }, 2);
     let budget = Budget {
         cache_bytes: 1 << 16,
         hotspot_bytes: 1 << 10,

@@ -30,7 +30,7 @@ fn stores() -> Vec<((IndexKind, Scheme), String)> {
             _ if !scheme.needs_locks() => true,
             IndexKind::Race => true,
             IndexKind::Chime => scheme.combines(),
-            IndexKind::PointerArray | IndexKind::Sherman | IndexKind::Smart => false,
+            _ => false,
         });
         schemes.map(move |(scheme, scheme_name, _)| ((index, scheme), format!("{name}/{scheme_name}")))
     });

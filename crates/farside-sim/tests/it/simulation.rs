@@ -208,15 +208,16 @@ fn plans_survive_a_file() {
     }
 }
 
-/// Some hundred plans draw every kind of fault and of work, and every target.
+/// Some thousand plans draw every kind of fault and of work, and every target.
 #[test]
 fn drawing_reaches_everything() {
     let mut faults = std::collections::BTreeSet::new();
     let mut work = std::collections::BTreeSet::new();
     let mut names = std::collections::BTreeSet::new();
     let mut traits = std::collections::BTreeSet::new();
-    for seed in 0..1000 {
-        let plan = draw::plan(seed, &Target::all());
+    let targets = Target::all();
+    for seed in 0..2000 {
+        let plan = draw::plan(seed, &targets);
         faults.extend(plan.faults.iter().map(|fault| fault.what.name()));
         names.insert(plan.target.clone());
         let setup = &plan.setup;
@@ -243,6 +244,6 @@ fn drawing_reaches_everything() {
     }
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
     assert_eq!(work.len(), 12, "{work:?}");
-    assert_eq!(names.len(), Target::all().len());
+    assert_eq!(names.len(), targets.len());
     assert_eq!(traits.len(), 7, "{traits:?}");
 }

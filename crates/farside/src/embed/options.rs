@@ -122,8 +122,8 @@ impl Options {
         })
     }
 
-    /// Which index new memory gets; memory that has another one is refused. RACE if nobody says. CHIME, Sherman and SMART keep keys
-    /// in order, so that ranges can be read.
+    /// Which index new memory gets; memory that has another one is refused. RACE if nobody says. All but RACE and the
+    /// pointer array keep keys in order, so that ranges can be read.
     #[must_use]
     pub fn index(mut self, index: IndexKind) -> Self {
         self.index = Some(index);

@@ -183,8 +183,8 @@ impl Session {
     }
 
     /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
-    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman` or `Smart`; with another one the first item
-    /// is an error. One that is there throughout is seen once, another one at most once. Some are read at a time, few of them behind
+    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Smart`, `Rolex` or `ChimeLearned`; with another one
+    /// the first item is an error. One that is there throughout is seen once, another one at most once. Some are read at a time, few of them behind
     /// the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
     ///
     /// ```

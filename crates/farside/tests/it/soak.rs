@@ -70,6 +70,16 @@ fn radix_trees_on_memory_nodes_survive_what_happens_to_them_and_their_clients() 
     driver::run(&Plan::from_env(Fabric::Tcp).of_index(IndexKind::Smart));
 }
 
+#[test]
+fn learned_trees_in_mapped_memory_survive_what_happens_to_their_processes() {
+    driver::run(&Plan::from_env(Fabric::Shm).of_index(IndexKind::Rolex));
+}
+
+#[test]
+fn learned_trees_on_memory_nodes_survive_what_happens_to_them_and_their_clients() {
+    driver::run(&Plan::from_env(Fabric::Tcp).of_index(IndexKind::ChimeLearned));
+}
+
 /// Whether the checker finds the history in order.
 fn is_linearizable(operations: &[Operation]) -> bool {
     linearizability::check(operations, &BTreeMap::new()).is_ok()

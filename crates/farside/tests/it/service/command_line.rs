@@ -171,6 +171,8 @@ fn help_and_version_are_no_mistakes() {
         "chime",
         "sherman",
         "smart",
+        "rolex",
+        "chime-learned",
         "optimistic",
         "getset",
     ] {
