@@ -35,6 +35,8 @@ use crate::error::IndexError;
 const LEAVES_MAX: usize = 8;
 /// The same where a model names them: they are small, and some may have none of the keys.
 const LEAVES_BY_MODEL_MAX: usize = 16;
+/// From this share of their entries on leaves are as good as full.
+const NEARLY_FULL: f32 = 0.95;
 /// How many leaves are asked for ahead of the one that is looked at, where memory is mapped.
 const LEAVES_AHEAD: usize = 2;
 /// How many bytes one hint asks for.
@@ -367,9 +369,11 @@ impl Tree {
             let first = window.clone().find(|&index| parent.child(index).addr == known)?;
             window = first..first + 1;
         }
-        let needed = (count as f32 / self.shared.load.get().max(1.0)).ceil() as usize;
-        // One more, as some have fewer: that is less than another round trip.
-        let wanted = (window.len() + 1).saturating_add(needed).min(LEAVES_BY_MODEL_MAX);
+        let load = self.shared.load.get().max(1.0);
+        // One more where some have fewer: that is less than another round trip.
+        let spare = usize::from(load < NEARLY_FULL * shape.span() as f32);
+        let needed = (count as f32 / load).ceil() as usize;
+        let wanted = (window.len() + spare).saturating_add(needed).min(LEAVES_BY_MODEL_MAX);
         let leaves = (window.start..parent.children.len().min(window.start + wanted)).map(|index| Ahead {
             may_precede: index + 1 < window.end,
             ..Ahead::whole(parent.child(index).addr)

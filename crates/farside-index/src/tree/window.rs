@@ -67,6 +67,14 @@ impl Shape {
         header.into_iter().chain(segments).collect()
     }
 
+    /// Whether a leaf of which the header was read is the one for a key, and is not gone.
+    #[inline]
+    fn has_key(self, image: &[u8], key: Key) -> bool {
+        let fences = self.fences_at(image);
+        let sibling = Sibling(word(image, self.replica_at(0)));
+        fences.contains(key) && !sibling.is_gone() && self.fences(image, sibling).is_ok()
+    }
+
     /// Where the image of a leaf of a window stands in a buffer.
     fn image_of(self, buffer: &[u8], index: usize) -> &[u8] {
         let bytes = self.leaf_bytes() as usize;
@@ -102,12 +110,29 @@ impl Tree {
         let Some(window) = self.remembered_window(key) else {
             return Ok(None);
         };
-        if self.approach_window(cx, &window, key) {
+        let is_hashed = self.shape().is_hashed();
+        let is_mapped = if is_hashed {
+            self.approach_window(cx, &window, key)
+        } else {
+            self.approach_headers(cx, &window)
+        };
+        if is_mapped {
             if cx.is_pipelined() {
                 cx.turn().await;
             }
-            if let Some(seen) = self.glance_around(cx, &window, key) {
-                return Ok(Some(seen));
+            let seen = if is_hashed {
+                self.glance_around(cx, &window, key)
+            } else if let Some(place) = self.glance_owner(cx, &window, key) {
+                if cx.is_pipelined() && self.approach_neighbourhood(cx, place.leaf, key) {
+                    cx.turn().await;
+                }
+                self.glance(cx, place, key)
+                    .filter(|seen| !matches!(seen, Seen::Elsewhere))
+            } else {
+                None
+            };
+            if seen.is_some() {
+                return Ok(seen);
             }
         }
         // As rare as it takes long, where memory is mapped.
@@ -126,6 +151,26 @@ impl Tree {
             }
         }
         seen
+    }
+
+    /// Over mapped memory: asks for what says which keys the leaves of a window have; returns whether it is mapped.
+    #[inline]
+    fn approach_headers(&self, cx: &OpContext, window: &Window) -> bool {
+        let claim = self.shape().claim_slice();
+        window
+            .places()
+            .all(|place| cx.approach(place.leaf.plus(claim.at.into()), claim.bytes))
+    }
+
+    /// Over mapped memory: which leaf of a window has a key, so that the others need not be looked at. As [`Tree::glance`].
+    #[inline]
+    fn glance_owner(&self, cx: &mut OpContext, window: &Window, key: Key) -> Option<Place> {
+        let (shape, claim) = (self.shape(), self.shape().claim_slice());
+        cx.reserve(shape.leaf_bytes() as usize);
+        window.places().find(|place| {
+            let is_loaded = cx.load(place.leaf.plus(claim.at.into()), claim);
+            is_loaded && shape.has_key(cx.buffer(), key)
+        })
     }
 
     async fn look_around(&self, cx: &mut OpContext, window: &Window, key: Key) -> Result<Option<Seen>, IndexError> {
@@ -192,9 +237,7 @@ impl Tree {
         let mut leaves = window.places().enumerate();
         let found = leaves.find(|&(index, _)| {
             let image = shape.image_of(buffer, index);
-            let sibling = Sibling(word(image, shape.replica_at(0)));
-            let fences = shape.fences(image, sibling);
-            !sibling.is_gone() && fences.is_ok_and(|fences| fences.contains(key))
+            shape.has_key(image, key)
         });
         found.map(|(_, place)| place)
     }
