@@ -192,7 +192,8 @@ impl Tree {
                 let is_gone = sibling.is_gone() && !is_planted("tree: a scan of a leaf that is gone");
                 if is_gone || next < fences.low {
                     self.forget_parent(cx, next).await?;
-                    let task = self.clean_later(next);
+                    // One that is gone has its fences still, and need not be the one that the next key belongs to.
+                    let task = self.clean_later(if is_gone { fences.low } else { next });
                     self.wait_for(cx, &task).await?;
                     break;
                 }

@@ -67,12 +67,14 @@ impl Shape {
         header.into_iter().chain(segments).collect()
     }
 
-    /// Whether a leaf of which the header was read is the one for a key, and is not gone.
+    /// Whether a leaf of which the header was read is the one for a key, as the parent means it. Fences alone do not say so: those of
+    /// a leaf that is taking its neighbour in have that one's keys already, and have not if the merge is undone.
     #[inline]
-    fn has_key(self, image: &[u8], key: Key) -> bool {
+    fn has_key(self, image: &[u8], place: Place, key: Key) -> bool {
         let fences = self.fences_at(image);
         let sibling = Sibling(word(image, self.replica_at(0)));
-        fences.contains(key) && !sibling.is_gone() && self.fences(image, sibling).is_ok()
+        let is_meant = sibling.next() == place.next && !sibling.is_gone();
+        is_meant && fences.contains(key) && self.fences(image, sibling).is_ok()
     }
 
     /// Where the image of a leaf of a window stands in a buffer.
@@ -169,7 +171,7 @@ impl Tree {
         cx.reserve(shape.leaf_bytes() as usize);
         window.places().find(|place| {
             let is_loaded = cx.load(place.leaf.plus(claim.at.into()), claim);
-            is_loaded && shape.has_key(cx.buffer(), key)
+            is_loaded && shape.has_key(cx.buffer(), *place, key)
         })
     }
 
@@ -182,9 +184,13 @@ impl Tree {
             }
         }
         let parts = shape.parts(key, self.shared.without.get().replicas);
+        let version = self.pool().watched();
         self.read_window(cx, window, &parts).await?;
         let seen = self.seen_around(cx.buffer(), window, key);
-        let owner = self.owner_in(cx.buffer(), window, key);
+        let owner = match seen {
+            Some(Seen::Absent) if !shape.is_hashed() => self.owner_in(cx.buffer(), window, key),
+            _ => None,
+        };
         // By checks and versions; or it is not used.
         cx.validated();
         match seen {
@@ -194,7 +200,8 @@ impl Tree {
                 entry.into_iter().for_each(|entry| hotspots.note(leaf, entry, key));
             }
             // So that an INSERT need not look for it.
-            Some(Seen::Absent) if !shape.is_hashed() => {
+            // Nobody may have pinned after a leaf went and before this was known.
+            Some(Seen::Absent) if self.pool().watched() == version => {
                 self.shared.narrowed.set(owner.map(|place| Narrowed { key, place }));
             }
             Some(_) => {}
@@ -235,17 +242,15 @@ impl Tree {
     fn owner_in(&self, buffer: &[u8], window: &Window, key: Key) -> Option<Place> {
         let shape = self.shape();
         let mut leaves = window.places().enumerate();
-        let found = leaves.find(|&(index, _)| {
-            let image = shape.image_of(buffer, index);
-            shape.has_key(image, key)
-        });
+        let found = leaves.find(|&(index, place)| shape.has_key(shape.image_of(buffer, index), place, key));
         found.map(|(_, place)| place)
     }
 
     /// The leaf of a key that is to be changed, as this client remembers it; `None` if it does not, or all of them are others by
     /// now. Then the parent is forgotten.
     pub(super) async fn locate_around(&self, cx: &mut OpContext, key: Key) -> Result<Option<Place>, IndexError> {
-        if let Some(narrowed) = self.shared.narrowed.take().filter(|narrowed| narrowed.key == key) {
+        if let Some(narrowed) = self.shared.narrowed.get().filter(|narrowed| narrowed.key == key) {
+            self.shared.narrowed.set(None);
             return Ok(Some(narrowed.place));
         }
         let Some(window) = self.remembered_window(key) else {

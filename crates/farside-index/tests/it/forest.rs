@@ -2,6 +2,7 @@
 
 mod client;
 pub(crate) mod history;
+pub(crate) mod merged;
 pub(crate) mod run;
 pub(crate) mod shrink;
 

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::forest::run::{Outcome, Plan, run};
-use crate::forest::{Forest, SHAPES, shrink};
+use crate::forest::{Forest, SHAPES, merged, shrink};
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -245,11 +245,24 @@ fn a_tree_that_is_emptied_is_one_leaf_again() {
 /// A client dies at each verb of each merge of internal nodes, and of the root that gives way.
 #[test]
 fn a_death_at_any_verb_of_a_merge_of_internal_nodes_loses_nothing() {
-    for (seed, shape) in (1..).zip([Shape::unsorted(2), Shape::hopscotch(2, 2)]) {
+    let shapes = [Shape::unsorted(2), Shape::hopscotch(2, 2), Shape::unsorted(2).learned()];
+    for (seed, shape) in (1..).zip(shapes) {
         let seen = shrink::deaths(seed, shape, 1).unwrap_or_else(|text| panic!("{shape:?}, seed {seed}: {text}"));
         println!("{shape:?}: {seen:?}");
         assert!(seen.inner_merges >= 2 && seen.lowered == 1, "{seen:?}");
         assert_eq!(seen.heights, [2, 2], "it has grown again");
+    }
+}
+
+/// A client dies at each verb of a merge of leaves, on one memory node and on two; then one that remembers what was there before does
+/// each thing with each key.
+#[test]
+fn whoever_remembers_is_not_misled_by_a_merge_that_was_left() {
+    for shape in [Shape::unsorted(2).learned(), Shape::hopscotch(4, 2).learned()] {
+        for nodes in [1, 2] {
+            let lives = merged::mislead(shape, nodes).unwrap_or_else(|text| panic!("{shape:?}, {nodes} nodes: {text}"));
+            println!("{shape:?}, {nodes} nodes: {lives} lives");
+        }
     }
 }
 
@@ -276,6 +289,12 @@ fn a_death_at_any_verb_loses_nothing() {
             },
         };
         let verbs = run(whole).verbs;
+        let shape = if seed % 3 == 2 {
+            whole.shape.learned()
+        } else {
+            whole.shape
+        };
+        let whole = Plan { shape, ..whole };
         // Other verbs with every seed; half of them are WRITEs cut in the middle.
         for verb in (1 + seed % STEP..=verbs).step_by(STEP as usize) {
             let lines = (verb / STEP).is_multiple_of(2).then_some(verb as u32 % 7);

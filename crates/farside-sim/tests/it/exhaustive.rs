@@ -238,7 +238,12 @@ fn batches_of_writers_in_orders_of_few_switches() {
 /// so few switches, and with a death after each verb.
 fn tree(before: &[(u64, Call)], clients: [&[(u64, Call)]; 2], changes: fn(Structure) -> u64) {
     // Locks are the same in both trees: masked atomics in one, plain ones in the other.
-    for (kind, is_plain) in [(TreeKind::Chime, false), (TreeKind::Sherman, true)] {
+    let trees = [
+        (TreeKind::Chime, false),
+        (TreeKind::Sherman, true),
+        (TreeKind::Rolex, false),
+    ];
+    for (kind, is_plain) in trees {
         for with_crash in [false, true] {
             let scope = Scope {
                 kind,
