@@ -217,7 +217,7 @@ impl Program for StoreProgram {
             IndexKind::PointerArray => 8,
             IndexKind::Race => TABLE_BYTES_PER_ITEM,
             IndexKind::Smart => RADIX_BYTES_PER_ITEM,
-            IndexKind::Chime | IndexKind::Sherman | IndexKind::Rolex | IndexKind::ChimeLearned => TREE_BYTES_PER_ITEM,
+            _ => TREE_BYTES_PER_ITEM,
         };
         let lock_bytes = match self.index {
             _ if !self.scheme.needs_locks() => 0,

@@ -5,7 +5,7 @@
 use super::Shape;
 use crate::{chime, rolex, sherman};
 
-/// What the leaves of a tree are.
+/// What the leaves of a tree are, and whether they are found by models.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TreeKind {
     /// Hopscotch hash tables: see [`chime`].

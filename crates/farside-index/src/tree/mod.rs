@@ -2,7 +2,8 @@
 //!
 //! On the path: an operation goes from the root, or from an internal node that this client remembers, down to a leaf; reads
 //! take no lock, changes lock the leaf. What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
-//! entries in no order ([`crate::sherman`]). Everything else is the same for both. Keys and values are integers of eight
+//! entries in no order ([`crate::sherman`]); and whether clients remember the nodes above as they are, or models of them
+//! ([`crate::rolex`]). Everything else is the same for all. Keys and values are integers of eight
 //! bytes; each of them may be a key, and each a value. Or values are data pointers, which are replaced without a lock: see
 //! `slot`, and [`crate::ordered`] for keys of any bytes.
 //!

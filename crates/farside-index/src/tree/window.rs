@@ -1,6 +1,7 @@
 //! The leaves that a model leaves, and which of them has a key: the first step of every operation in a learned tree.
 //!
-//! On the path: READs all leaves of the window in one round trip, as much of each as a SEARCH needs ([`crate::rolex`]).
+//! On the path: READs all leaves of the window in one round trip, as much of each as a SEARCH needs ([`crate::rolex`]). Over mapped
+//! memory the fences say which leaf it is, if otherwise whole leaves would be loaded.
 //!
 //! # Absent
 //! A model is a remembered parent without its keys, so the leaves of the window are some that follow each other, and it is known
@@ -57,9 +58,10 @@ pub(super) struct Narrowed {
 }
 
 impl Shape {
-    /// The parts of a leaf that a SEARCH READs if it is not known which leaf it is.
+    /// The parts of a leaf that a SEARCH READs: of those that are looked through as a whole also the fences, where it is not known
+    /// which leaf it is.
     fn parts(self, key: Key, with_header: bool) -> ArrayVec<Slice, 3> {
-        if !self.is_hashed() {
+        if self.is_learned() && !self.is_hashed() {
             return ArrayVec::from_iter([self.body(0)]);
         }
         let header = with_header.then(|| self.fence_slice());
@@ -199,8 +201,7 @@ impl Tree {
                 let mut hotspots = self.shared.hotspots.borrow_mut();
                 entry.into_iter().for_each(|entry| hotspots.note(leaf, entry, key));
             }
-            // So that an INSERT need not look for it.
-            // Nobody may have pinned after a leaf went and before this was known.
+            // So that an INSERT need not look for it. Nobody may have pinned after a leaf went and before this was known.
             Some(Seen::Absent) if self.pool().watched() == version => {
                 self.shared.narrowed.set(owner.map(|place| Narrowed { key, place }));
             }
@@ -212,16 +213,21 @@ impl Tree {
 
     /// READs the same parts of all leaves of a window, one image behind the other in the buffer.
     async fn read_window(&self, cx: &mut OpContext, window: &Window, parts: &[Slice]) -> Result<(), IndexError> {
-        let bytes = self.shape().leaf_bytes() as u32;
-        cx.reserve(bytes as usize * window.len());
+        cx.reserve(self.shape().leaf_bytes() as usize * window.len());
         let mut batch = Batch::new();
+        self.add_reads(&mut batch, window, parts, 0);
+        Ok(cx.post(&mut batch).await?)
+    }
+
+    /// Adds READs of parts of all leaves of a window to a batch, whose images stand from `at` on in the buffer.
+    fn add_reads(&self, batch: &mut Batch, window: &Window, parts: &[Slice], at: u32) {
+        let bytes = self.shape().leaf_bytes() as u32;
         for (index, place) in (0..).zip(window.places()) {
-            for &part in parts {
-                let target = Slice::new(index * bytes + part.at, part.bytes);
+            for part in parts {
+                let target = Slice::new(at + index * bytes + part.at, part.bytes);
                 batch.read(place.leaf.plus(part.at.into()), target);
             }
         }
-        Ok(cx.post(&mut batch).await?)
     }
 
     /// What the leaves of a window say of a key that were read; `None` if something is unusual.
@@ -302,23 +308,12 @@ impl Tree {
         if self.shared.without.get().replicas {
             return None;
         }
-        let (shape, window) = (self.shape(), self.remembered_window(key)?);
-        let parts = if shape.is_learned() {
-            shape.parts(key, false)
-        } else {
-            let segments = shape.segments(shape.home(key), shape.circle().neighbourhood());
-            segments.into_iter().collect()
-        };
+        let window = self.remembered_window(key)?;
+        let parts = self.shape().parts(key, false);
         if batch.verbs().len() + window.len() * parts.len() > BATCH_VERBS_MAX {
             return None;
         }
-        let bytes = shape.leaf_bytes() as u32;
-        for (index, place) in (0..).zip(window.places()) {
-            for part in &parts {
-                let target = Slice::new(at + index * bytes + part.at, part.bytes);
-                batch.read(place.leaf.plus(part.at.into()), target);
-            }
-        }
+        self.add_reads(batch, &window, &parts, at);
         Some(window)
     }
 }

@@ -36,6 +36,23 @@ fn with_tree(leaf: (Shape, usize), keys: u64, test: impl AsyncFnOnce(Endpoint, T
     with_tree_in(SimOptions::default(), leaf, keys, test);
 }
 
+/// An empty tree whose client may remember all nodes.
+async fn make_tree(endpoint: &Endpoint, shape: Shape, hotspot_bytes: usize) -> (Tree, OpContext) {
+    let mut cx = OpContext::new(endpoint.clone());
+    let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
+    let times = PoolOptions {
+        tick_ns: 1 << 40,
+        lease_ns: 1 << 50,
+    };
+    let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
+    let budget = Budget {
+        cache_bytes: usize::MAX,
+        hotspot_bytes,
+    };
+    let options = TreeOptions { shape, budget };
+    (Tree::create(&mut cx, pool, options).await.expect("a tree"), cx)
+}
+
 fn with_tree_in(
     options: SimOptions,
     (shape, hotspot_bytes): (Shape, usize),
@@ -46,19 +63,7 @@ fn with_tree_in(
     let _ = sim.add_memory_node(64 << 20);
     let endpoint = sim.endpoint(sim.add_compute_node());
     sim.block_on(async {
-        let mut cx = OpContext::new(endpoint.clone());
-        let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
-        let times = PoolOptions {
-            tick_ns: 1 << 40,
-            lease_ns: 1 << 50,
-        };
-        let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
-        let budget = Budget {
-            cache_bytes: usize::MAX,
-            hotspot_bytes,
-        };
-        let options = TreeOptions { shape, budget };
-        let tree = Tree::create(&mut cx, pool, options).await.expect("a tree");
+        let (tree, mut cx) = make_tree(&endpoint, shape, hotspot_bytes).await;
         for number in 0..keys {
             // In no order, each once.
             let key = number * 7919 % keys * 16;
@@ -357,16 +362,23 @@ fn a_word_on_the_nic_comes_before_the_lock_and_goes_with_it() {
     });
 }
 
+/// Keys in no order: xorshift64 (Marsaglia).
+fn random_keys() -> impl Iterator<Item = u64> {
+    let mut key = 0x853c_49e6_748f_ea9b_u64;
+    core::iter::repeat_with(move || {
+        key ^= key << 13;
+        key ^= key >> 7;
+        key ^= key << 17;
+        key
+    })
+}
+
 /// Random keys, scaled to the 60 million of CHIME, section 5.2: what a client remembers of all internal nodes, in MB.
 fn cache_megabytes(shape: Shape) -> f64 {
     const ITEMS: u64 = 200_000;
-    let (mut megabytes, mut key) = (0.0, 0x853c_49e6_748f_ea9b_u64);
+    let mut megabytes = 0.0;
     with_tree((shape, 0), 0, async |_, tree, mut cx| {
-        for number in 0..ITEMS {
-            // xorshift64 (Marsaglia).
-            key ^= key << 13;
-            key ^= key >> 7;
-            key ^= key << 17;
+        for (number, key) in (0..ITEMS).zip(random_keys()) {
             tree.put(&mut cx, key, number).await.expect("a put");
         }
         let census = tree.check(&mut cx).await.expect("a census");
@@ -392,27 +404,8 @@ fn model_megabytes() -> f64 {
     let node = sim.add_memory_node(64 << 20);
     let endpoint = sim.endpoint(sim.add_compute_node());
     sim.block_on(async {
-        let mut cx = OpContext::new(endpoint.clone());
-        let geometry = open_or_format(&mut cx, FormatOptions::default()).await.expect("a pool");
-        let pool = Pool::join(&mut cx, geometry, PoolOptions::default())
-            .await
-            .expect("a client");
-        let budget = Budget {
-            cache_bytes: usize::MAX,
-            hotspot_bytes: 0,
-        };
-        let shape = rolex::LEAF;
-        let tree = Tree::create(&mut cx, pool, TreeOptions { shape, budget })
-            .await
-            .expect("a tree");
-        let mut key = 0x853c_49e6_748f_ea9b_u64;
-        let keys = (0..ITEMS).map(|_| {
-            key ^= key << 13;
-            key ^= key >> 7;
-            key ^= key << 17;
-            key
-        });
-        let mut keys: Vec<u64> = keys.collect();
+        let (tree, mut cx) = make_tree(&endpoint, rolex::LEAF, 0).await;
+        let mut keys: Vec<u64> = random_keys().take(ITEMS as usize).collect();
         keys.sort_unstable();
         let mut fill = 0.5;
         let unit = || {
