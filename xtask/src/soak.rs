@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// What happens: kill and stop workers, kill and stop the memory nodes (tcp only); separated by commas
     #[arg(long, default_value = "kill,stop,node")]
     faults: String,
-    /// The index that finds data pointers: race, pointer-array, chime, sherman, smart, rolex or chime-learned
+    /// The index that finds data pointers: race, pointer-array, chime, sherman, marlin, smart, rolex or chime-learned
     #[arg(long, default_value = "race")]
     index: String,
     /// The scheme by which they are replaced, such as cider-no-ca, whose updates all queue up

@@ -53,7 +53,9 @@ pub async fn take(cx: &mut OpContext, geometry: &[Geometry]) -> Result<Census, P
         Some(IndexKind::PointerArray) => pointer_array::check(cx, geometry, &mut census).await?,
         Some(IndexKind::Race) => race::check(cx, geometry, &mut census).await?,
         Some(IndexKind::Smart) => smart::check(cx, geometry, &mut census).await?,
-        Some(IndexKind::Chime | IndexKind::Sherman | IndexKind::Rolex | IndexKind::ChimeLearned) => {
+        Some(
+            IndexKind::Chime | IndexKind::Sherman | IndexKind::Marlin | IndexKind::Rolex | IndexKind::ChimeLearned,
+        ) => {
             ordered::check(cx, geometry, &mut census).await?;
         }
     }

@@ -96,7 +96,7 @@ pub enum IndexError {
     },
     /// The keys of the index are in no order.
     #[error(
-        "the index {index} has its keys in no order: ranges take memory that was made with --index chime, sherman, smart, rolex or chime-learned"
+        "the index {index} has its keys in no order: ranges take memory that was made with --index chime, sherman, marlin, smart, rolex or chime-learned"
     )]
     Unordered {
         /// The name of the index.

@@ -18,7 +18,7 @@ use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Approach, Race, RaceOptions};
 use crate::smart::{self, Smart};
-use crate::tree::{self, TreeKind};
+use crate::tree::{self, Budget, TreeKind};
 
 /// The indexes, chosen by name when a pool is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +31,8 @@ pub enum IndexKind {
     Chime,
     /// A tree in the order of keys, with unsorted leaves.
     Sherman,
+    /// A tree in the order of keys, with unsorted leaves that several clients change at the same time.
+    Marlin,
     /// A radix tree.
     Smart,
     /// A tree in the order of keys, whose leaves are found by models.
@@ -41,7 +43,7 @@ pub enum IndexKind {
 
 impl IndexKind {
     /// Every index with its name on the command line and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str, &'static str); 8] = [
         (
             Self::Race,
             "race",
@@ -61,6 +63,11 @@ impl IndexKind {
             Self::Sherman,
             "sherman",
             "Sherman: a B+ tree with unsorted leaves, keys in order; updates replace data pointers and lock nothing",
+        ),
+        (
+            Self::Marlin,
+            "marlin",
+            "Marlin: a B+ tree whose leaves several clients change at the same time, keys in order; only splits and merges lock leaves",
         ),
         (
             Self::Smart,
@@ -105,6 +112,7 @@ impl IndexKind {
             Self::PointerArray | Self::Race | Self::Smart => None,
             Self::Chime => Some(TreeKind::Chime),
             Self::Sherman => Some(TreeKind::Sherman),
+            Self::Marlin => Some(TreeKind::Marlin),
             Self::Rolex => Some(TreeKind::Rolex),
             Self::ChimeLearned => Some(TreeKind::ChimeLearned),
         }
@@ -120,6 +128,7 @@ impl IndexKind {
         match tree {
             TreeKind::Chime => Self::Chime,
             TreeKind::Sherman => Self::Sherman,
+            TreeKind::Marlin => Self::Marlin,
             TreeKind::Rolex => Self::Rolex,
             TreeKind::ChimeLearned => Self::ChimeLearned,
         }
@@ -153,6 +162,8 @@ pub struct IndexOptions {
     pub race: RaceOptions,
     /// What the leaves of a new tree look like.
     pub leaf: LeafOptions,
+    /// What this client may remember of an index in the order of keys.
+    pub budget: Budget,
 }
 
 /// An index as one client sees it.
@@ -217,7 +228,7 @@ impl Index {
             // Made again where a creator has died in the middle.
             let kind = there.or(wanted).unwrap_or(IndexKind::Race);
             if let Some(tree) = kind.tree() {
-                return Ordered::create(cx, pool, sync, (tree, options.leaf))
+                return Ordered::create(cx, pool, sync, (tree, options.leaf), options.budget)
                     .await
                     .map(Self::Ordered);
             }
@@ -225,7 +236,7 @@ impl Index {
                 IndexKind::PointerArray => PointerArray::create(cx, pool, sync, Addressing::Hashed, options.slots)
                     .await
                     .map(Self::PointerArray),
-                IndexKind::Smart => Smart::create(cx, pool, sync).await.map(Self::Smart),
+                IndexKind::Smart => Smart::create(cx, pool, sync, options.budget).await.map(Self::Smart),
                 _ => Race::create(cx, pool, sync, options.race).await.map(Self::Race),
             }
         })
@@ -721,7 +732,9 @@ pub async fn walk(
     match IndexKind::of_pool(cx).await? {
         None => Ok(()),
         Some(IndexKind::PointerArray) => pointer_array::walk(cx, geometry, pool, visit).await.map(drop),
-        Some(IndexKind::Chime | IndexKind::Sherman | IndexKind::Rolex | IndexKind::ChimeLearned) => {
+        Some(
+            IndexKind::Chime | IndexKind::Sherman | IndexKind::Marlin | IndexKind::Rolex | IndexKind::ChimeLearned,
+        ) => {
             let _pin = pool.map(Pool::pin);
             ordered::walk(cx, visit).await
         }

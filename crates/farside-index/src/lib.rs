@@ -13,6 +13,7 @@ pub mod error;
 mod index;
 pub mod item;
 mod local;
+pub mod marlin;
 pub mod operation;
 pub mod ordered;
 pub mod pointer_array;

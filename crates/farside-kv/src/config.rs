@@ -1,6 +1,6 @@
 //! What a store is made of, and how it behaves.
 
-use farside_index::{IndexKind, IndexOptions, LeafOptions, RaceOptions};
+use farside_index::{Budget, IndexKind, IndexOptions, LeafOptions, RaceOptions};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::{Scheme, SyncOptions};
 
@@ -68,6 +68,7 @@ impl StoreConfig {
             slots: self.slots.unwrap_or(bytes / BYTES_PER_SLOT).max(1),
             race: self.race,
             leaf: self.leaf,
+            budget: Budget::default(),
         }
     }
 }

@@ -32,8 +32,8 @@ use crate::progress::Progress;
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::report::{Report, heading};
 use crate::stage::{Conditions, FabricKind, Setting};
-use crate::store::{StoreProgram, TICK_NS, index_by_name, index_names};
-use crate::tree::{self, TreeProgram};
+use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name, index_names};
+use crate::tree::{self, TreeProgram, tree_by_name};
 use crate::verbs;
 use crate::workload::{Population, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
@@ -141,7 +141,7 @@ struct LockArgs {
 struct StoreArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// Which index: pointer-array, race, smart, or a tree: chime, sherman, rolex, chime-learned; trees of data pointers end in -indirect
+    /// Which index: pointer-array, race, smart, marlin, or a tree: chime, sherman, rolex, chime-learned; trees of data pointers end in -indirect
     #[arg(long, value_parser = AnyIndex::by_name, default_value = "pointer-array")]
     index: AnyIndex,
     /// Synchronisation schemes to measure, by name; trees of values have their own [default: optimistic]
@@ -171,7 +171,7 @@ struct StoreArgs {
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// What a compute node may remember of a tree, hotspots included [default: 100MB]
+    /// What a compute node may remember of a tree, hotspots included, or of smart, marlin or a tree of data pointers [default: 100MB; 256MiB]
     #[arg(long, value_parser = parse_bytes_or_none)]
     cache: Option<u64>,
     /// How much of that are hotspots of hashed leaves; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
@@ -330,8 +330,8 @@ enum AnyIndex {
 impl AnyIndex {
     fn by_name(name: &str) -> Result<Self, String> {
         let table = index_by_name(name).map(Self::Table);
-        let found = table.or_else(|| TreeKind::by_name(name).map(Self::Tree));
-        let names = index_names().chain(TreeKind::ALL.map(|(_, known, _)| known));
+        let found = table.or_else(|| tree_by_name(name).map(Self::Tree));
+        let names = index_names().chain(TreeKind::of_values().map(TreeKind::name));
         found.ok_or_else(|| choose_from(name, "index", names))
     }
 }
@@ -436,7 +436,6 @@ impl StoreArgs {
 
     fn run_table(self, kind: IndexKind) -> Result<(), BenchError> {
         let of_trees = [
-            ("--cache", self.cache.is_some()),
             ("--hotspots", self.hotspots.is_some()),
             ("--filled", self.filled),
             ("--span", self.span.is_some()),
@@ -448,6 +447,10 @@ impl StoreArgs {
                 "{option} is for trees of values, which a {} is not; leave it out",
                 kind.name()
             )));
+        }
+        if self.cache.is_some() && !kind.is_ordered() {
+            let text = format!("--cache: clients remember nothing of a {}; leave it out", kind.name());
+            return Err(BenchError::Argument(text));
         }
         let schemes = if self.sync.is_empty() {
             vec![Scheme::Optimistic]
@@ -468,6 +471,7 @@ impl StoreArgs {
                 population: self.population(),
                 key_bytes: self.key_size as usize,
                 value_bytes: self.value_size as usize,
+                budget: budget_of(self.cache),
                 compute_nodes: setting.compute_nodes,
                 tick_ns: TICK_NS,
                 seen: Arc::default(),

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, NodeId, OpContext};
 use farside_index::item::Item;
-use farside_index::{Addressing, Index, IndexKind, IndexOptions, LeafOptions, PointerArray, Race, RaceOptions};
+use farside_index::{
+    Addressing, Budget, Index, IndexKind, IndexOptions, LeafOptions, PointerArray, Race, RaceOptions, TreeKind,
+};
 use farside_pool::layout::{ChunkState, GEOMETRY_WORDS};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Geometry, Pool, PoolOptions, Purpose, open, open_or_format};
@@ -56,12 +58,13 @@ pub(crate) const RESTRUCTURING_POLL_NS: u64 = 100_000;
 /// How long a thread may be busy before the others take it for dead.
 pub(crate) const LEASE_NS: u64 = 60_000_000_000;
 
-/// The index of a store by its name in benchmarks: the name of a B+ tree alone is that of a tree of values, as published.
+/// The index of a store by its name in benchmarks: the name of a B+ tree alone is that of a tree of values, as published, if there
+/// is one.
 #[must_use]
 pub fn index_by_name(name: &str) -> Option<IndexKind> {
     let is_tree = name.ends_with(OF_POINTERS);
     let kind = IndexKind::by_name(name.trim_end_matches(OF_POINTERS))?;
-    (kind.tree().is_some() == is_tree).then_some(kind)
+    (kind.tree().is_some_and(TreeKind::has_values) == is_tree).then_some(kind)
 }
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
@@ -75,12 +78,23 @@ fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
     }
 }
 
+/// What a compute node may remember of an index in the order of keys: so many bytes, or as many as a client of a store.
+#[must_use]
+pub fn budget_of(cache_bytes: Option<u64>) -> Budget {
+    let usual = Budget::default();
+    Budget {
+        cache_bytes: cache_bytes.map_or(usual.cache_bytes, |bytes| bytes as usize),
+        ..usual
+    }
+}
+
 /// Those names.
 pub fn index_names() -> impl Iterator<Item = &'static str> {
     [
         "race",
         "pointer-array",
         "smart",
+        "marlin",
         "chime-indirect",
         "sherman-indirect",
         "rolex-indirect",
@@ -106,6 +120,8 @@ pub struct StoreProgram {
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
+    /// What a compute node may remember of an index in the order of keys.
+    pub budget: Budget,
     /// How many compute nodes there will be.
     pub compute_nodes: u64,
     /// How often each renews its lease and publishes its epoch, in nanoseconds.
@@ -200,6 +216,7 @@ impl StoreProgram {
             slots: 1,
             race: RaceOptions::default(),
             leaf: LeafOptions::default(),
+            budget: self.budget,
         };
         let wanted = Some(self.index);
         Ok(Index::open_or_create(cx, pool, wanted, self.sync(), options).await?)

@@ -88,6 +88,12 @@ pub struct TreeProgram {
     pub seen: Arc<Seen>,
 }
 
+/// The tree of values with this name.
+#[must_use]
+pub fn tree_by_name(name: &str) -> Option<TreeKind> {
+    TreeKind::by_name(name).filter(|kind| kind.has_values())
+}
+
 /// How much of what a compute node may remember are hotspots, unless something else is said: three tenths where leaves are
 /// hashed.
 #[must_use]

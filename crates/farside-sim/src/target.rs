@@ -42,7 +42,7 @@ impl Target {
             let schemes = Scheme::named().map(|(scheme, _)| scheme);
             schemes.map(move |scheme| Self::Store { index, scheme })
         });
-        let trees = TreeKind::ALL.iter().flat_map(|&(kind, ..)| {
+        let trees = TreeKind::of_values().flat_map(|kind| {
             let tree = |is_plain, node_lock| Self::Tree {
                 kind,
                 is_plain,

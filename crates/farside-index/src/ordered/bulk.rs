@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::operation::{Decision, Wanted};
     use crate::testing::Alone;
-    use crate::tree::TreeKind;
+    use crate::tree::{Budget, TreeKind};
     use farside_sync::Scheme;
     use std::borrow::Cow;
 
@@ -89,6 +89,7 @@ mod tests {
                 alone.pool.clone(),
                 Scheme::Optimistic.into(),
                 (kind, LeafOptions::PUBLISHED),
+                Budget::default(),
             );
             let index = made.await.expect("an index");
             let keys = (0..count).map(|number| (number * 10).to_be_bytes());

@@ -86,7 +86,7 @@ impl Ordered {
     }
 
     /// An UPDATE over mapped memory, in a plain call; `None` if it is another change, or something is in the way, and nothing
-    /// was changed. (What comes and goes takes the lock of a leaf, and may wait for it.)
+    /// was changed. (What comes and goes takes the lock of a leaf, or claims an entry of it, and may wait.)
     pub(crate) fn change_now<'v>(
         &self,
         cx: &mut OpContext,
@@ -282,7 +282,11 @@ impl Ordered {
     ) -> Result<Step, IndexError> {
         // A key that shares its part with longer ones must not be taken for them.
         let expected = (!regardless || part.is_longer()).then_some(slot.pointer.to_word());
-        let unlinked = Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), None, pin)).await;
+        let unlinked = if self.tree.shape().has_claims() {
+            Box::pin(self.tree.unlink_beside(cx, part.0, slot, expected)).await
+        } else {
+            Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), None, pin)).await
+        };
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         match step {
             TreeStep::Done(Change::Deleted, old) => {

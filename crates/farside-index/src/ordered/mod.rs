@@ -51,12 +51,6 @@ use crate::operation::{Found, Likely};
 use crate::tree::slot::{Slot, is_layer};
 use crate::tree::{Budget, Shape, Tree, TreeKind, TreeOptions};
 
-/// What a client may remember of a tree.
-const BUDGET: Budget = Budget {
-    cache_bytes: 256 << 20,
-    // A hotspot saves most of a neighbourhood's bytes; its item is one READ more either way.
-    hotspot_bytes: 1 << 20,
-};
 /// How many layers a client remembers the way to.
 const LAYERS_MAX: usize = 1 << 16;
 
@@ -139,6 +133,7 @@ impl Ordered {
         pool: Pool,
         sync: SyncOptions,
         (kind, leaf): (TreeKind, LeafOptions),
+        budget: Budget,
     ) -> Result<Self, IndexError> {
         let blocks = Blocks::new(pool.clone(), sync)?;
         let scheme = blocks.sync.scheme();
@@ -149,7 +144,7 @@ impl Ordered {
             } else {
                 shape
             },
-            budget: BUDGET,
+            budget,
         };
         let tree = Tree::create(cx, pool, options).await?;
         let there = tree.shape();

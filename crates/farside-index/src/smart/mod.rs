@@ -82,9 +82,7 @@ use crate::error::IndexError;
 use crate::item::Header as ItemHeader;
 use crate::operation::{Found, Likely};
 use crate::ordered::Cursors;
-
-/// How much a client may remember, in bytes.
-const CACHE_BYTES: usize = 256 << 20;
+use crate::tree::Budget;
 
 /// The index, as one client sees it. Clones share what the client remembers.
 #[derive(Clone, Debug)]
@@ -152,7 +150,7 @@ impl Smart {
     ///
     /// # Errors
     /// If there is not enough memory, or the fabric fails.
-    pub async fn create(cx: &mut OpContext, pool: Pool, sync: SyncOptions) -> Result<Self, IndexError> {
+    pub async fn create(cx: &mut OpContext, pool: Pool, sync: SyncOptions, budget: Budget) -> Result<Self, IndexError> {
         let area = make_root(cx, &pool.geometry()[0], ROOT, ROOT_BYTES).await?.addr;
         if cx.read_word(area.plus(FORMAT_AT)).await? == 0 {
             let wanted = match sync.scheme.needs_locks() {
@@ -166,14 +164,14 @@ impl Smart {
             let format = cx.read_word(area.plus(FORMAT_AT)).await?;
             make_first(cx, &pool, area, format == FORMAT_WITH_LOCKS).await?;
         }
-        Self::open(cx, pool, sync).await
+        Self::open(cx, pool, sync, budget).await
     }
 
     /// Opens the index of a pool.
     ///
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; [`IndexError::NoLocks`]; what the fabric reports.
-    pub async fn open(cx: &mut OpContext, pool: Pool, sync: SyncOptions) -> Result<Self, IndexError> {
+    pub async fn open(cx: &mut OpContext, pool: Pool, sync: SyncOptions, budget: Budget) -> Result<Self, IndexError> {
         let blocks = Blocks::new(pool.clone(), sync)?;
         let opened = open_area(cx).await?;
         let (area, has_locks) = opened.ok_or(IndexError::Missing { index: "radix tree" })?;
@@ -190,7 +188,7 @@ impl Smart {
                 seed: pool.geometry()[0].pool_id,
                 root: Cell::default(),
                 version: Cell::new(version),
-                cache: RefCell::new(NodeCache::new(CACHE_BYTES)),
+                cache: RefCell::new(NodeCache::new(budget.cache_bytes)),
                 statistics: Statistics::default(),
             }),
             blocks,

@@ -13,6 +13,7 @@ use crate::check;
 use crate::item::Item;
 use crate::operation::{Change, Decision, Wanted};
 use crate::testing::Alone;
+use crate::tree::Budget;
 
 async fn put(index: &Smart, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Change {
     let mut decide = |_: Option<Item<'_>>| Decision::Put {
@@ -63,7 +64,7 @@ fn alone(test: impl AsyncFnOnce(&Smart, &mut OpContext)) -> SmartStructure {
 fn alone_in(mut alone: Alone, test: impl AsyncFnOnce(&Smart, &mut OpContext)) -> SmartStructure {
     let (cx, sim) = (&mut alone.cx, &alone.sim);
     let (structure, blocks) = sim.block_on(async {
-        let made = Smart::create(cx, alone.pool.clone(), Scheme::Farside.into()).await;
+        let made = Smart::create(cx, alone.pool.clone(), Scheme::Farside.into(), Budget::default()).await;
         let index = made.expect("an index");
         test(&index, cx).await;
         let census = check::take(cx, &alone.geometry).await.expect("no fault");
@@ -180,7 +181,7 @@ fn what_was_laid_out_is_a_tree() {
         let mut alone = Alone::new(64 << 20);
         let (cx, sim, node) = (&mut alone.cx, &alone.sim, alone.node);
         let blocks = sim.block_on(async {
-            let made = Smart::create(cx, alone.pool.clone(), Scheme::Farside.into()).await;
+            let made = Smart::create(cx, alone.pool.clone(), Scheme::Farside.into(), Budget::default()).await;
             let index = made.expect("an index");
             let mut keys: Vec<[u8; 8]> = (0..count)
                 .map(|number: u64| number.wrapping_mul(step).to_be_bytes())

@@ -130,6 +130,13 @@ impl Tree {
         pin: &Pin,
     ) -> Result<Step, IndexError> {
         let shape = self.shape();
+        if shape.has_claims() {
+            return match wish {
+                Wish::Insert(value) => Box::pin(self.insert_beside(cx, (key, value), item, pin)).await,
+                Wish::Unlink(expected) => Box::pin(self.unlink_found(cx, key, expected, pin)).await,
+                wish => unreachable!("{wish:?} is of trees of values"),
+            };
+        }
         let home = shape.home(key);
         let place = self.locate(cx, key, pin).await?;
         let mut leaf = place.leaf;
@@ -222,18 +229,23 @@ impl Tree {
         for &segment in &segments {
             batch.read(leaf.plus(segment.at.into()), segment);
         }
-        if let Some((item, block)) = item.filter(|_| !is_planted("ordered: an entry whose item is not written")) {
-            let behind = Slice::new(shape.leaf_bytes() as u32, item.bytes() as u32);
-            cx.reserve(behind.range().end);
-            item.encode(&mut cx.buffer_mut()[behind.range()]);
-            batch.write(behind, block);
-        }
+        self.add_item(cx, &mut batch, item);
         cx.post(&mut batch).await?;
         for segment in segments {
             // Only the holder of the lock writes them.
             cx.rely_on_within(segment, segment);
         }
         Ok(())
+    }
+
+    /// Adds the WRITE of an item to its block, which stands behind the leaf in the buffer.
+    pub(super) fn add_item(&self, cx: &mut OpContext, batch: &mut Batch, item: Option<(Item<'_>, RemoteAddr)>) {
+        if let Some((item, block)) = item.filter(|_| !is_planted("ordered: an entry whose item is not written")) {
+            let behind = Slice::new(self.shape().leaf_bytes() as u32, item.bytes() as u32);
+            cx.reserve(behind.range().end);
+            item.encode(&mut cx.buffer_mut()[behind.range()]);
+            batch.write(behind, block);
+        }
     }
 
     /// One WRITE of the entry, and the unlock.
@@ -316,7 +328,8 @@ impl Tree {
         cx.post(&mut batch).await?;
         held.end();
         if !next.is_null() || self.height() > 0 {
-            self.consider_merge(leaf, key, free);
+            let bits = shape.vacancy_bit(shape.span() - 1) + 1;
+            self.consider_merge(leaf, key, bits - free.0.count_ones() as usize);
         }
         Ok(Step::Done(Change::Deleted, old))
     }

@@ -3,7 +3,7 @@
 //! On the path: nowhere; a tree is opened with a [`Shape`].
 
 use super::Shape;
-use crate::{chime, rolex, sherman};
+use crate::{chime, marlin, rolex, sherman};
 
 /// What the leaves of a tree are, and whether they are found by models.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +12,8 @@ pub enum TreeKind {
     Chime,
     /// Entries in no order: see [`sherman`].
     Sherman,
+    /// Entries in no order, claimed one by one: see [`marlin`].
+    Marlin,
     /// Entries in no order, below models: see [`rolex`].
     Rolex,
     /// Hopscotch hash tables below models: see [`rolex`].
@@ -20,7 +22,7 @@ pub enum TreeKind {
 
 impl TreeKind {
     /// Every tree with its name and one line about it.
-    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str, &'static str); 5] = [
         (
             Self::Chime,
             "chime",
@@ -30,6 +32,11 @@ impl TreeKind {
             Self::Sherman,
             "sherman",
             "Sherman: a B+ tree whose leaves are read as a whole and written entry by entry",
+        ),
+        (
+            Self::Marlin,
+            "marlin",
+            "Marlin: a B+ tree of data pointers, whose leaves several clients change at the same time",
         ),
         (
             Self::Rolex,
@@ -62,6 +69,7 @@ impl TreeKind {
     #[must_use]
     pub fn of_shape(shape: Shape) -> Self {
         match (shape.is_hashed(), shape.is_learned()) {
+            _ if shape.has_claims() => Self::Marlin,
             (true, false) => Self::Chime,
             (false, false) => Self::Sherman,
             (false, true) => Self::Rolex,
@@ -75,6 +83,18 @@ impl TreeKind {
         matches!(self, Self::Chime | Self::ChimeLearned)
     }
 
+    /// Whether there are trees of values of this kind, and not of data pointers alone.
+    #[must_use]
+    pub fn has_values(self) -> bool {
+        !self.published_leaf().has_pointers()
+    }
+
+    /// Those of which there are trees of values.
+    pub fn of_values() -> impl Iterator<Item = Self> {
+        let kinds = Self::ALL.iter().map(|&(kind, ..)| kind);
+        kinds.filter(|kind| kind.has_values())
+    }
+
     /// A leaf of this kind. `neighbourhood` means nothing where a key may be anywhere.
     ///
     /// # Panics
@@ -84,6 +104,7 @@ impl TreeKind {
         match self {
             Self::Chime => Shape::hopscotch(span, neighbourhood),
             Self::Sherman => Shape::unsorted(span),
+            Self::Marlin => Shape::unsorted(span).with_claims(),
             Self::Rolex => Shape::unsorted(span).learned(),
             Self::ChimeLearned => Shape::hopscotch(span, neighbourhood).learned(),
         }
@@ -95,6 +116,7 @@ impl TreeKind {
         match self {
             Self::Chime => chime::LEAF,
             Self::Sherman => sherman::LEAF,
+            Self::Marlin => marlin::LEAF,
             Self::Rolex => rolex::LEAF,
             Self::ChimeLearned => chime::LEAF.learned(),
         }

@@ -141,6 +141,67 @@ bit_fields! {
     }
 }
 
+bit_fields! {
+    /// What takes the place of [`Meta`] while an entry has no key, in a leaf of which entries are claimed one by one (`claim`). Who
+    /// reads the leaf sees a vacant entry.
+    pub(super) struct Vacancy {
+        /// The entry in the table of the client that has claimed it.
+        client, with_client: 0..16;
+        /// Which life of its entry that client is in.
+        life, with_life: 16..32;
+        /// Which key it is for: some bits of its hash.
+        mark, with_mark: 32..44;
+        /// Tells the claims of one client apart.
+        ticket, with_ticket: 44..57;
+        /// Whether somebody has claimed it.
+        is_claimed, with_is_claimed: 57..58;
+        /// Whether it is closed: whoever holds the lock of the leaf is about to write the leaf.
+        is_closed, with_is_closed: 58..59;
+        /// As in [`Meta`].
+        version, with_version: 59..63;
+    }
+}
+
+impl Vacancy {
+    /// An entry that anybody may claim, in a leaf of this version.
+    pub(super) fn open(version: u64) -> Self {
+        Self(0).with_version(version)
+    }
+
+    /// The same entry, open.
+    pub(super) fn opened(self) -> Self {
+        Self::open(self.version())
+    }
+
+    /// The same entry, closed.
+    pub(super) fn closed(self) -> Self {
+        self.opened().with_is_closed(1)
+    }
+
+    /// The same entry, claimed for a key with this hash.
+    pub(super) fn claimed_by(self, owner: Owner, key_hash: u64, ticket: u64) -> Self {
+        self.opened()
+            .with_is_claimed(1)
+            .with_client(owner.client.into())
+            .with_life(owner.life.into())
+            .with_mark(key_hash >> 52)
+            .with_ticket(ticket & ((1 << 13) - 1))
+    }
+
+    /// Who has claimed it; `None` if nobody has.
+    pub(super) fn owner(self) -> Option<Owner> {
+        (self.is_claimed() == 1).then(|| Owner {
+            client: self.client() as u16,
+            life: self.life() as u16,
+        })
+    }
+
+    /// Whether it is claimed for a key with this hash, or one that looks the same.
+    pub(super) fn is_for(self, key_hash: u64) -> bool {
+        self.is_claimed() == 1 && self.mark() == key_hash >> 52
+    }
+}
+
 /// How many versions a leaf goes through before the first one comes again.
 pub(super) const VERSIONS: u64 = 16;
 
@@ -241,6 +302,7 @@ pub struct Shape {
     has_pointers: bool,
     has_locks: bool,
     is_learned: bool,
+    has_claims: bool,
     /// Words of a value.
     value_words: u16,
 }
@@ -263,6 +325,7 @@ impl Shape {
             has_pointers: false,
             has_locks: false,
             is_learned: false,
+            has_claims: false,
             value_words: 1,
         }
     }
@@ -280,6 +343,7 @@ impl Shape {
             has_pointers: false,
             has_locks: false,
             is_learned: false,
+            has_claims: false,
             value_words: 1,
         }
     }
@@ -292,6 +356,27 @@ impl Shape {
             value_words: 1,
             ..self
         }
+    }
+
+    /// The same, of which entries are claimed one by one: INSERTs and DELETEs of one leaf go on at the same time, and only who
+    /// writes the leaf as a whole locks it ([`crate::marlin`]). Its values are data pointers.
+    ///
+    /// # Panics
+    /// If leaves are hashed, where a key that comes may move others.
+    #[must_use]
+    pub const fn with_claims(self) -> Self {
+        assert!(!self.is_hashed, "keys of a hashed leaf hop");
+        Self {
+            has_claims: true,
+            ..self.of_pointers()
+        }
+    }
+
+    /// Whether entries are claimed one by one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_claims(self) -> bool {
+        self.has_claims
     }
 
     /// The same with values of so many bytes: each is its word, repeated. For measurements of what longer values cost, as a tree
@@ -434,6 +519,7 @@ impl Shape {
         kind | u64::from(self.has_pointers) << 2
             | u64::from(self.has_locks) << 3
             | u64::from(self.is_learned) << 4
+            | u64::from(self.has_claims) << 5
             | (self.span() as u64) << 8
             | (self.circle.neighbourhood() as u64) << 32
             | (u64::from(self.value_words) - 1) << 48
@@ -444,7 +530,7 @@ impl Shape {
         let value_words = (word >> 48) as usize + 1;
         let fits = (1..=LEAF_SPAN_MAX).contains(&span) && (1..=span).contains(&neighbourhood);
         let fits = fits && value_words <= if word & 4 == 0 { VALUE_WORDS_MAX } else { 1 };
-        let of_values = match word & 0xe3 {
+        let of_values = match word & 0xc3 {
             1 if fits => Self::unsorted(span),
             2 if fits && neighbourhood <= hopscotch::NEIGHBOURHOOD_MAX && span.is_multiple_of(neighbourhood) => {
                 Self::hopscotch(span, neighbourhood)
@@ -457,7 +543,12 @@ impl Shape {
             3 => of_values.of_pointers().with_locks(),
             _ => return None,
         };
-        Some(if word & 1 << 4 == 0 { shape } else { shape.learned() })
+        let shape = if word & 1 << 4 == 0 { shape } else { shape.learned() };
+        match word & 1 << 5 {
+            0 => Some(shape),
+            _ if shape.has_pointers && !shape.is_hashed => Some(shape.with_claims()),
+            _ => None,
+        }
     }
 
     /// Where keys may be.
@@ -558,11 +649,15 @@ impl Shape {
         if !self.has_locks {
             return None;
         }
+        Some(self.locks_at() + self.entry_of(value_at) as u64 * LOCK_BYTES)
+    }
+
+    /// The entry whose value is at `value_at` in its leaf.
+    pub(super) const fn entry_of(self, value_at: u64) -> usize {
         // Behind the key of an entry, which is behind one replica more than there are groups in front.
         let at = value_at - self.value_at(0);
         let (group, within) = (at / self.group_bytes(), at % self.group_bytes());
-        let entry = group * self.circle().neighbourhood() as u64 + within / self.entry_bytes();
-        Some(self.locks_at() + entry * LOCK_BYTES)
+        group as usize * self.circle().neighbourhood() + (within / self.entry_bytes()) as usize
     }
 
     /// Bytes of the block of a leaf.
@@ -714,7 +809,10 @@ mod tests {
         assert!(!is_shape(word(1 | 1 << 3, 8, 1, 1)), "locks go with pointers");
         assert!(is_shape(word(1 | 3 << 2, 8, 1, 1)));
         assert!(is_shape(word(1 | 1 << 4, 8, 1, 1)));
-        assert!(!is_shape(word(1 | 1 << 5, 8, 1, 1)));
+        assert!(!is_shape(word(1 | 1 << 5, 8, 1, 1)), "claims are of data pointers");
+        assert!(!is_shape(word(2 | pointers | 1 << 5, 8, 1, 1)), "keys hop");
+        assert!(is_shape(word(1 | pointers | 1 << 5, 8, 1, 1)));
+        assert!(!is_shape(word(1 | 1 << 6, 8, 1, 1)));
     }
 
     #[test]
@@ -742,6 +840,9 @@ mod tests {
             prop_assert_eq!(Shape::from_word(repeating.learned().to_word()), Some(repeating.learned()));
             let shape = Shape::unsorted(groups * neighbourhood);
             prop_assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
+            let claimed = shape.with_claims();
+            prop_assert_eq!(Shape::from_word(claimed.to_word()), Some(claimed));
+            prop_assert_eq!(Shape::from_word(claimed.with_locks().to_word()), Some(claimed.with_locks()));
         }
 
         #[test]
@@ -769,6 +870,22 @@ mod tests {
             let word = LockWord::held_by(owner, ticket);
             prop_assert_eq!(word.owner(), Some(owner));
             prop_assert_ne!(word.0 & LockWord::HELD, 0);
+        }
+
+        #[test]
+        fn an_entry_without_a_key_looks_vacant(
+            client: u16, life: u16, hash: u64, ticket: u64, version in 0..VERSIONS,
+        ) {
+            let owner = Owner { client, life };
+            let open = Vacancy::open(version);
+            let claimed = open.claimed_by(owner, hash, ticket);
+            for vacancy in [open, claimed, open.closed()] {
+                prop_assert_eq!((Meta(vacancy.0).is_taken(), Meta(vacancy.0).version()), (0, version));
+                prop_assert_eq!(vacancy.opened(), open);
+            }
+            prop_assert_eq!((open.owner(), claimed.owner(), open.closed().owner()), (None, Some(owner), None));
+            prop_assert!(claimed.is_for(hash) && !claimed.is_for(!hash) && !open.is_for(0));
+            prop_assert_ne!(claimed, open.claimed_by(owner, hash, ticket.wrapping_add(1)));
         }
     }
 }

@@ -250,7 +250,7 @@ impl Shape {
         let is_right = |entry: usize| is_current(entry) && self.is_whole(image, entry);
         let meta = self.meta(image, home);
         let is_whole = self.circle().neighbours(home).all(is_right);
-        let knows_its_own = (meta.bitmap(), meta.digest()) == self.members(image, home);
+        let knows_its_own = self.has_claims() || (meta.bitmap(), meta.digest()) == self.members(image, home);
         if is_whole && (knows_its_own || is_planted("tree: a home that nobody asks for its keys")) {
             Ok(sibling)
         } else {
@@ -298,7 +298,11 @@ impl Shape {
                 }
             }
         }
-        let homes = if self.is_hashed() { self.span() } else { 1 };
+        let homes = match self.is_hashed() {
+            true => self.span(),
+            // Where entries are claimed their words say who has.
+            false => usize::from(!self.has_claims()),
+        };
         let knows_its_own = |home: usize| {
             let meta = self.meta(image, home);
             (meta.bitmap() | meta.digest() << 16) as u32 == members[home]
@@ -349,6 +353,14 @@ impl Shape {
             .with_is_taken(1)
             .with_check(self.entry_check(key, value));
         self.set_meta(image, entry, meta);
+    }
+
+    /// The meta word of a taken entry with these, in a leaf of this version that is not hashed.
+    pub(super) fn meta_of(self, version: u64, key: Key, value: u64) -> Meta {
+        Meta(0)
+            .with_is_taken(1)
+            .with_version(version)
+            .with_check(self.entry_check(key, value))
     }
 
     /// The meta word of an entry without its key.
@@ -404,9 +416,10 @@ impl Shape {
         set_word(image, LOCK_AT, vacancy.0);
     }
 
-    /// What the lock word of a free leaf says.
+    /// What the lock word of a free leaf says: nothing of entries that are claimed one by one.
     pub(super) fn vacancy(self, image: &[u8]) -> LockWord {
-        let vacant = (0..self.span()).filter(|&entry| self.taken(image, entry).is_none());
+        let may_be_vacant = |&entry: &usize| self.has_claims() || self.taken(image, entry).is_none();
+        let vacant = (0..self.span()).filter(may_be_vacant);
         LockWord(vacant.fold(0, |bits, entry| bits | 1 << self.vacancy_bit(entry)))
     }
 

@@ -15,6 +15,7 @@ use farside_pool::Pin;
 use std::rc::Rc;
 
 use super::Tree;
+use super::close::{Left, Words};
 use super::inner::Inner;
 use super::layout::{INTENT_AT, Intent, Key, LOCK_AT, LockWord, Shape, Sibling, VERSION_AT};
 use super::leaf::{self, Fences, next_version, set_word, word};
@@ -25,10 +26,9 @@ use crate::error::IndexError;
 
 impl Tree {
     /// Starts a merge if a DELETE has left so few keys: once on the way down, and when the leaf is empty.
-    pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: Key, free: LockWord) {
+    pub(super) fn consider_merge(&self, leaf: RemoteAddr, key: Key, taken: usize) {
         let span = self.shape().span();
         let bits = self.shape().vacancy_bit(span - 1) + 1;
-        let taken = bits - free.0.count_ones() as usize;
         if taken == 0 || taken == bits / 8 || taken == bits / 4 {
             self.start(Name::Merge(leaf), |tree| async move {
                 let mut cx = OpContext::new(tree.pool().endpoint().clone());
@@ -190,8 +190,18 @@ impl Tree {
         batch.read(left, Slice::first(bytes));
         batch.read(right, Slice::new(bytes, bytes));
         cx.post(&mut batch).await?;
-        // Only the holders of the locks write them.
+        // Only the holders of the locks write them; entries that are claimed one by one are looked at again.
         cx.validated();
+        let (lower, upper) = cx.buffer().split_at(bytes as usize);
+        let before = match shape.has_claims() {
+            false => [Words::new(), Words::new()],
+            true if shape.are_few(lower, upper) => [
+                self.close(cx, left, 0, Left::Nothing).await?,
+                self.close(cx, right, bytes, Left::Nothing).await?,
+            ],
+            // What was read may not even belong together.
+            true => return self.leave_apart(cx, [stays, goes], Default::default()).await,
+        };
         let (lower, upper) = cx.buffer_mut().split_at_mut(bytes as usize);
         let damaged = |at| move |_| IndexError::NodeDamaged { at };
         let (fences, sibling) = shape.examine_all(lower).map_err(damaged(left))?;
@@ -199,10 +209,7 @@ impl Tree {
         let are_neighbours = !sibling.is_gone() && !right_sibling.is_gone() && sibling.next() == right;
         let epoch = self.pool().epoch();
         if !are_neighbours || shape.take_in(&mut lower.to_vec(), upper, epoch).is_none() {
-            // The other way round, so that nobody waits for the second with the first in hand.
-            self.unlock(cx, goes).await?;
-            self.unlock(cx, stays).await?;
-            return Ok(false);
+            return self.leave_apart(cx, [stays, goes], before).await;
         }
         self.freeze_all(cx, left, 0).await?;
         self.freeze_all(cx, right, bytes).await?;
@@ -240,6 +247,19 @@ impl Tree {
         Ok(true)
     }
 
+    /// Gives the locks of two leaves back that are not merged, with the words that they had before.
+    async fn leave_apart(
+        &self,
+        cx: &mut OpContext,
+        [stays, goes]: [Held; 2],
+        [left, right]: [Words; 2],
+    ) -> Result<bool, IndexError> {
+        // The other way round, so that nobody waits for the second with the first in hand.
+        self.reopen(cx, goes, &right).await?;
+        self.reopen(cx, stays, &left).await?;
+        Ok(false)
+    }
+
     /// Waits for what was collected, where nothing is ordered otherwise.
     pub(super) async fn post_unless(
         &self,
@@ -255,7 +275,7 @@ impl Tree {
     }
 
     /// WRITEs of words of a leaf, some of which are posted if they are many.
-    async fn write_words(
+    pub(super) async fn write_words(
         &self,
         cx: &mut OpContext,
         batch: &mut Batch,
@@ -332,7 +352,11 @@ impl Tree {
             shape.mend(lower, fences, leaf::sibling(right, version));
             if is_ours {
                 // Nothing of it was changed, but that it may be frozen. It thaws when its copies are gone.
-                thawed = shape.thawed(upper);
+                thawed = match shape.has_claims() {
+                    false => shape.thawed(upper),
+                    // Whoever has begun with this before has opened entries.
+                    true => self.close(cx, right, bytes, Left::Nothing).await?,
+                };
             }
         }
         held.free = shape.vacancy(&cx.buffer()[..bytes as usize]);
@@ -351,10 +375,15 @@ impl Tree {
 }
 
 impl Shape {
+    /// Whether so few entries of two leaves are taken that the leaf that gets them all is not split again soon.
+    fn are_few(self, lower: &[u8], upper: &[u8]) -> bool {
+        self.entries(lower).count() + self.entries(upper).count() <= self.span() / 2
+    }
+
     /// Puts the keys of another leaf into vacant entries of this one, and returns which; `None` if there is no room, with half of
     /// the entries left, so that the leaf is not split again soon. Nobody hops: who dies in the middle has moved nothing.
     fn take_in(self, lower: &mut [u8], upper: &[u8], epoch: u64) -> Option<Vec<usize>> {
-        if self.entries(lower).count() + self.entries(upper).count() > self.span() / 2 {
+        if !self.are_few(lower, upper) {
             return None;
         }
         let mut places = Vec::new();

@@ -1,9 +1,9 @@
 //! A B-link tree in far memory, the foundation of the range indexes.
 //!
 //! On the path: an operation goes from the root, or from an internal node that this client remembers, down to a leaf; reads
-//! take no lock, changes lock the leaf. What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
-//! entries in no order ([`crate::sherman`]); and whether clients remember the nodes above as they are, or models of them
-//! ([`crate::rolex`]). Everything else is the same for all. Keys and values are integers of eight
+//! take no lock, changes lock the leaf, or parts of it (`slot`, `claim`). What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
+//! entries in no order ([`crate::sherman`]), which may be claimed one by one ([`crate::marlin`]); and whether clients remember the nodes
+//! above as they are, or models of them ([`crate::rolex`]). Everything else is the same for all. Keys and values are integers of eight
 //! bytes; each of them may be a key, and each a value. Or values are data pointers, which are replaced without a lock: see
 //! `slot`, and [`crate::ordered`] for keys of any bytes.
 //!
@@ -25,7 +25,8 @@
 //!  5. Put the new leaf into the parent (`link`), which may be split in turn, or grow a root above it.
 //!
 //! While the leaf is written some readers see it as it was, and others go on to the new one. Both find the same: who changes
-//! a key of the new leaf has come there by its parent or by the old leaf's lock, both of which come after step 4. A reader
+//! a key of the new leaf has come there by its parent or by the old leaf's lock, both of which come after step 4, or has read all of the
+//! old leaf as it is afterwards. A reader
 //! who sees some of both notices by the versions.
 //!
 //! # A merge
@@ -33,7 +34,7 @@
 //!  1. Copy the neighbour's keys into vacant entries. Nobody looks for them here yet.
 //!  2. Write the neighbour's intent, then the leaf's. From here on the merge will be done.
 //!  3. WRITE the leaf: later fence, next version, the neighbour's sibling. WRITE the neighbour: gone, and where its keys are.
-//!     Nobody changes any of them meanwhile, as both leaves are locked.
+//!     Nobody changes any of them meanwhile, as both leaves are locked; who claims entries looks at the lock.
 //!  4. Take the neighbour out of the parent, announce that a node has gone, retire it.
 //!
 //! # Who dies where
@@ -54,6 +55,8 @@
 mod bulk;
 mod cache;
 pub(crate) mod change;
+mod claim;
+mod close;
 pub(crate) mod descend;
 mod inner;
 mod kind;
@@ -106,10 +109,20 @@ pub struct TreeOptions {
 /// How much a client may remember, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Internal nodes.
+    /// Internal nodes, or those of a radix tree.
     pub cache_bytes: usize,
     /// Where in their leaves hot entries are, if leaves are hashed; 0 to read neighbourhoods always.
     pub hotspot_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 256 << 20,
+            // A hotspot saves most of a neighbourhood's bytes; an item behind it is one READ more either way.
+            hotspot_bytes: 1 << 20,
+        }
+    }
 }
 
 /// Parts of a hashed leaf that a client does without: for measurements of what each brings (CHIME, section 5.3).
@@ -152,6 +165,8 @@ struct Shared {
     load: Cell<f32>,
     /// The last leaf of a learned tree of which it was found that it has a key.
     narrowed: Cell<Option<window::Narrowed>>,
+    /// An entry that the last search which found nothing has found vacant, where entries are claimed.
+    vacant: Cell<Option<claim::Vacant>>,
     tickets: Cell<u64>,
     backoff: Backoff,
     /// Operations that go together, if they may.
@@ -263,6 +278,7 @@ impl Tree {
                 // As they are trained.
                 load: Cell::new(shape.span() as f32),
                 narrowed: Cell::default(),
+                vacant: Cell::default(),
                 tickets: Cell::default(),
                 backoff: Backoff::default(),
                 local: OnceCell::new(),

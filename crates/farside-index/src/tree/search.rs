@@ -64,7 +64,10 @@ impl Tree {
             match self.glance(cx, place, key) {
                 Some(Seen::Found(.., value)) if self.is_deleted(value) => return Ok(None),
                 Some(Seen::Found(leaf, at, value)) => return Ok(Some((leaf, at, value))),
-                Some(Seen::Absent) => return Ok(None),
+                Some(Seen::Absent) => {
+                    self.note_vacant(cx.buffer(), place.leaf);
+                    return Ok(None);
+                }
                 Some(Seen::Elsewhere) | None => {}
             }
         }
@@ -110,6 +113,7 @@ impl Tree {
                 let value = shape.value(cx.buffer(), entry);
                 return Ok(Seen::Found(leaf, leaf.plus(shape.value_at(entry)), value));
             }
+            self.note_vacant(cx.buffer(), leaf);
             match fences {
                 _ if is_current => return Ok(Seen::Absent),
                 _ if place.is_remembered => return Ok(Seen::Elsewhere),

@@ -9,6 +9,7 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::Tree;
+use super::close::Left;
 use super::layout::{INTENT_AT, Intent, LOCK_AT, LockWord, SPLIT_KEY_AT, Sibling};
 use super::leaf::{self, Fences, word};
 use super::lock::{Held, Kind};
@@ -125,8 +126,13 @@ impl Tree {
         let bytes = self.shape().leaf_bytes() as u32;
         cx.reserve(bytes as usize);
         cx.read(node, Slice::first(bytes)).await?;
-        // Only the holder of the lock writes the rest; the lock word is not used.
-        cx.rely_on(Slice::new(8, bytes - 8));
+        if self.shape().has_claims() {
+            // Entries are looked at again before they are relied on.
+            cx.validated();
+        } else {
+            // Only the holder of the lock writes the rest; the lock word is not used.
+            cx.rely_on(Slice::new(8, bytes - 8));
+        }
         Ok(())
     }
 
@@ -138,10 +144,10 @@ impl Tree {
     }
 
     /// Freezes a leaf whose lock is held and which is in the buffer, whatever has happened to it. A key that is there twice is
-    /// the one that is not frozen: once both are, nobody could tell.
+    /// the one that is not frozen: once both are, nobody could tell. Where entries are claimed one by one the leaf is closed already.
     pub(super) async fn freeze_left(&self, cx: &mut OpContext, node: RemoteAddr) -> Result<(), IndexError> {
         let shape = self.shape();
-        if !shape.has_pointers() {
+        if !shape.has_pointers() || shape.has_claims() {
             return Ok(());
         }
         let dropped = shape.drop_left(cx.buffer_mut());
@@ -159,6 +165,9 @@ impl Tree {
     async fn settle_leaf(&self, cx: &mut OpContext, held: &mut Held) -> Result<(), IndexError> {
         let (shape, node) = (self.shape(), held.node);
         self.read_locked_leaf(cx, node).await?;
+        if shape.has_claims() {
+            self.close(cx, node, 0, Left::NodeWrite).await?;
+        }
         let damaged = IndexError::NodeDamaged { at: node };
         let intent = leaf::intent(cx.buffer()).ok_or_else(|| damaged.clone())?;
         let image = cx.buffer();

@@ -2,14 +2,14 @@
 //!
 //! On the path: in a tree of pointers ([`Shape::of_pointers`]) an UPDATE takes no lock. It reads the pointer as a SEARCH does, and
 //! lets a synchronisation scheme replace it; so updates of a key go as fast as the scheme lets them, whatever is under way
-//! in the leaf. INSERT and DELETE lock the leaf as ever.
+//! in the leaf. INSERT and DELETE lock the leaf as ever, or claim its entries one by one: see `claim`.
 //!
 //! # Who writes the pointer of an entry
 //! - A taken entry: whoever compares its identity, or all of it. Whoever holds the lock compares as well.
 //! - One that is *frozen*: the holder of the lock alone. So what a split, a merge or a hop copies is what it was. Frozen entries
 //!   are read as ever: as long as a reader finds one nobody has changed its key elsewhere, since the new place is shown
 //!   to nobody before the old one is taken back, but as a frozen copy (a merge).
-//! - A vacant entry: the holder of the lock alone. A pointer that is left there says nothing.
+//! - A vacant entry: the holder of the lock alone, or of the claim. A pointer that is left there says nothing.
 //!
 //! A taken entry without a pointer has a key that is being deleted, which is no more.
 //!
@@ -63,6 +63,13 @@ pub(crate) struct Slot {
     leaf: RemoteAddr,
 }
 
+impl Slot {
+    /// The leaf that it is in.
+    pub(super) fn leaf(self) -> RemoteAddr {
+        self.leaf
+    }
+}
+
 /// A pointer for a slot that has held another word.
 pub(super) fn succeeding(pointer: Pointer, before: Pointer) -> Pointer {
     let identity = if before.is_resting() {
@@ -78,7 +85,7 @@ pub(crate) fn in_place_of(pointer: Pointer, before: Pointer) -> Pointer {
     pointer.with_identity(before.identity() | 1)
 }
 
-fn frozen(pointer: Pointer) -> Pointer {
+pub(super) fn frozen(pointer: Pointer) -> Pointer {
     in_place_of(pointer, pointer).with_hint(SizeHint::Frozen)
 }
 
@@ -149,7 +156,7 @@ impl Shape {
     /// Whether a vacant entry may get a pointer, for a client that has seen this epoch of the pool.
     pub(super) fn has_rested(self, image: &[u8], entry: usize, epoch: u64) -> bool {
         let pointer = self.pointer(image, entry);
-        !self.has_pointers() || (pointer.is_null() && pointer.is_vacant(epoch)) || !is_tired(pointer)
+        !self.has_pointers() || (pointer.is_resting() && pointer.is_vacant(epoch)) || !is_tired(pointer)
     }
 
     /// Vacates what a client has left that died: the place that a hop has come from, and entries whose keys were deleted.
@@ -299,8 +306,11 @@ impl Tree {
         }
     }
 
-    /// Freezes every taken entry of a leaf, as [`Tree::freeze`].
+    /// Freezes every taken entry of a leaf, as [`Tree::freeze`]. A leaf that is closed has been frozen.
     pub(super) async fn freeze_all(&self, cx: &mut OpContext, leaf: RemoteAddr, at: u32) -> Result<(), IndexError> {
+        if self.shape().has_claims() {
+            return Ok(());
+        }
         let image = &cx.buffer()[at as usize..];
         let entries: Vec<usize> = self.shape().entries(image).map(|(entry, _)| entry).collect();
         self.freeze(cx, leaf, at, entries).await

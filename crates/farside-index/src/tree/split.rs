@@ -6,8 +6,9 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
-use super::layout::{INTENT_AT, Intent, Key, SPLIT_KEY_AT, Shape};
-use super::leaf::{self, Fences, next_version, set_word, word};
+use super::close::Left;
+use super::layout::{INTENT_AT, Intent, Key, SPLIT_KEY_AT, Shape, Sibling};
+use super::leaf::{self, Fences, Torn, next_version, set_word, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
 use super::{Tree, take_block};
@@ -57,14 +58,12 @@ impl Tree {
         cx: &mut OpContext,
         key: Key,
         pin: &Pin,
-    ) -> Result<Option<(Held, Fences, super::layout::Sibling)>, IndexError> {
+    ) -> Result<Option<(Held, Fences, Sibling)>, IndexError> {
         let mut at = self.locate(cx, key, pin).await?.leaf;
         // Ends: each step goes to the right.
         loop {
             let held = self.lock(cx, at, Kind::Leaf, pin).await?;
-            self.read_locked_leaf(cx, at).await?;
-            let judged = self.shape().examine_all(cx.buffer());
-            let (fences, sibling) = judged.map_err(|_| IndexError::NodeDamaged { at })?;
+            let (fences, sibling) = self.judge_locked_leaf(cx, at).await?;
             if !sibling.is_gone() && fences.contains(key) {
                 return Ok(Some((held, fences, sibling)));
             }
@@ -74,6 +73,21 @@ impl Tree {
                 return Ok(None);
             }
             at = sibling.next();
+        }
+    }
+
+    /// READs a leaf whose lock is held.
+    async fn judge_locked_leaf(&self, cx: &mut OpContext, at: RemoteAddr) -> Result<(Fences, Sibling), IndexError> {
+        /// How often a leaf of claimed entries may be found torn: somebody stores a key in it each time.
+        const LOOKS: u32 = 1000;
+        let mut torn = 0;
+        loop {
+            self.read_locked_leaf(cx, at).await?;
+            match self.shape().examine_all(cx.buffer()) {
+                Ok(judged) => return Ok(judged),
+                Err(Torn) if self.shape().has_claims() && torn < LOOKS => torn += 1,
+                Err(Torn) => return Err(IndexError::NodeDamaged { at }),
+            }
         }
     }
 
@@ -89,16 +103,20 @@ impl Tree {
         let Some((held, fences, sibling)) = self.lock_leaf_of(cx, key, pin).await? else {
             return Ok(None);
         };
-        let image = cx.buffer();
-        let has_room = shape.find(image, key).is_some()
-            || shape
-                .circle()
-                .make_room(shape.home(key), |entry| shape.home_at(image, entry))
-                .is_ok();
-        if has_room {
+        if shape.has_room(cx.buffer(), key) {
             self.unlock(cx, held).await?;
             return Ok(None);
         }
+        if shape.has_claims() {
+            let before = self.close(cx, held.node, 0, Left::Nothing).await?;
+            // Of entries that were claimed some have no key now, or one has this key.
+            let (image, span) = (cx.buffer(), shape.span());
+            if shape.find(image, key).is_some() || shape.entries(image).count() < span {
+                self.reopen(cx, held, &before).await?;
+                return Ok(None);
+            }
+        }
+        let image = cx.buffer();
         let split_key = split_key(shape, image, key);
         // What is copied, and what is written again, stays what it was read as.
         self.freeze_all(cx, held.node, 0).await?;
@@ -153,6 +171,15 @@ impl Tree {
 }
 
 impl Shape {
+    /// Whether a key is in a leaf, or has room there.
+    fn has_room(self, image: &[u8], key: Key) -> bool {
+        if self.has_claims() {
+            return self.find(image, key).is_some() || (0..self.span()).any(|entry| self.is_open(image, entry));
+        }
+        let home_at = |entry| self.home_at(image, entry);
+        self.find(image, key).is_some() || self.circle().make_room(self.home(key), home_at).is_ok()
+    }
+
     /// Vacates the entries of all other keys.
     pub(super) fn keep(self, image: &mut [u8], stays: impl Fn(Key) -> bool) {
         for entry in 0..self.span() {

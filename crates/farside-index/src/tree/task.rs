@@ -25,6 +25,8 @@ pub(crate) enum Name {
     Clean(Key),
     /// Settles a node and gives its lock back, which has this word.
     Settle(u64),
+    /// Gives up a claim, whose word this is.
+    Unclaim(RemoteAddr, u64),
     /// Makes a layer for the keys that share a part.
     Layer(Key),
 }

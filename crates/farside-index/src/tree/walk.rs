@@ -10,7 +10,7 @@ use farside_fabric::{OpContext, RemoteAddr, Slice};
 
 use super::inner::{HEAD_AT, Inner, is_gone};
 use super::layout::{
-    IMAGE_AT, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT, SPLIT_KEY_AT, Shape, Sibling, VERSION_AT,
+    IMAGE_AT, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT, SPLIT_KEY_AT, Shape, Sibling, VERSION_AT, Vacancy,
 };
 use super::leaf::{self, Fences, word};
 use super::lock::Kind;
@@ -95,6 +95,9 @@ impl Tree {
                 continue;
             };
             visit(held.node);
+            if self.shape().has_claims() {
+                self.tidy(cx, held.node).await?;
+            }
             // A key that moves to the left comes to a leaf that has the next key to look for, and is seen then.
             self.linked_items(cx.buffer()).for_each(&mut *visit);
             self.unlock(cx, held).await?;
@@ -320,6 +323,10 @@ impl<'a> Walker<'a> {
         let lock = LockWord(word(image, LOCK_AT));
         let intent = leaf::intent(image);
         if lock.owner().is_none() && intent == Some(Intent::None) {
+            if shape.has_claims() {
+                // Their keys are no more, and whoever has deleted them has died before the entries were vacant.
+                shape.drop_left(image);
+            }
             return Ok(true);
         }
         self.census.unsettled += 1;
@@ -359,6 +366,15 @@ fn check_leaf(shape: Shape, image: &[u8], (at, fences, is_settled): (RemoteAddr,
     if is_settled && shape.vacancy(image).0 & !lock.0 != 0 {
         census.fault(format_args!(
             "the lock of the leaf at {at} does not know of a vacant entry"
+        ));
+    }
+    let is_closed = |entry: usize| {
+        let meta = shape.meta(image, entry);
+        meta.is_taken() == 0 && Vacancy(meta.0).is_closed() == 1
+    };
+    if is_settled && shape.has_claims() && (0..shape.span()).any(is_closed) {
+        census.fault(format_args!(
+            "an entry of the leaf at {at} is closed, and nobody holds its lock"
         ));
     }
     for (entry, key) in shape.entries(image) {

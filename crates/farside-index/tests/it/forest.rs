@@ -1,5 +1,6 @@
 //! A simulation with a tree in it.
 
+pub(crate) mod claimed;
 mod client;
 pub(crate) mod history;
 pub(crate) mod merged;

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::forest::run::{Outcome, Plan, run};
-use crate::forest::{Forest, SHAPES, merged, shrink};
+use crate::forest::{Forest, SHAPES, claimed, merged, shrink};
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -308,4 +308,14 @@ fn a_death_at_any_verb_loses_nothing() {
     }
     println!("{all:?}");
     assert!(all.settled > 500 && all.merges > 100, "{all:?}");
+}
+
+#[test]
+fn a_key_stays_that_is_inserted_where_somebody_has_died_within_a_merge() {
+    for nodes in [1, 2] {
+        for gap in 0..claimed::KEYS {
+            let lives = claimed::interrupt(nodes, gap).unwrap_or_else(|text| panic!("{text}"));
+            assert!(lives > 20, "{lives}");
+        }
+    }
 }

@@ -581,6 +581,12 @@ fn each_step_on_a_sherman_tree_costs_what_the_ledger_says() {
 }
 
 #[test]
+fn each_step_on_a_tree_of_claims_costs_what_the_ledger_says() {
+    let text = script(IndexKind::Marlin, Scheme::Farside);
+    compare_steps("marlin.tsv", include_str!("../../ledger/marlin.tsv"), &text);
+}
+
+#[test]
 fn each_step_on_a_radix_tree_costs_what_the_ledger_says() {
     let text = script(IndexKind::Smart, Scheme::Farside);
     compare_steps("smart.tsv", include_str!("../../ledger/smart.tsv"), &text);
@@ -629,6 +635,16 @@ fn deaths_on_a_sherman_tree_cost_what_the_ledger_says() {
         name,
         include_str!("../../ledger/sherman-deaths.tsv"),
         &deaths(IndexKind::Sherman),
+    );
+}
+
+#[test]
+fn deaths_on_a_tree_of_claims_cost_what_the_ledger_says() {
+    let name = "marlin-deaths.tsv";
+    compare_steps(
+        name,
+        include_str!("../../ledger/marlin-deaths.tsv"),
+        &deaths(IndexKind::Marlin),
     );
 }
 

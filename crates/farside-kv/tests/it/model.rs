@@ -69,11 +69,12 @@ pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
-const INDEXES: [IndexKind; 6] = [
+const INDEXES: [IndexKind; 7] = [
     IndexKind::PointerArray,
     IndexKind::Race,
     IndexKind::Chime,
     IndexKind::Sherman,
+    IndexKind::Marlin,
     IndexKind::Rolex,
     IndexKind::ChimeLearned,
 ];

@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn a_page_is_what_a_map_has_there(
-        index in sample::select(vec![IndexKind::Chime, IndexKind::Sherman, IndexKind::Rolex, IndexKind::ChimeLearned]),
+        index in sample::select(vec![IndexKind::Chime, IndexKind::Sherman, IndexKind::Marlin, IndexKind::Rolex, IndexKind::ChimeLearned]),
         steps in vec(steps(), 1..400),
     ) {
         run(async {

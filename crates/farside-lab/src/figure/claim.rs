@@ -67,7 +67,7 @@ pub enum Measure {
         /// The point below the line.
         over: f64,
     },
-    /// The largest value of a series.
+    /// The largest value of a series, at each point over the key `per` of that point if there is one.
     Highest {
         /// Name of the series.
         series: String,
@@ -79,6 +79,8 @@ pub enum Measure {
         /// Points behind this one do not count.
         #[serde(default = "everywhere")]
         to: f64,
+        /// Another key, below the line.
+        per: Option<String>,
     },
     /// By how many times a series is better than others, where that is most: at any point, than any of them.
     UpTo {
@@ -227,8 +229,21 @@ impl Measure {
                 let behind = values.iter().filter(|value| value.0 >= peak_x).map(|value| value.1);
                 Some(peak / behind.min_by(f64::total_cmp)?)
             }
-            Self::Highest { series, key, scale, to } => {
+            Self::Highest {
+                series,
+                key,
+                scale,
+                to,
+                per,
+            } => {
                 let mut values = sweep(series, key)?;
+                if let Some(per) = per {
+                    let below = sweep(series, per)?;
+                    values
+                        .iter_mut()
+                        .zip(below)
+                        .for_each(|(value, below)| value.1 /= below.1);
+                }
                 values.retain(|value| value.0 <= *to);
                 Some(peak(&values)?.1 * scale)
             }

@@ -48,7 +48,6 @@
 //! known = "..."                   # why it is missed, if it is and the reason is known
 //! ```
 
-use farside_index::TreeKind;
 use farside_index::tree::Without;
 
 use serde::Deserialize;
@@ -58,6 +57,7 @@ use super::load_factor::Hashing;
 use crate::quantity::parse_duration;
 use crate::stage::Fault;
 use crate::store::index_by_name;
+use crate::tree::tree_by_name;
 use crate::workload::Workload;
 
 /// A published figure.
@@ -421,8 +421,9 @@ pub struct StoreSeries {
     /// Whether a LOAD goes on with a tree of so many keys, rather than with an empty one.
     #[serde(default)]
     pub is_filled: bool,
-    /// What a compute node may remember of a tree, hotspots included, in bytes; 100 MB, if nothing is said. A quick run with
-    /// a part of the keys has the same part of this and of the hotspots.
+    /// What a compute node may remember of a tree of values, hotspots included, or of the nodes of another index in the order of keys, in
+    /// bytes; 100 MB, or enough for most, if nothing is said. A quick run with a part of the keys has the same part of what is
+    /// said, and of the hotspots.
     pub cache: Option<u64>,
     /// How much of that are hotspots; for `chime` three tenths, at most 30 MB, if nothing is said.
     pub hotspots: Option<u64>,
@@ -563,7 +564,7 @@ impl Figure {
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;
                 let no_index = || format!("there is no index `{}`", store.index);
-                let is_known = index_by_name(&store.index).is_some() || TreeKind::by_name(&store.index).is_some();
+                let is_known = index_by_name(&store.index).is_some() || tree_by_name(&store.index).is_some();
                 is_known.then_some(()).ok_or_else(no_index)?;
             }
         }

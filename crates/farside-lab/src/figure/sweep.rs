@@ -19,8 +19,8 @@ use crate::progress::Progress;
 use crate::quantity::parse_duration;
 use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
-use crate::store::{StoreProgram, TICK_NS, index_by_name};
-use crate::tree::{CACHE_BYTES, TreeProgram, turn_capacity, usual_hotspot_bytes};
+use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name};
+use crate::tree::{CACHE_BYTES, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
 use crate::workload::{Population, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
@@ -163,7 +163,7 @@ fn examine(figure: &Figure, probe: &Probe) -> Result<Value, BenchError> {
 }
 
 fn tree_named(figure: &Figure, name: &str) -> Result<TreeKind, BenchError> {
-    TreeKind::by_name(name).ok_or_else(|| wrong(figure, format!("there is no tree `{name}`")))
+    tree_by_name(name).ok_or_else(|| wrong(figure, format!("there is no tree `{name}`")))
 }
 
 /// What is not as it should be.
@@ -212,12 +212,14 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
             AxisKey::HotspotBytes => store.hotspots = Some(x as u64),
             _ => {}
         }
-        if let Some(kind) = TreeKind::by_name(&store.index) {
-            // Fewer keys in a quick run, and as much less to remember.
-            let part = |bytes: u64| (bytes as f64 * share) as u64;
+        // Fewer keys in a quick run, and as much less to remember.
+        let part = |bytes: u64| (bytes as f64 * share) as u64;
+        if let Some(kind) = tree_by_name(&store.index) {
             let cache = store.cache.unwrap_or(CACHE_BYTES);
             let hotspots = store.hotspots.unwrap_or(usual_hotspot_bytes(kind, cache));
             (store.cache, store.hotspots) = (Some(part(cache)), Some(part(hotspots)));
+        } else {
+            store.cache = store.cache.map(part);
         }
     }
     match &mut series.probe {
@@ -342,7 +344,7 @@ fn run_store(
     if store.is_filled {
         population = population.filled();
     }
-    if let Some(kind) = TreeKind::by_name(&store.index) {
+    if let Some(kind) = tree_by_name(&store.index) {
         return run_tree(figure, kind, store, population, setting, memory);
     }
     let program = StoreProgram {
@@ -356,6 +358,7 @@ fn run_store(
         population,
         key_bytes: 8,
         value_bytes: store.value_bytes as usize,
+        budget: budget_of(store.cache),
         // The same memory for every point of the sweep, so that it can be used again.
         compute_nodes: COMPUTE_NODES_MAX,
         tick_ns: TICK_NS,

@@ -9,7 +9,7 @@ use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::Profile;
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation};
-use farside_index::IndexKind;
+use farside_index::{Budget, IndexKind};
 use farside_sync::{CreditOptions, Scheme};
 
 use super::{Clients, HotKeysWorkerOptions, Turn};
@@ -35,6 +35,7 @@ pub(super) fn program(clients: &Clients, scheme: Scheme) -> Result<StoreProgram,
         population: Population::new(clients.keys, workload, clients.theta, 1),
         key_bytes: KEY_BYTES,
         value_bytes: VALUE_BYTES,
+        budget: Budget::default(),
         compute_nodes: clients.processes,
         tick_ns: TICK_NS,
         seen: Arc::default(),

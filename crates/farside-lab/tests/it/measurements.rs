@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{OpContext, VerbKind};
-use farside_index::{IndexKind, TreeKind};
+use farside_index::{Budget, IndexKind, TreeKind};
 use farside_lab::lock::LockProgram;
 use farside_lab::program::{Client, Program};
 use farside_lab::progress::Progress;
@@ -55,6 +55,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
         population: Population::new(items, workload, 0.99, setting.seed),
         key_bytes: 8,
         value_bytes: 8,
+        budget: Budget::default(),
         compute_nodes: setting.compute_nodes,
         tick_ns: NEVER_NS,
         seen: Arc::default(),
@@ -547,7 +548,7 @@ fn every_workload_runs_on_every_fabric() {
                 }
             }
         }
-        for (kind, ..) in TreeKind::ALL {
+        for kind in TreeKind::of_values() {
             for workload in WORKLOADS {
                 let program = TreeProgram {
                     tick_ns: 1_000_000,

@@ -4,6 +4,8 @@
 //! Farside brings its own bugs along: `is_planted("crate: what is wrong")` beside the right line, and a
 //! line in [`MUTANTS`].
 
+#[path = "../../../farside-index/tests/it/forest/claimed.rs"]
+mod claimed;
 #[path = "../../../farside-index/tests/it/forest/client.rs"]
 mod client;
 #[path = "../../../farside-index/tests/it/forest/shrink.rs"]
@@ -223,6 +225,21 @@ const MUTANTS: &[(&str, Notices)] = &[
     ),
     ("rolex: a model that is never wrong", Swarm("tree:rolex")),
     ("rolex: absent from a leaf that is another one by now", Swarm(":rolex")),
+    ("marlin: two claims for one key", Swarm("ordered:marlin")),
+    ("marlin: a leaf closed with a claim in it", Swarm("ordered:marlin")),
+    (
+        "marlin: a deleted key that is stored anew beside itself",
+        Swarm("ordered:marlin"),
+    ),
+    (
+        "marlin: an entry vacated that may be another key's",
+        Swarm("ordered:marlin"),
+    ),
+    ("marlin: a claim of the dead that stays", Swarm("ordered:marlin")),
+    (
+        "marlin: an entry claimed while its leaf is written",
+        Check(trees::a_key_beside_a_merge),
+    ),
     ("tree: entries moved without being frozen", Hot("ordered:")),
     ("tree: an entry that forgets whose it was", Hot("ordered:chime/farside")),
     (
@@ -271,12 +288,14 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("declock: a reset that newcomers do not see", 2510),
     ("declock: one reader granted for all", 475),
     ("locks: a warning that is not looked at", 12),
+    ("marlin: a leaf closed with a claim in it", 3799),
+    ("marlin: an entry vacated that may be another key's", 763),
     ("pool: a client that cannot leave stays for ever", 174),
     ("race: a closed bucket taken for open", 557),
     ("race: a locked bucket taken for closed", 941),
     ("shiftlock: a writer that waits for one reader too few", 669),
     ("tree: a home that nobody asks for its keys", 3449),
-    ("tree: a leaf that goes unannounced", 1116),
+    ("tree: a leaf that goes unannounced", 139),
     ("tree: a scan of a leaf that is gone", 391),
     ("tree: a leaf linked while its neighbour is written", 274),
     ("tree: a scan that takes what it cannot tell for absent", 3168),

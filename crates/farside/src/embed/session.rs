@@ -183,9 +183,9 @@ impl Session {
     }
 
     /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
-    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Smart`, `Rolex` or `ChimeLearned`; with another one
-    /// the first item is an error. One that is there throughout is seen once, another one at most once. Some are read at a time, few of them behind
-    /// the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
+    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Marlin`, `Smart`, `Rolex` or `ChimeLearned`; with
+    /// another one the first item is an error. One that is there throughout is seen once, another one at most once. Some are read at
+    /// a time, few of them behind the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
     ///
     /// ```
     /// # farside::run(async {

@@ -71,6 +71,16 @@ fn radix_trees_on_memory_nodes_survive_what_happens_to_them_and_their_clients() 
 }
 
 #[test]
+fn trees_of_claims_in_mapped_memory_survive_what_happens_to_their_processes() {
+    driver::run(&Plan::from_env(Fabric::Shm).of_index(IndexKind::Marlin));
+}
+
+#[test]
+fn trees_of_claims_on_memory_nodes_survive_what_happens_to_them_and_their_clients() {
+    driver::run(&Plan::from_env(Fabric::Tcp).of_index(IndexKind::Marlin));
+}
+
+#[test]
 fn learned_trees_in_mapped_memory_survive_what_happens_to_their_processes() {
     driver::run(&Plan::from_env(Fabric::Shm).of_index(IndexKind::Rolex));
 }

@@ -113,3 +113,8 @@ fn half_written(seed: u64, verb: u64, keys: &[u64]) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// A key that is inserted where a client has died within a merge.
+pub(super) fn a_key_beside_a_merge(seed: u64) -> Result<(), String> {
+    super::claimed::interrupt(1 + (seed % 2) as usize, seed % super::claimed::KEYS).map(drop)
+}

@@ -170,6 +170,7 @@ fn help_and_version_are_no_mistakes() {
         "pointer-array",
         "chime",
         "sherman",
+        "marlin",
         "smart",
         "rolex",
         "chime-learned",

@@ -46,7 +46,7 @@ fn scan_all(server: &Server, options: &str) -> (Vec<String>, usize) {
 
 #[test]
 fn scan_goes_through_keys_in_order_on_any_connection() {
-    for index in ["chime", "sherman", "smart", "rolex", "chime-learned"] {
+    for index in ["chime", "sherman", "marlin", "smart", "rolex", "chime-learned"] {
         let server = Server::serve(&["--memory", "64MiB", "--index", index]);
         let mut client = server.client();
         let names = number_names(4000);
@@ -187,7 +187,7 @@ fn nonsense_is_refused_in_one_line() {
         ],
     );
     let unordered = Server::serve(&["--memory", "64MiB"]);
-    let no_order = "-ERR the index race has its keys in no order: ranges take memory that was made with --index chime, sherman, smart, rolex or chime-learned\r\n";
+    let no_order = "-ERR the index race has its keys in no order: ranges take memory that was made with --index chime, sherman, marlin, smart, rolex or chime-learned\r\n";
     check(
         &mut unordered.client(),
         &[
