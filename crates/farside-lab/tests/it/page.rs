@@ -81,7 +81,7 @@ fn every_figure_can_be_seen() {
 /// A figure with invented numbers under every key that it speaks of.
 fn invented(figure: Figure) -> Entry {
     let mut keys: Vec<&str> = figure.panels.iter().map(|panel| panel.key.as_str()).collect();
-    keys.extend(figure.claims.iter().map(|claim| key_of(&claim.measure)));
+    keys.extend(figure.claims.iter().flat_map(|claim| keys_of(&claim.measure)));
     let mut points = Vec::new();
     for (number, series) in (1..).zip(&figure.series) {
         for x in figure.xs_of(series, false) {
@@ -104,16 +104,18 @@ fn invented(figure: Figure) -> Entry {
     }
 }
 
-fn key_of(measure: &Measure) -> &str {
+/// The key of a claim, and the one below the line.
+fn keys_of(measure: &Measure) -> Vec<&str> {
     match measure {
-        Measure::Value { key, .. }
-        | Measure::PeakAt { key, .. }
+        Measure::Value { key, per, .. } | Measure::Highest { key, per, .. } => {
+            [key].into_iter().chain(per).map(String::as_str).collect()
+        }
+        Measure::PeakAt { key, .. }
         | Measure::Fall { key, .. }
         | Measure::Quotient { key, .. }
-        | Measure::Highest { key, .. }
         | Measure::UpTo { key, .. }
         | Measure::Recovery { key, .. }
-        | Measure::Against { key, .. } => key,
+        | Measure::Against { key, .. } => vec![key],
     }
 }
 
