@@ -6,6 +6,7 @@ use farside_pool::PoolError;
 
 use farside_sync::{NODE_BYTES_MAX, NODES_MAX};
 
+use crate::index::IndexKind;
 use crate::item::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// An index operation failed.
@@ -96,7 +97,8 @@ pub enum IndexError {
     },
     /// The keys of the index are in no order.
     #[error(
-        "the index {index} has its keys in no order: ranges take memory that was made with --index chime, sherman, marlin, smart, rolex or chime-learned"
+        "the index {index} has its keys in no order: ranges take memory that was made with --index {}",
+        names_of_ordered()
     )]
     Unordered {
         /// The name of the index.
@@ -158,4 +160,12 @@ impl From<IndexError> for PoolError {
             },
         }
     }
+}
+
+/// The names of the indexes in the order of keys: `one, another or a third`.
+fn names_of_ordered() -> String {
+    let ordered = IndexKind::ALL.iter().filter(|(kind, ..)| kind.is_ordered());
+    let names: Vec<&str> = ordered.map(|(_, name, _)| *name).collect();
+    let (last, others) = names.split_last().expect("some are");
+    format!("{} or {last}", others.join(", "))
 }

@@ -125,13 +125,9 @@ impl IndexKind {
     }
 
     fn of_tree(tree: TreeKind) -> Self {
-        match tree {
-            TreeKind::Chime => Self::Chime,
-            TreeKind::Sherman => Self::Sherman,
-            TreeKind::Marlin => Self::Marlin,
-            TreeKind::Rolex => Self::Rolex,
-            TreeKind::ChimeLearned => Self::ChimeLearned,
-        }
+        let found = Self::ALL.iter().find(|(kind, ..)| kind.tree() == Some(tree));
+        let &(kind, ..) = found.expect("all are listed");
+        kind
     }
 
     /// Which index a pool has; `None` if nobody has made one.

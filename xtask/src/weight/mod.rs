@@ -40,7 +40,7 @@ const BUDGET: Budget = Budget {
         ("get-in-turn", 1_360),
         ("set", 3_600),
         ("set-in-turn", 4_040),
-        ("replace", 9_900),
+        ("replace", 9_100),
         ("lock:cas", 780),
         ("lock:dslr", 1_450),
         ("lock:shiftlock", 3_750),

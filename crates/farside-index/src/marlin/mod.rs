@@ -10,8 +10,8 @@
 //! client that dies inside leaves its count for ever, and all of them meet at one word. Here each *entry* has the three states: it is
 //! vacant or taken, claimed by one client, or closed.
 //! - An UPDATE replaces the pointer and nothing else; a change of structure freezes it (`tree::slot`).
-//! - An INSERT claims a vacant entry, with its own name, and looks whether somebody else has the key or claims another entry
-//!   for it. A DELETE swaps the pointer to nothing, then the entry is vacant.
+//! - An INSERT claims a vacant entry, with its own name, and looks whether the leaf is about to be written, the key is
+//!   there, or somebody claims another entry for it. A DELETE swaps the pointer to nothing, then the entry is vacant.
 //! - A change of structure locks the leaf against others of its kind, then closes each vacant entry and freezes each taken
 //!   one, and waits for claims.
 //!

@@ -282,11 +282,7 @@ impl Ordered {
     ) -> Result<Step, IndexError> {
         // A key that shares its part with longer ones must not be taken for them.
         let expected = (!regardless || part.is_longer()).then_some(slot.pointer.to_word());
-        let unlinked = if self.tree.shape().has_claims() {
-            Box::pin(self.tree.unlink_beside(cx, part.0, slot, expected)).await
-        } else {
-            Box::pin(self.tree.attempt(cx, part.0, Wish::Unlink(expected), None, pin)).await
-        };
+        let unlinked = Box::pin(self.tree.unlink_key(cx, part.0, (Some(slot), expected), pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         match step {
             TreeStep::Done(Change::Deleted, old) => {
@@ -365,7 +361,7 @@ impl Ordered {
         // The other key was changed meanwhile, or frozen. Nobody has seen the copy.
         // Ends: each round has waited for what was in the way.
         loop {
-            let unlinked = Box::pin(self.tree.attempt(cx, own.0, Wish::Unlink(None), None, pin)).await;
+            let unlinked = Box::pin(self.tree.unlink_key(cx, own.0, (None, None), pin)).await;
             match unlinked.inspect_err(|_| self.blocks.pool.doubt())? {
                 TreeStep::Done(_, old) => {
                     let old = Pointer::from_word(old);

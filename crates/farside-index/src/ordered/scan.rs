@@ -8,6 +8,7 @@
 //! tree as they stand.
 
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
+use farside_pool::Pin;
 use farside_sync::Pointer;
 
 use super::cursors::{CURSORS_MAX, Position};
@@ -17,8 +18,8 @@ use crate::error::IndexError;
 use crate::item::{Header, Item};
 use crate::operation::{Change, Sampled, Wanted};
 use crate::tree::Key;
-use crate::tree::change::{Step, Wish};
-use crate::tree::slot::is_layer;
+use crate::tree::change::Step;
+use crate::tree::slot::{Slot, is_layer};
 
 /// How many keys one call of a scan visits.
 const KEYS_PER_CALL: usize = 64;
@@ -246,15 +247,22 @@ impl Ordered {
         if slot.pointer.to_word() != wanted.mark || expiry_ms != wanted.expiry_ms || slot.pointer.is_frozen() {
             return Ok(false);
         }
-        self.unlink(cx, part, slot.pointer, header.block_bytes()).await
+        self.unlink(cx, part, slot, header.block_bytes(), &pin).await
     }
 
-    /// Removes the entry of a part if it holds this pointer still, and retires the item; returns whether it did. Whoever finds
+    /// Removes the entry of a part if it is still what was found, and retires the item; returns whether it did. Whoever finds
     /// something in the way gives up.
-    async fn unlink(&self, cx: &mut OpContext, part: Part, pointer: Pointer, bytes: u64) -> Result<bool, IndexError> {
-        let pin = self.tree.pin();
-        let wish = Wish::Unlink(Some(pointer.to_word()));
-        let unlinked = Box::pin(self.tree.attempt(cx, part.0, wish, None, &pin)).await;
+    async fn unlink(
+        &self,
+        cx: &mut OpContext,
+        part: Part,
+        slot: Slot,
+        bytes: u64,
+        pin: &Pin,
+    ) -> Result<bool, IndexError> {
+        let pointer = slot.pointer;
+        let expected = Some(pointer.to_word());
+        let unlinked = Box::pin(self.tree.unlink_key(cx, part.0, (Some(slot), expected), pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         let is_done = matches!(step, Step::Done(Change::Deleted, _));
         if is_done {
@@ -314,7 +322,7 @@ impl Ordered {
                 self.tree.await_thaw(cx, slot, round, &pin).await?;
             } else {
                 let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;
-                if self.unlink(cx, part, slot.pointer, header.block_bytes()).await? {
+                if self.unlink(cx, part, slot, header.block_bytes(), &pin).await? {
                     return Ok(true);
                 }
             }

@@ -1,9 +1,9 @@
 //! SEARCH of several keys at once: a batch of READs for each step, all keys in one doorbell.
 //!
 //! On the path: MGET, bursts of GETs, `get_many`. Sixteen keys cost as many round trips as the one that takes most: 1. the
-//! neighbourhoods of all, once for each layer that a key goes through and this client does not remember, 2. the items. In a learned tree
-//! a key takes several leaves: those for which a batch has no room are looked for one by one. Over
-//! mapped memory a batch asks the cache for all its lines before it touches the first.
+//! neighbourhoods of all, once for each layer that a key goes through and this client does not remember, 2. the items. In a
+//! learned tree a key takes several leaves: those for which a batch has no room are looked for one by one. Over mapped
+//! memory a batch asks the cache for all its lines before it touches the first.
 
 use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;

@@ -5,7 +5,6 @@
 //! for unpinned, and starts again. So over mapped memory nothing in an attempt waits, unless the scheme does:
 //! [`Race::change_now`] is one attempt in a plain call.
 
-use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice, at_once};
 use farside_pool::layout::Owner;
@@ -13,7 +12,7 @@ use farside_pool::{Pin, Purpose};
 use farside_sync::{Entered, Intent, Pointer, Turn};
 
 use super::in_place::{Approach, InPlace};
-use super::layout::{COMBINED_SLOTS, Combined, LockWord};
+use super::layout::{Combined, LockWord};
 use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
 use crate::blocks::Draft;
@@ -424,16 +423,18 @@ pub(super) fn free_slot(
     word_of: impl Fn(usize, usize) -> u64,
 ) -> Option<(RemoteAddr, Pointer)> {
     let free = |index: usize| {
-        let (bucket, word_of) = (buckets[index], &word_of);
-        let slots = bucket.slot_words().take(bucket_slots).filter_map(move |word| {
+        let (mut room, mut first) = (0, None);
+        for word in buckets[index].slot_words().take(bucket_slots) {
             let pointer = Pointer::from_word(word_of(index, word));
-            pointer
-                .is_vacant(epoch)
-                .then(|| (bucket.addr.plus(word as u64 * 8), pointer))
-        });
-        slots.collect::<ArrayVec<_, COMBINED_SLOTS>>()
+            if pointer.is_vacant(epoch) {
+                room += 1;
+                first = first.or(Some((index, word, pointer)));
+            }
+        }
+        (room, first)
     };
     let [first, second] = [free(0), free(1)];
-    let roomier = if second.len() > first.len() { second } else { first };
-    roomier.first().copied()
+    let roomier = if second.0 > first.0 { second } else { first };
+    let (index, word, pointer) = roomier.1?;
+    Some((buckets[index].addr.plus(word as u64 * 8), pointer))
 }

@@ -10,9 +10,10 @@ use farside_pool::Pin;
 use farside_sync::Pointer;
 
 use super::Tree;
-use super::layout::{Key, LockWord, Shape};
+use super::layout::{Key, Shape};
 use super::lock::{GIVE_BACK_VERBS, Held};
-use super::slot::emptied;
+use super::slot::{Slot, emptied};
+use super::words::LockWord;
 use crate::chime::hopscotch::Room;
 use crate::error::IndexError;
 use crate::item::Item;
@@ -29,7 +30,8 @@ pub(crate) enum Wish {
     Insert(u64),
     /// It goes.
     Delete,
-    /// It goes, if this is its value and not `None`: a data pointer, which others may replace meanwhile.
+    /// It goes, if this is its value and not `None`: a data pointer, which others may replace meanwhile. See
+    /// [`Tree::unlink_key`].
     Unlink(Option<u64>),
 }
 
@@ -130,12 +132,10 @@ impl Tree {
         pin: &Pin,
     ) -> Result<Step, IndexError> {
         let shape = self.shape();
-        if shape.has_claims() {
-            return match wish {
-                Wish::Insert(value) => Box::pin(self.insert_beside(cx, (key, value), item, pin)).await,
-                Wish::Unlink(expected) => Box::pin(self.unlink_found(cx, key, expected, pin)).await,
-                wish => unreachable!("{wish:?} is of trees of values"),
-            };
+        if shape.has_claims()
+            && let Some(value) = wish.may_insert()
+        {
+            return Box::pin(self.insert_beside(cx, (key, value), item, pin)).await;
         }
         let home = shape.home(key);
         let place = self.locate(cx, key, pin).await?;
@@ -198,6 +198,22 @@ impl Tree {
                     Ok(Step::Done(Change::Kept, 0))
                 }
             };
+        }
+    }
+
+    /// DELETE of a key in a tree of data pointers, one attempt, as [`Tree::attempt`]: if its pointer is the expected one, or whatever it
+    /// is. `slot` says where it was found, if it was looked for under this pin.
+    pub(crate) async fn unlink_key(
+        &self,
+        cx: &mut OpContext,
+        key: Key,
+        (slot, expected): (Option<Slot>, Option<u64>),
+        pin: &Pin,
+    ) -> Result<Step, IndexError> {
+        match slot {
+            _ if !self.shape().has_claims() => self.attempt(cx, key, Wish::Unlink(expected), None, pin).await,
+            Some(slot) => self.unlink_beside(cx, key, slot, expected).await,
+            None => self.unlink_found(cx, key, pin).await,
         }
     }
 

@@ -37,11 +37,12 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::change::Step;
-use super::layout::{Key, LOCK_AT, LockWord, Meta, Shape, Vacancy};
+use super::layout::{Key, LOCK_AT, Shape};
 use super::leaf::word;
 use super::lock::Kind;
 use super::slot::{Slot, in_place_of};
 use super::task::Name;
+use super::words::{LockWord, Meta, Vacancy};
 use crate::error::IndexError;
 use crate::item::Item;
 use crate::operation::Change;
@@ -184,11 +185,10 @@ impl Tree {
                     return Ok(Step::Done(Change::Kept, 0));
                 }
                 // The key is no more, and whoever has deleted it may have died.
-                let (meta, vacated) = (shape.meta(cx.buffer(), entry), shape.vacated(cx.buffer(), entry));
                 if !is_planted("marlin: a deleted key that is stored anew beside itself") {
-                    cx.compare_swap(leaf.plus(shape.entry_at(entry)), meta.0, vacated.0)
-                        .await?;
+                    self.open_deleted(cx, leaf, entry).await?;
                 }
+                let vacated = shape.vacated(cx.buffer(), entry);
                 shape.set_meta(cx.buffer_mut(), entry, vacated);
             }
             let Some(held) = claim.take() else {
@@ -301,6 +301,20 @@ impl Tree {
         Ok(())
     }
 
+    /// Makes an entry vacant whose key is no more, unless it is another key's by now: it was read to the start of the buffer.
+    pub(super) async fn open_deleted(
+        &self,
+        cx: &mut OpContext,
+        leaf: RemoteAddr,
+        entry: usize,
+    ) -> Result<(), IndexError> {
+        let shape = self.shape();
+        let (meta, vacated) = (shape.meta(cx.buffer(), entry), shape.vacated(cx.buffer(), entry));
+        cx.compare_swap(leaf.plus(shape.entry_at(entry)), meta.0, vacated.0)
+            .await?;
+        Ok(())
+    }
+
     /// Opens an entry again if the client is gone that has claimed it.
     pub(super) async fn open_if_gone(
         &self,
@@ -319,7 +333,7 @@ impl Tree {
 
     /// DELETE of a key in the slot where it was found, if its pointer is still the expected one, or whatever it is: then as long
     /// as the slot is the key's. Returns what it was, as [`Tree::attempt`].
-    pub(crate) async fn unlink_beside(
+    pub(super) async fn unlink_beside(
         &self,
         cx: &mut OpContext,
         key: Key,
@@ -351,13 +365,12 @@ impl Tree {
             old = seen;
         }
         // Unless it is another key's by now.
-        let meta = shape.meta_of(shape.meta(cx.buffer(), entry).version(), key, old.to_word());
-        let at = leaf.plus(shape.entry_at(entry));
-        let vacated = Vacancy::open(meta.version()).0;
+        let meta = shape.meta(cx.buffer(), entry);
         if is_planted("marlin: an entry vacated that may be another key's") {
-            cx.write_word(at, vacated).await?;
-        } else if meta == shape.meta(cx.buffer(), entry) {
-            cx.compare_swap(at, meta.0, vacated).await?;
+            let vacated = shape.vacated(cx.buffer(), entry);
+            cx.write_word(leaf.plus(shape.entry_at(entry)), vacated.0).await?;
+        } else if meta == shape.meta_of(meta.version(), key, old.to_word()) {
+            self.open_deleted(cx, leaf, entry).await?;
         }
         if self.height() > 0 {
             let image = cx.buffer();
@@ -368,23 +381,14 @@ impl Tree {
         Ok(Step::Done(Change::Deleted, old.to_word()))
     }
 
-    /// The same for whoever has not looked for the slot.
-    pub(super) async fn unlink_found(
-        &self,
-        cx: &mut OpContext,
-        key: Key,
-        expected: Option<u64>,
-        pin: &Pin,
-    ) -> Result<Step, IndexError> {
+    /// The same for whoever has not looked for the slot: whatever the pointer is.
+    pub(super) async fn unlink_found(&self, cx: &mut OpContext, key: Key, pin: &Pin) -> Result<Step, IndexError> {
         let mut round = 0;
         // Ends: another client has replaced the pointer each time, or is waited for.
         loop {
             let Some(slot) = self.find_slot(cx, key, pin).await? else {
                 return Ok(Step::Done(Change::Kept, 0));
             };
-            if expected.is_some() {
-                return self.unlink_beside(cx, key, slot, expected).await;
-            }
             if slot.pointer.is_frozen() {
                 self.await_thaw(cx, slot, round, pin).await?;
             } else if let done @ Step::Done(Change::Deleted, _) = self.unlink_beside(cx, key, slot, None).await? {

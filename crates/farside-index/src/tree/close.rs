@@ -11,10 +11,11 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
 use super::Tree;
-use super::layout::{Meta, Shape, Vacancy};
+use super::layout::Shape;
 use super::leaf::set_word;
 use super::lock::{Held, LOOK_ATTEMPTS};
 use super::slot::{frozen, is_layer, succeeding, thawed};
+use super::words::{Meta, Vacancy};
 use crate::error::IndexError;
 
 /// Words of a leaf, by their offsets.
@@ -94,7 +95,7 @@ impl Tree {
             }
             if is_waiting {
                 if asks {
-                    self.open_those_of_gone(cx, (leaf, at), &left).await?;
+                    self.open_those_of_gone(cx, leaf, at).await?;
                 }
                 self.pool().check_reachable()?;
                 self.shared.backoff.wait(cx.endpoint(), rounds).await;
@@ -123,10 +124,7 @@ impl Tree {
                         let own = Slice::new(at + entry_at as u32, shape.entry_bytes() as u32);
                         batch.read(leaf.plus(entry_at), own)
                     }
-                    Act::Close(meta) => {
-                        let closed = Vacancy::open(meta.version()).closed();
-                        batch.compare_swap(leaf.plus(entry_at), meta.0, closed.0)
-                    }
+                    Act::Close(meta) => batch.compare_swap(leaf.plus(entry_at), meta.0, meta.closed().0),
                     Act::Freeze(pointer) => {
                         let target = leaf.plus(shape.value_at(open.entry));
                         batch.compare_swap(target, pointer.to_word(), frozen(pointer).to_word())
@@ -147,7 +145,7 @@ impl Tree {
                     left.push(open);
                 }
                 Act::Close(meta) if batch.result(verb) == meta.0 => {
-                    shape.set_meta(image, entry, Meta(Vacancy::open(meta.version()).closed().0));
+                    shape.set_meta(image, entry, meta.closed());
                     left.push(open);
                 }
                 Act::Close(_) => {
@@ -170,18 +168,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Opens the claimed entries among some whose clients are gone. What the image says of them was read just now.
-    async fn open_those_of_gone(
-        &self,
-        cx: &mut OpContext,
-        (leaf, at): (RemoteAddr, u32),
-        entries: &[Open],
-    ) -> Result<(), IndexError> {
+    /// Opens the claimed entries of a leaf whose clients are gone. The lock is held, and the leaf was read to `at` in the buffer.
+    async fn open_those_of_gone(&self, cx: &mut OpContext, leaf: RemoteAddr, at: u32) -> Result<(), IndexError> {
         let shape = self.shape();
-        for open in entries {
-            let meta = shape.meta(&cx.buffer()[at as usize..], open.entry);
+        for entry in 0..shape.span() {
+            let meta = shape.meta(&cx.buffer()[at as usize..], entry);
             if meta.is_taken() == 0 {
-                let target = leaf.plus(shape.entry_at(open.entry));
+                let target = leaf.plus(shape.entry_at(entry));
                 self.open_if_gone(cx, target, Vacancy(meta.0)).await?;
             }
         }
@@ -198,16 +191,14 @@ impl Tree {
         self.unlock(cx, held).await
     }
 
-    /// Makes the entries of a leaf vacant that clients have left which are gone, or died after a DELETE. The lock is held, and the leaf
-    /// was read to the start of the buffer.
+    /// Makes entries of a leaf vacant that were left by clients which are gone: claimed, or with a key that is no more. The lock
+    /// is held, and the leaf was read to the start of the buffer.
     pub(super) async fn tidy(&self, cx: &mut OpContext, leaf: RemoteAddr) -> Result<(), IndexError> {
-        let shape = self.shape();
-        for entry in 0..shape.span() {
-            let (meta, at) = (shape.meta(cx.buffer(), entry), leaf.plus(shape.entry_at(entry)));
-            if meta.is_taken() == 0 {
-                self.open_if_gone(cx, at, Vacancy(meta.0)).await?;
-            } else if shape.pointer(cx.buffer(), entry).is_null() {
-                cx.compare_swap(at, meta.0, Vacancy::open(meta.version()).0).await?;
+        self.open_those_of_gone(cx, leaf, 0).await?;
+        for entry in 0..self.shape().span() {
+            let image = cx.buffer();
+            if self.shape().taken(image, entry).is_some() && self.shape().pointer(image, entry).is_null() {
+                self.open_deleted(cx, leaf, entry).await?;
             }
         }
         Ok(())
@@ -221,13 +212,12 @@ impl Shape {
             return Some(Act::Look);
         }
         let (entry, meta) = (open.entry, self.meta(image, open.entry));
+        if meta.is_closed() {
+            before.push((self.entry_at(entry), Vacancy(meta.0).opened().0));
+            return None;
+        }
         if meta.is_taken() == 0 {
-            let vacancy = Vacancy(meta.0);
-            if vacancy.is_closed() == 1 {
-                before.push((self.entry_at(entry), vacancy.opened().0));
-                return None;
-            }
-            return match vacancy.owner() {
+            return match Vacancy(meta.0).owner() {
                 Some(_) if is_planted("marlin: a leaf closed with a claim in it") => None,
                 Some(_) => Some(Act::Wait),
                 None => Some(Act::Close(meta)),

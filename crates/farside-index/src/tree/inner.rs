@@ -20,9 +20,10 @@ use std::rc::Rc;
 use farside_fabric::{RemoteAddr, Slice, prefetch};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{IMAGE_AT, INNER_SPAN, Key, Shape, address};
+use super::layout::{IMAGE_AT, INNER_SPAN, Key, Shape};
 use super::leaf::{Fences, set_word, word};
 use super::model::Model;
+use super::words::address;
 
 /// The children of a node, ascending, each with its smallest key. As narrow as the keys of the tree are, since most of what a
 /// client remembers is these. Clones share them.

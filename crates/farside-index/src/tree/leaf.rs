@@ -28,8 +28,9 @@ use farside_fabric::{RemoteAddr, Slice};
 use farside_sync::Pointer;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{Intent, Key, LEAF_SPAN_MAX, LOCK_AT, LockWord, Meta, Shape, Sibling, VERSIONS};
+use super::layout::{Key, LEAF_SPAN_MAX, LOCK_AT, Shape};
 use super::slot::{checked, succeeding};
+use super::words::{Intent, LockWord, Meta, Sibling, VERSIONS};
 
 /// What was read does not belong together: a write was under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

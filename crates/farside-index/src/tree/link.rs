@@ -9,8 +9,9 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
 use super::inner::{Children, Inner};
-use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Intent, Key, LOCK_AT, ROOT_AT, Sibling};
+use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Key, LOCK_AT, ROOT_AT};
 use super::lock::{Held, Kind};
+use super::words::{Intent, Sibling};
 use super::{LEVEL_MAX, Root, Tree};
 use crate::error::IndexError;
 

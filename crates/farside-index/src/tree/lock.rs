@@ -16,8 +16,9 @@ use farside_pool::Pin;
 use farside_sync::Turn;
 
 use super::Tree;
-use super::layout::{LOCK_AT, LockWord};
+use super::layout::LOCK_AT;
 use super::turns::{Come, OnChip, Place, hand_over};
+use super::words::LockWord;
 use crate::error::IndexError;
 
 /// After how many attempts a waiter looks again whether the holder is still there.

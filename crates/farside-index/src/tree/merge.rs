@@ -17,11 +17,12 @@ use std::rc::Rc;
 use super::Tree;
 use super::close::{Left, Words};
 use super::inner::Inner;
-use super::layout::{INTENT_AT, Intent, Key, LOCK_AT, LockWord, Shape, Sibling, VERSION_AT};
+use super::layout::{INTENT_AT, Key, LOCK_AT, Shape, VERSION_AT};
 use super::leaf::{self, Fences, next_version, set_word, word};
 use super::lock::{Held, Kind};
 use super::slot::thawed;
 use super::task::{Name, Task};
+use super::words::{Intent, LockWord, Sibling};
 use crate::error::IndexError;
 
 impl Tree {

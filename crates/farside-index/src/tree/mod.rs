@@ -1,15 +1,15 @@
 //! A B-link tree in far memory, the foundation of the range indexes.
 //!
 //! On the path: an operation goes from the root, or from an internal node that this client remembers, down to a leaf; reads
-//! take no lock, changes lock the leaf, or parts of it (`slot`, `claim`). What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
-//! entries in no order ([`crate::sherman`]), which may be claimed one by one ([`crate::marlin`]); and whether clients remember the nodes
-//! above as they are, or models of them ([`crate::rolex`]). Everything else is the same for all. Keys and values are integers of eight
-//! bytes; each of them may be a key, and each a value. Or values are data pointers, which are replaced without a lock: see
-//! `slot`, and [`crate::ordered`] for keys of any bytes.
+//! take no lock, changes lock the leaf. What a leaf looks like is a [`Shape`]: a hopscotch hash table ([`crate::chime`]), or
+//! entries in no order ([`crate::sherman`]), which may be claimed one by one ([`crate::marlin`]); and whether clients
+//! remember the nodes above as they are, or models of them ([`crate::rolex`]). Everything else is the same for all. Keys and
+//! values are integers of eight bytes; each of them may be a key, and each a value. Or values are data pointers, which are
+//! replaced without a lock: see `slot`, and [`crate::ordered`] for keys of any bytes.
 //!
 //! SEARCH: 1. READ where the key may be; its leaf is known. (If the client remembers in which entry it was, that entry
 //! alone.) INSERT, UPDATE, DELETE: 1. lock the leaf, which says what is vacant; 2. READ where the key may be, and as far as
-//! the next vacant entry; 3. WRITE what changes, and unlock.
+//! the next vacant entry; 3. WRITE what changes, and unlock. (Where entries are claimed one by one: see `claim`.)
 //!
 //! # Which leaf
 //! A parent says which leaf has a key, and what that leaf's sibling is. If the leaf says the same, nothing has changed since:
@@ -25,9 +25,8 @@
 //!  5. Put the new leaf into the parent (`link`), which may be split in turn, or grow a root above it.
 //!
 //! While the leaf is written some readers see it as it was, and others go on to the new one. Both find the same: who changes
-//! a key of the new leaf has come there by its parent or by the old leaf's lock, both of which come after step 4, or has read all of the
-//! old leaf as it is afterwards. A reader
-//! who sees some of both notices by the versions.
+//! a key of the new leaf has come there by its parent or by the old leaf's lock, both of which come after step 4, or has
+//! read all of the old leaf as it is afterwards. A reader who sees some of both notices by the versions.
 //!
 //! # A merge
 //! Under the locks of parent, leaf and right neighbour, in this order, which nobody takes in another:
@@ -77,6 +76,7 @@ pub(crate) mod task;
 mod turns;
 mod walk;
 pub(crate) mod window;
+mod words;
 
 use core::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -88,11 +88,12 @@ use farside_pool::{Pin, Pool, make_root, root};
 
 use self::cache::NodeCache;
 pub use self::kind::TreeKind;
-use self::layout::{FORMAT_AT, LockWord, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
+use self::layout::{FORMAT_AT, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};
 pub use self::layout::{INNER_SPAN, Key, LEAF_SPAN_MAX, Shape, VALUE_WORDS_MAX, Validation};
 pub use self::turns::{NodeLock, TurnOptions};
 pub use self::walk::Census;
 pub(crate) use self::walk::census_of_pool;
+use self::words::LockWord;
 use crate::blocks::{link_first, take_block};
 use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
@@ -230,7 +231,7 @@ impl Root {
 
     fn from_word(word: u64) -> Self {
         Self {
-            addr: layout::address(word),
+            addr: words::address(word),
             level: (word >> 60) as u8,
         }
     }

@@ -14,7 +14,8 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{RemoteAddr, prefetch};
 
-use super::layout::{Key, Shape, address};
+use super::layout::{Key, Shape};
+use super::words::address;
 use crate::rolex::ERROR;
 
 /// How many leaves a model leaves at most.

@@ -10,11 +10,12 @@ use farside_sync::Pointer;
 
 use super::Tree;
 use super::descend::{Place, TORN_READS};
-use super::layout::{Key, Shape, Sibling, with_known_shape};
+use super::layout::{Key, Shape, with_known_shape};
 use super::leaf::{Fences, Torn};
 use super::lock::Kind;
 use super::slot::Slot;
 use super::window::Window;
+use super::words::Sibling;
 use crate::error::IndexError;
 
 /// What a leaf says of a key.

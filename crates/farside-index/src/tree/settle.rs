@@ -10,10 +10,11 @@ use farside_pool::Pin;
 
 use super::Tree;
 use super::close::Left;
-use super::layout::{INTENT_AT, Intent, LOCK_AT, LockWord, SPLIT_KEY_AT, Sibling};
+use super::layout::{INTENT_AT, LOCK_AT, SPLIT_KEY_AT};
 use super::leaf::{self, Fences, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
+use super::words::{Intent, LockWord, Sibling};
 use crate::error::IndexError;
 
 impl Tree {

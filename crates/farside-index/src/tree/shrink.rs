@@ -52,9 +52,10 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pin;
 
 use super::inner::{HEAD_AT, Inner, is_gone};
-use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT};
+use super::layout::{IMAGE_AT, INNER_SPAN, INTENT_AT, Key, LOCK_AT, ROOT_AT};
 use super::lock::{Held, Kind};
 use super::task::Name;
+use super::words::{Intent, LockWord};
 use super::{Root, Tree};
 use crate::error::IndexError;
 

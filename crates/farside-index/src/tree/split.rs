@@ -7,10 +7,11 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Purpose};
 
 use super::close::Left;
-use super::layout::{INTENT_AT, Intent, Key, SPLIT_KEY_AT, Shape, Sibling};
+use super::layout::{INTENT_AT, Key, SPLIT_KEY_AT, Shape};
 use super::leaf::{self, Fences, Torn, next_version, set_word, word};
 use super::lock::{Held, Kind};
 use super::task::Name;
+use super::words::{Intent, Sibling};
 use super::{Tree, take_block};
 use crate::error::IndexError;
 

@@ -32,8 +32,8 @@ use farside_sync::{Entered, Turn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Tree;
-use super::layout::LockWord;
 use super::lock::{Held, LOOK_ATTEMPTS};
+use super::words::LockWord;
 use crate::error::IndexError;
 use crate::local::late;
 

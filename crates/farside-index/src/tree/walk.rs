@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use farside_fabric::{OpContext, RemoteAddr, Slice};
 
 use super::inner::{HEAD_AT, Inner, is_gone};
-use super::layout::{
-    IMAGE_AT, INTENT_AT, Intent, Key, LOCK_AT, LockWord, ROOT_AT, SPLIT_KEY_AT, Shape, Sibling, VERSION_AT, Vacancy,
-};
+use super::layout::{IMAGE_AT, INTENT_AT, Key, LOCK_AT, ROOT_AT, SPLIT_KEY_AT, Shape, VERSION_AT};
 use super::leaf::{self, Fences, word};
 use super::lock::Kind;
 use super::slot::is_layer;
+use super::words::{Intent, LockWord, Sibling};
 use super::{LEVEL_MAX, Root, Tree, open_area};
 use crate::error::IndexError;
 
@@ -300,7 +299,7 @@ impl<'a> Walker<'a> {
             };
             (at, low) = (sibling.next(), next);
         }
-        for left in named.into_iter().map(super::layout::address) {
+        for left in named.into_iter().map(super::words::address) {
             // Whoever has merged it has died before the parent could forget it.
             self.census.blocks.insert(left);
             self.census.half_merged += 1;
@@ -368,11 +367,8 @@ fn check_leaf(shape: Shape, image: &[u8], (at, fences, is_settled): (RemoteAddr,
             "the lock of the leaf at {at} does not know of a vacant entry"
         ));
     }
-    let is_closed = |entry: usize| {
-        let meta = shape.meta(image, entry);
-        meta.is_taken() == 0 && Vacancy(meta.0).is_closed() == 1
-    };
-    if is_settled && shape.has_claims() && (0..shape.span()).any(is_closed) {
+    let is_closed = |entry: usize| shape.has_claims() && shape.meta(image, entry).is_closed();
+    if is_settled && (0..shape.span()).any(is_closed) {
         census.fault(format_args!(
             "an entry of the leaf at {at} is closed, and nobody holds its lock"
         ));

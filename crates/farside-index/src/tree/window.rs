@@ -16,10 +16,11 @@ use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 
 use super::Tree;
 use super::descend::Place;
-use super::layout::{Key, Shape, Sibling};
+use super::layout::{Key, Shape};
 use super::leaf::word;
 use super::model::WINDOW_MAX;
 use super::search::{Seen, seen_in};
+use super::words::Sibling;
 use crate::error::IndexError;
 
 /// The leaves that a key may be in, as a parent says that this client remembers: one, unless it is a model.

@@ -69,15 +69,10 @@ pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, body)
 }
 
-const INDEXES: [IndexKind; 7] = [
-    IndexKind::PointerArray,
-    IndexKind::Race,
-    IndexKind::Chime,
-    IndexKind::Sherman,
-    IndexKind::Marlin,
-    IndexKind::Rolex,
-    IndexKind::ChimeLearned,
-];
+/// Every index there is.
+fn indexes() -> Vec<IndexKind> {
+    IndexKind::ALL.map(|(index, ..)| index).to_vec()
+}
 
 async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store {
     let segment = Segment::anonymous(memory_bytes).expect("memory");
@@ -102,7 +97,7 @@ async fn open(index: IndexKind, memory_bytes: u64, slots: u64) -> Store {
 
 /// Runs a test on each index.
 fn on_each(test: impl AsyncFn(IndexKind)) {
-    for index in INDEXES {
+    for index in indexes() {
         run(test(index));
     }
 }
@@ -110,7 +105,7 @@ fn on_each(test: impl AsyncFn(IndexKind)) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn store_is_a_map(index in sample::select(INDEXES.to_vec()), slots in 1_u64..6, operations in vec(operations(), 1..150)) {
+    fn store_is_a_map(index in sample::select(indexes()), slots in 1_u64..6, operations in vec(operations(), 1..150)) {
         run(async {
             let store = open(index, 64 << 20, slots).await;
             let mut session = store.session();
