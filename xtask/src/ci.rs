@@ -102,7 +102,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             let known: Vec<_> = steps().map(|(name, _)| *name).collect();
             bail!("there is no step `{name}`; there are: {}", known.join(", "));
         };
-        return step();
+        let outcome = step();
+        eprintln!("    processors worked {} s for it", step::processor_seconds()?);
+        return outcome;
     }
 
     let count = lanes.iter().flatten().count();

@@ -11,6 +11,8 @@ use crate::step;
 
 /// The crates that have such tests.
 const PACKAGES: [&str; 2] = ["farside-fabric", "farside-pool"];
+/// What runs for most of the time, beside them.
+const OPTIMISED: [&str; 2] = ["loom", "generator"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -49,8 +51,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command
         .env("CARGO_TARGET_DIR", step::workspace_root().join("target/loom"))
         .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=loom")
-        // The linking of a program that runs once would take longer than it does.
+        // The linking of a program that runs once would take longer than it does, and so would the optimising of what is
+        // outside the workspace, but for loom itself.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .args(["--config", r#"profile.release.package."*".opt-level=0"#])
+        .args(OPTIMISED.map(|name| format!("--config=profile.release.package.{name}.opt-level=3")))
         .args(&options.test);
     if let Some(preemptions) = options.preemptions {
         command.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());

@@ -69,6 +69,13 @@ pub(crate) fn timed<T>(step: impl FnOnce() -> T) -> (T, u64) {
     (result, start.elapsed().as_secs())
 }
 
+/// How long processors have worked for the commands that have ended, in seconds.
+pub(crate) fn processor_seconds() -> Result<u64> {
+    let stat = procfs::process::Process::myself()?.stat()?;
+    // They are not negative.
+    Ok((stat.cutime + stat.cstime) as u64 / procfs::ticks_per_second())
+}
+
 /// `NAME=value program argument ...`, with quotes where a shell needs them.
 pub(crate) fn command_line(command: &Command) -> String {
     let variables = command.get_envs().filter_map(|(name, value)| {

@@ -6,7 +6,9 @@
 
 use core::cell::RefCell;
 use core::future::Future;
+use core::pin::{Pin, pin};
 use core::time::Duration;
+use std::io;
 
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,6 +21,23 @@ use crate::spawn::Task;
 
 /// What tokio's timers round up to: below it, waiting means looking at the clock again and again.
 const TIMER_TICK: Duration = Duration::from_millis(1);
+
+/// Runs a future to its end on this thread, with the tasks and timers that endpoints over sockets and devices need.
+///
+/// # Errors
+/// If the system gives no event loop.
+pub fn on_this_thread<T>(body: impl Future<Output = T>) -> io::Result<T> {
+    let mut output = None;
+    run(pin!(async { output = Some(body.await) }))?;
+    Ok(output.expect("it came to its end"))
+}
+
+/// The loop is compiled once, whatever it runs.
+fn run(body: Pin<&mut dyn Future<Output = ()>>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, body);
+    Ok(())
+}
 
 /// The machine's monotonic clock. All processes of one machine read the same.
 #[derive(Clone, Copy, Default, Debug)]

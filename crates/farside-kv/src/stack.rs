@@ -9,7 +9,7 @@ use std::str::FromStr;
 use farside_fabric::rdma::{Device, DeviceOptions, RdmaError};
 use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
-use farside_fabric::{Endpoint, LocalFuture};
+use farside_fabric::{Endpoint, LocalFuture, host};
 
 /// How long an operation over TCP may take before it fails, unless somebody says otherwise.
 pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -142,11 +142,8 @@ pub fn run<T>(
     secret: Option<Secret>,
     task: impl AsyncFnOnce(Endpoint) -> T,
 ) -> Result<T, StackError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StackError::Runtime)?;
-    tokio::task::LocalSet::new().block_on(&runtime, async { Ok(task(connect(nodes, secret).await?).await) })
+    let run = host::on_this_thread(async { Ok(task(connect(nodes, secret).await?).await) });
+    run.map_err(StackError::Runtime)?
 }
 
 /// Connects to the nodes: over mapped memory alone if all of them are mapped, over TCP otherwise,

@@ -5,11 +5,7 @@ use farside_kv::{Store, StoreConfig};
 
 #[test]
 fn a_get_allocates_nothing() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, async {
+    let run = farside_fabric::host::on_this_thread(async {
         let segment = Segment::anonymous(64 << 20).expect("memory");
         let endpoint = Fabric::new(vec![segment]).endpoint().expect("an endpoint");
         let config = StoreConfig {
@@ -50,4 +46,5 @@ fn a_get_allocates_nothing() {
         let boxed = allocation_counter::measure(|| drop(core::hint::black_box(Box::new([0_u8; 100]))));
         assert_eq!(boxed.count_total, 1, "the counter counts");
     });
+    run.expect("an event loop");
 }

@@ -13,12 +13,11 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use farside_fabric::OpContext;
 use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::{Fabric, Hold, Segment, SegmentOptions};
 use farside_fabric::tcp::{Secret, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};
+use farside_fabric::{OpContext, host};
 use farside_pool::{FormatOptions, open_or_format};
-use tokio::task::LocalSet;
 
 use crate::error::NodeError;
 
@@ -108,21 +107,20 @@ impl Node {
     /// # Errors
     /// If the memory is too small, or holds something else.
     pub fn format(&self) -> Result<(), NodeError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let fabric = Fabric::new(vec![self.segment().clone()]);
         // The hold says that no other node formats this segment at the same time.
         let options = FormatOptions {
             patience_ns: 0,
             ..FormatOptions::default()
         };
-        LocalSet::new().block_on(&runtime, async {
+        host::on_this_thread(async {
             let mut cx = OpContext::new(fabric.endpoint()?);
             let path = self.segment().path().to_path_buf();
             match open_or_format(&mut cx, options).await {
                 Ok(_) => Ok(()),
                 Err(source) => Err(NodeError::Pool { path, source }),
             }
-        })
+        })?
     }
 
     /// The server for remote clients of this node, to be run with a listener of the caller, and

@@ -9,7 +9,7 @@ use farside_cli::DeviceArgs;
 use farside_fabric::rdma::{Device, Export, NativeAtomics, RdmaError, device_names};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
-use farside_fabric::{FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice};
+use farside_fabric::{FabricError, MaskedAdd, NodeId, OpContext, RemoteAddr, Slice, host};
 
 use farside_cli::{Failure, chain};
 
@@ -115,9 +115,7 @@ fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
     let server = Server::new(segment, ServerOptions::default()).with_rdma(export);
     let handle = server.handle();
     let thread = std::thread::spawn(move || server.run(listener));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let tried = tokio::task::LocalSet::new().block_on(&runtime, async {
+    let tried = host::on_this_thread(async {
         let node = vec![NodeLocation::Rdma(address, device.clone())];
         let endpoint = connect(node, ConnectOptions::default()).await;
         let endpoint = endpoint.map_err(|error| chain(&error))?;
@@ -137,7 +135,7 @@ fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
     handle.stop();
     let served = thread.join().map_err(|_| "the node panicked".to_owned())?;
     served.map_err(|error| error.to_string())?;
-    tried
+    tried.map_err(|error| error.to_string())?
 }
 
 /// The first verb that brings something wrong.

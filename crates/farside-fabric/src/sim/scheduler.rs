@@ -11,7 +11,7 @@ use core::cell::{RefCell, RefMut};
 use core::future::Future;
 use core::pin::{Pin, pin};
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Waker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
@@ -377,18 +377,21 @@ impl Shared {
 
     /// Runs until `future` is ready, or nothing is left that could wake it.
     pub(super) fn block_on<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut output = None;
+        self.run_until_ready(pin!(async { output = Some(future.await) }));
+        output
+    }
+
+    /// The loop of it is compiled once, whatever it runs.
+    fn run_until_ready(&self, mut future: Pin<&mut dyn Future<Output = ()>>) {
         self.assert_not_inside();
-        let mut future = pin!(future);
         let (root, waker) = {
             let mut world = self.world();
             let root = world.tasks.insert(Slot::Root, NONE);
             world.tasks.wake(root);
             (root, world.tasks.waker(root))
         };
-        let output = loop {
-            if let Stop::Quiet = self.run(u64::MAX) {
-                break None;
-            }
+        while !matches!(self.run(u64::MAX), Stop::Quiet) {
             {
                 let mut world = self.world();
                 world.tasks.current = root;
@@ -396,12 +399,11 @@ impl Shared {
             }
             let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
             self.world().tasks.current_waker = 0;
-            if let Poll::Ready(output) = poll {
-                break Some(output);
+            if poll.is_ready() {
+                break;
             }
-        };
+        }
         self.world().tasks.remove(root);
-        output
     }
 
     /// # Panics

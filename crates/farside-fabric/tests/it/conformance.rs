@@ -1,7 +1,7 @@
 //! One suite that every backend must pass: the contract at `src/endpoint.rs`, line by line.
 //!
 //! A backend joins with a fixture (`conformance/<backend>.rs`) and one `conformance!` line at the
-//! end of this file. A test is a generic `async fn` over a [`Cluster`](fixture::Cluster) of two
+//! end of this file. A test is an `async fn` over a [`Cluster`](fixture::Cluster) of two
 //! nodes, and is added by naming it in the list below.
 
 mod fixture;
@@ -100,7 +100,9 @@ macro_rules! suite {
             # $attribute
             fn $test() {
                 use $crate::conformance::fixture::{Fixture, NODE_BYTES, NODE_COUNT};
-                <$fixture as Fixture>::run(NODE_COUNT, NODE_BYTES, $crate::conformance::$file::$test);
+                <$fixture as Fixture>::run(NODE_COUNT, NODE_BYTES, |cluster| {
+                    Box::pin($crate::conformance::$file::$test(cluster))
+                });
             }
         )*)*
     };

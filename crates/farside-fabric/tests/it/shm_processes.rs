@@ -32,9 +32,7 @@ const fn at(offset: u64) -> RemoteAddr {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime of one thread");
-    tokio::task::LocalSet::new().block_on(&runtime, future)
+    farside_fabric::host::on_this_thread(future).expect("an event loop")
 }
 
 fn number(value: u64) -> Message {

@@ -105,8 +105,7 @@ async fn connect_to(address: &str, options: ConnectOptions) -> Result<Endpoint, 
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), future)
+    farside_fabric::host::on_this_thread(future).expect("an event loop")
 }
 
 fn hello(version: u32, secret: &[u8]) -> Vec<u8> {

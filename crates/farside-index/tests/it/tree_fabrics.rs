@@ -38,8 +38,7 @@ fn now() -> u64 {
 }
 
 fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body)
+    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 async fn open(endpoint: &Endpoint, shape: Shape) -> Tree {

@@ -64,11 +64,7 @@ fn config(race: RaceOptions) -> StoreConfig {
 }
 
 fn run<T>(body: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, body)
+    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 /// A client with an endpoint of its own, on this thread.

@@ -11,11 +11,7 @@ use proptest::prelude::*;
 use proptest::sample;
 
 fn run<T>(body: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, body)
+    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 /// A store whose leaves split and merge with few keys.

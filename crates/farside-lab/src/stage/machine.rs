@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::net::TcpListener;
 use std::sync::Barrier;
 
-use farside_fabric::host::HostClock;
+use farside_fabric::host::{self, HostClock};
 use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
@@ -224,9 +224,7 @@ impl Service {
 /// # Errors
 /// If the system gives no event loop.
 pub(crate) fn on_this_thread<T>(body: impl Future<Output = T>) -> Result<T, BenchError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(BenchError::system("get an event loop"))?;
-    Ok(tokio::task::LocalSet::new().block_on(&runtime, body))
+    host::on_this_thread(body).map_err(BenchError::system("get an event loop"))
 }
 
 async fn compute_node<P: Program>(

@@ -28,9 +28,7 @@ use super::error::Error;
 /// # Ok::<(), farside::Error>(())
 /// ```
 pub fn run<T>(program: impl Future<Output = T>) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(Error::Start)?;
-    Ok(tokio::task::LocalSet::new().block_on(&runtime, program))
+    host::on_this_thread(program).map_err(Error::Start)
 }
 
 /// Fails where tasks cannot be started. tokio has no question for that, so one is started.

@@ -54,7 +54,7 @@ fn all_verbs(target: RemoteAddr, bytes: u32) -> Vec<Verb> {
     plain.into_iter().chain(aligned).collect()
 }
 
-pub(crate) async fn unknown_nodes_are_refused<C: Cluster>(cluster: C) {
+pub(crate) async fn unknown_nodes_are_refused(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut buffer = endpoint.buffer(64);
     for node in [2, 7, 4095].map(NodeId::new) {
@@ -67,7 +67,7 @@ pub(crate) async fn unknown_nodes_are_refused<C: Cluster>(cluster: C) {
     }
 }
 
-pub(crate) async fn the_last_byte_is_inside_and_the_next_is_not<C: Cluster>(cluster: C) {
+pub(crate) async fn the_last_byte_is_inside_and_the_next_is_not(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut buffer = endpoint.buffer(4096);
     let has = endpoint.capabilities();
@@ -127,7 +127,7 @@ pub(crate) async fn the_last_byte_is_inside_and_the_next_is_not<C: Cluster>(clus
     }
 }
 
-pub(crate) async fn misaligned_words_are_refused<C: Cluster>(cluster: C) {
+pub(crate) async fn misaligned_words_are_refused(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut buffer = endpoint.buffer(64);
     for offset in (1..8).chain(9..16).chain([24, 40]) {
@@ -145,7 +145,7 @@ pub(crate) async fn misaligned_words_are_refused<C: Cluster>(cluster: C) {
     assert_eq!(around, [0; 128], "nothing was written");
 }
 
-pub(crate) async fn a_bad_verb_anywhere_keeps_the_batch_from_being_posted<C: Cluster>(cluster: C) {
+pub(crate) async fn a_bad_verb_anywhere_keeps_the_batch_from_being_posted(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     let bad = [
         Verb::ReadWord { source: at(4) },
@@ -179,7 +179,7 @@ pub(crate) async fn a_bad_verb_anywhere_keeps_the_batch_from_being_posted<C: Clu
     assert_eq!(memory, [0; 128], "no verb of a refused batch took effect");
 }
 
-pub(crate) async fn missing_capabilities_are_refused<C: Cluster>(cluster: C) {
+pub(crate) async fn missing_capabilities_are_refused(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut buffer = endpoint.buffer(64);
     let has = endpoint.capabilities();

@@ -12,7 +12,7 @@ const CLIENTS: u64 = 6;
 const ROUNDS: u64 = 100;
 
 /// As many clients, each in a task of its own, running `body` with its number.
-async fn clients<C: Cluster>(cluster: &C, body: impl AsyncFn(OpContext, u64) + Clone + 'static) -> OpContext {
+async fn clients(cluster: &Cluster, body: impl AsyncFn(OpContext, u64) + Clone + 'static) -> OpContext {
     let mut tasks = Vec::new();
     for number in 0..CLIENTS {
         let op = OpContext::new(cluster.endpoint().await);
@@ -24,7 +24,7 @@ async fn clients<C: Cluster>(cluster: &C, body: impl AsyncFn(OpContext, u64) + C
     OpContext::new(endpoint)
 }
 
-pub(crate) async fn fetch_adds_all_count<C: Cluster>(cluster: C) {
+pub(crate) async fn fetch_adds_all_count(cluster: Cluster) {
     let mut op = clients(&cluster, async |mut op, _| {
         for round in 0..ROUNDS {
             if round % 2 == 0 {
@@ -42,7 +42,7 @@ pub(crate) async fn fetch_adds_all_count<C: Cluster>(cluster: C) {
     assert_eq!(op.read_word(at(8)).await, Ok(CLIENTS * ROUNDS / 2 * 3));
 }
 
-pub(crate) async fn masked_adds_of_neighbouring_fields_all_count<C: Cluster>(cluster: C) {
+pub(crate) async fn masked_adds_of_neighbouring_fields_all_count(cluster: Cluster) {
     if !cluster.endpoint().await.capabilities().masked_atomics {
         return;
     }
@@ -62,7 +62,7 @@ pub(crate) async fn masked_adds_of_neighbouring_fields_all_count<C: Cluster>(clu
     assert_eq!(op.read_word(at(0)).await, Ok(expected));
 }
 
-pub(crate) async fn wide_adds_all_count<C: Cluster>(cluster: C) {
+pub(crate) async fn wide_adds_all_count(cluster: Cluster) {
     if !cluster.endpoint().await.capabilities().wide_atomics {
         return;
     }
@@ -78,7 +78,7 @@ pub(crate) async fn wide_adds_all_count<C: Cluster>(cluster: C) {
     assert_eq!(sum, u128::from(CLIENTS * ROUNDS) * u128::from(u64::MAX));
 }
 
-pub(crate) async fn compare_swap_has_one_winner<C: Cluster>(cluster: C) {
+pub(crate) async fn compare_swap_has_one_winner(cluster: Cluster) {
     // Each increments by compare-and-swap, beside fetch-and-adds of the upper half.
     let mut op = clients(&cluster, async |mut op, _| {
         for _ in 0..ROUNDS / 2 {
@@ -98,7 +98,7 @@ pub(crate) async fn compare_swap_has_one_winner<C: Cluster>(cluster: C) {
     assert_eq!(op.read_word(at(0)).await, Ok(each << 32 | each));
 }
 
-pub(crate) async fn words_never_tear<C: Cluster>(cluster: C) {
+pub(crate) async fn words_never_tear(cluster: Cluster) {
     let whole = [0, u64::MAX, 0x0123_4567_89ab_cdef];
     let writer = cluster.endpoint().await;
     let is_done = Rc::new(Cell::new(false));

@@ -4,7 +4,7 @@ use farside_fabric::{Batch, EndpointId, FabricError, MaskedAdd, MaskedCas, Messa
 
 use super::fixture::{Cluster, at, soon};
 
-pub(crate) async fn counters_are_exact<C: Cluster>(cluster: C) {
+pub(crate) async fn counters_are_exact(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let has = endpoint.capabilities();
     let mut op = OpContext::new(endpoint.clone());
@@ -81,7 +81,7 @@ pub(crate) async fn counters_are_exact<C: Cluster>(cluster: C) {
     assert_ne!(other.id(), EndpointId(0));
 }
 
-pub(crate) async fn clocks_do_not_go_back_and_sleep_long_enough<C: Cluster>(cluster: C) {
+pub(crate) async fn clocks_do_not_go_back_and_sleep_long_enough(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut last_ns = endpoint.now_ns();
     for wait_ns in [0, 1, 500, 20_000, 1_500_000] {
@@ -95,7 +95,7 @@ pub(crate) async fn clocks_do_not_go_back_and_sleep_long_enough<C: Cluster>(clus
     assert!((1_577_836_800_000..4_000_000_000_000).contains(&unix_ms), "{unix_ms}");
 }
 
-pub(crate) async fn random_numbers_differ<C: Cluster>(cluster: C) {
+pub(crate) async fn random_numbers_differ(cluster: Cluster) {
     let (one, two) = (cluster.endpoint().await, cluster.endpoint().await);
     let mut seen: Vec<u64> = (0..100).flat_map(|_| [one.random(), two.random()]).collect();
     seen.sort_unstable();

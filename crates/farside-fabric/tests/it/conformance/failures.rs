@@ -10,10 +10,10 @@ use super::fixture::{Cluster, HERE, THERE, at, soon};
 
 const AWAY: RemoteAddr = RemoteAddr::new(THERE, 64);
 
-pub(crate) async fn a_stopped_node_is_gone_and_the_others_work<C: Cluster>(cluster: C) {
+pub(crate) async fn a_stopped_node_is_gone_and_the_others_work(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     op.write_word(AWAY, 1).await.expect("the node is there");
-    cluster.stop_node(THERE).await;
+    cluster.stop_node(THERE);
     let gone = FabricError::NodeGone { node: THERE };
     for _ in 0..3 {
         op.set_deadline(soon(op.endpoint()));
@@ -38,13 +38,13 @@ pub(crate) async fn a_stopped_node_is_gone_and_the_others_work<C: Cluster>(clust
     assert_eq!(op.read_word(at(8)).await, Ok(3));
 }
 
-pub(crate) async fn a_stalled_node_meets_the_deadline<C: Cluster>(cluster: C) {
+pub(crate) async fn a_stalled_node_meets_the_deadline(cluster: Cluster) {
     if !cluster.can_stall() {
         return;
     }
     let mut op = OpContext::new(cluster.endpoint().await);
     op.write_word(AWAY, 5).await.expect("the node answers");
-    cluster.stall_node(THERE).await;
+    cluster.stall_node(THERE);
     let deadline = op.endpoint().deadline_in(5_000_000);
     op.set_deadline(deadline);
     assert_eq!(
@@ -55,13 +55,13 @@ pub(crate) async fn a_stalled_node_meets_the_deadline<C: Cluster>(cluster: C) {
     // The deadline has passed, but this node answers at once or says so.
     op.set_deadline(soon(op.endpoint()));
     op.write_word(at(0), 6).await.expect("the other node answers");
-    cluster.resume_node(THERE).await;
+    cluster.resume_node(THERE);
     op.set_deadline(soon(op.endpoint()));
     assert_eq!(op.read_word(AWAY).await, Ok(5));
     assert_eq!(op.read_word(at(0)).await, Ok(6));
 }
 
-pub(crate) async fn a_dropped_verb_leaves_an_empty_or_whole_buffer<C: Cluster>(cluster: C) {
+pub(crate) async fn a_dropped_verb_leaves_an_empty_or_whole_buffer(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut op = OpContext::new(endpoint.clone());
     op.buffer_mut()[..4096].fill(0xaa);
@@ -90,7 +90,7 @@ pub(crate) async fn a_dropped_verb_leaves_an_empty_or_whole_buffer<C: Cluster>(c
     }
 }
 
-pub(crate) async fn a_fenced_endpoint_has_no_effect<C: Cluster>(cluster: C) {
+pub(crate) async fn a_fenced_endpoint_has_no_effect(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut op = OpContext::new(endpoint.clone());
     let mut peer = OpContext::new(cluster.endpoint().await);
@@ -122,7 +122,7 @@ pub(crate) async fn a_fenced_endpoint_has_no_effect<C: Cluster>(cluster: C) {
     op.write_word(at(128), 3).await.expect("nobody fenced this one");
 }
 
-pub(crate) async fn an_unknown_endpoint_is_cut_off<C: Cluster>(cluster: C) {
+pub(crate) async fn an_unknown_endpoint_is_cut_off(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     for peer in [EndpointId(u64::MAX), EndpointId(endpoint.id().0 + (1 << 40))] {
         assert_eq!(endpoint.fence(peer, soon(&endpoint)).await, Ok(Fence::CutOff));
@@ -133,7 +133,7 @@ pub(crate) async fn an_unknown_endpoint_is_cut_off<C: Cluster>(cluster: C) {
         .expect("nobody fenced this one");
 }
 
-pub(crate) async fn fencing_oneself_is_answered_truly<C: Cluster>(cluster: C) {
+pub(crate) async fn fencing_oneself_is_answered_truly(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let answer = endpoint.fence(endpoint.id(), soon(&endpoint)).await;
     let mut op = OpContext::new(endpoint.clone());
@@ -146,7 +146,7 @@ pub(crate) async fn fencing_oneself_is_answered_truly<C: Cluster>(cluster: C) {
     assert_eq!(other.read_word(at(0)).await, Ok(if is_cut_off { 0 } else { 1 }));
 }
 
-pub(crate) async fn an_endpoint_that_left_is_cut_off<C: Cluster>(cluster: C) {
+pub(crate) async fn an_endpoint_that_left_is_cut_off(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let left = cluster.endpoint().await.id();
     assert_eq!(endpoint.fence(left, soon(&endpoint)).await, Ok(Fence::CutOff));

@@ -4,32 +4,30 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use farside_fabric::{Deadline, Endpoint, NodeId, RemoteAddr};
+use farside_fabric::{Deadline, Endpoint, LocalFuture, NodeId, RemoteAddr};
 
 /// How many memory nodes the suite asks for.
 pub(crate) const NODE_COUNT: u16 = 2;
 /// How many bytes each has: no power of two, so that a rounded bound is noticed.
 pub(crate) const NODE_BYTES: u64 = (1 << 20) - 64;
 
+/// A test of the suite. It is compiled once, whatever it runs on.
+pub(crate) type Body = fn(Cluster) -> LocalFuture<'static, ()>;
+
 /// A backend under test.
 pub(crate) trait Fixture {
-    /// The nodes of one test.
-    type Cluster: Cluster;
-
     /// Makes `nodes` memory nodes of `node_bytes` zeroed bytes each, runs `body` to its end on this
     /// thread, and takes the nodes down. `Spawn` works within.
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(Self::Cluster) + 'static;
+    fn run(nodes: u16, node_bytes: u64, body: Body);
 }
 
-/// The memory nodes of one test. Clones are the same nodes.
-pub(crate) trait Cluster: Clone + 'static {
+/// The memory nodes of one test, as a backend has them.
+pub(crate) trait Nodes {
     /// A new client.
-    async fn endpoint(&self) -> Endpoint;
+    fn endpoint(&self) -> LocalFuture<'_, Endpoint>;
 
     /// Takes a node away for good, as a crash does.
-    async fn stop_node(&self, node: NodeId);
+    fn stop_node(&self, node: NodeId);
 
     /// Whether nodes of this backend can stop answering without being gone.
     fn can_stall(&self) -> bool {
@@ -37,15 +35,18 @@ pub(crate) trait Cluster: Clone + 'static {
     }
 
     /// Lets a node answer nothing until it is resumed.
-    async fn stall_node(&self, node: NodeId) {
+    fn stall_node(&self, node: NodeId) {
         panic!("{node} cannot stall; can_stall said so");
     }
 
     /// Lets a stalled node go on.
-    async fn resume_node(&self, node: NodeId) {
+    fn resume_node(&self, node: NodeId) {
         panic!("{node} never stalled; can_stall said so");
     }
 }
+
+/// The memory nodes of one test. Clones are the same nodes.
+pub(crate) type Cluster = Rc<dyn Nodes>;
 
 /// Node 0.
 pub(crate) const HERE: NodeId = NodeId::new(0);

@@ -25,7 +25,7 @@ async fn send(endpoint: &Endpoint, peer: EndpointId, bytes: &[u8]) {
     }
 }
 
-pub(crate) async fn identities_differ<C: Cluster>(cluster: C) {
+pub(crate) async fn identities_differ(cluster: Cluster) {
     let first = cluster.endpoint().await;
     let second = cluster.endpoint().await;
     assert_eq!(first.id(), first.clone().id());
@@ -39,7 +39,7 @@ pub(crate) async fn identities_differ<C: Cluster>(cluster: C) {
     );
 }
 
-pub(crate) async fn messages_of_one_sender_arrive_in_order<C: Cluster>(cluster: C) {
+pub(crate) async fn messages_of_one_sender_arrive_in_order(cluster: Cluster) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     let (from, to) = (sender.id(), receiver.id());
     let starter = receiver.clone();
@@ -61,7 +61,7 @@ pub(crate) async fn messages_of_one_sender_arrive_in_order<C: Cluster>(cluster: 
     join_all(&starter, tasks).await;
 }
 
-pub(crate) async fn messages_of_many_senders_arrive_once<C: Cluster>(cluster: C) {
+pub(crate) async fn messages_of_many_senders_arrive_once(cluster: Cluster) {
     const SENDERS: usize = 5;
     const EACH: u32 = 60;
     let receiver = cluster.endpoint().await;
@@ -91,7 +91,7 @@ pub(crate) async fn messages_of_many_senders_arrive_once<C: Cluster>(cluster: C)
     join_all(&starter, tasks).await;
 }
 
-pub(crate) async fn messages_of_every_size_arrive_whole<C: Cluster>(cluster: C) {
+pub(crate) async fn messages_of_every_size_arrive_whole(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let other = cluster.endpoint().await;
     for bytes in 0..=MESSAGE_BYTES_MAX {
@@ -105,7 +105,7 @@ pub(crate) async fn messages_of_every_size_arrive_whole<C: Cluster>(cluster: C) 
     }
 }
 
-pub(crate) async fn a_full_mailbox_refuses_and_recovers<C: Cluster>(cluster: C) {
+pub(crate) async fn a_full_mailbox_refuses_and_recovers(cluster: Cluster) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     let peer = receiver.id();
     for _ in 0..3 {
@@ -131,7 +131,7 @@ pub(crate) async fn a_full_mailbox_refuses_and_recovers<C: Cluster>(cluster: C) 
     }
 }
 
-pub(crate) async fn an_unknown_peer_is_named<C: Cluster>(cluster: C) {
+pub(crate) async fn an_unknown_peer_is_named(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     for peer in [
         EndpointId(0),
@@ -143,7 +143,7 @@ pub(crate) async fn an_unknown_peer_is_named<C: Cluster>(cluster: C) {
     }
 }
 
-pub(crate) async fn a_receive_ends_at_its_deadline<C: Cluster>(cluster: C) {
+pub(crate) async fn a_receive_ends_at_its_deadline(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     for wait_ns in [0, 1_000, 3_000_000] {
         let deadline = endpoint.deadline_in(wait_ns);
@@ -152,7 +152,7 @@ pub(crate) async fn a_receive_ends_at_its_deadline<C: Cluster>(cluster: C) {
     }
 }
 
-pub(crate) async fn a_receive_waits_for_a_late_message<C: Cluster>(cluster: C) {
+pub(crate) async fn a_receive_waits_for_a_late_message(cluster: Cluster) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     for wait_ns in [10_000, 1_000_000, 20_000_000] {
         let (late, to) = (sender.clone(), receiver.id());
@@ -165,7 +165,7 @@ pub(crate) async fn a_receive_waits_for_a_late_message<C: Cluster>(cluster: C) {
     }
 }
 
-pub(crate) async fn what_has_arrived_is_taken_without_waiting<C: Cluster>(cluster: C) {
+pub(crate) async fn what_has_arrived_is_taken_without_waiting(cluster: Cluster) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     for round in 0..20_u8 {
         assert_eq!(receiver.try_receive(), Ok(None));
@@ -182,7 +182,7 @@ pub(crate) async fn what_has_arrived_is_taken_without_waiting<C: Cluster>(cluste
     }
 }
 
-pub(crate) async fn a_dropped_receive_loses_no_message<C: Cluster>(cluster: C) {
+pub(crate) async fn a_dropped_receive_loses_no_message(cluster: Cluster) {
     let (sender, receiver) = (cluster.endpoint().await, cluster.endpoint().await);
     for round in 0..20_u8 {
         {

@@ -10,7 +10,7 @@ use farside_fabric::{Batch, Deadline, OpContext, Slice};
 
 use super::fixture::{Cluster, at, join_all};
 
-pub(crate) async fn verbs_of_a_batch_take_effect_in_order<C: Cluster>(cluster: C) {
+pub(crate) async fn verbs_of_a_batch_take_effect_in_order(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     for round in 1..50_u64 {
         op.buffer_mut()[..8].copy_from_slice(&(round * 100).to_le_bytes());
@@ -47,7 +47,7 @@ async fn both<A: Future<Output = ()>, B: Future<Output = ()>>(first: A, second: 
     .await;
 }
 
-pub(crate) async fn posts_of_one_endpoint_take_effect_in_posting_order<C: Cluster>(cluster: C) {
+pub(crate) async fn posts_of_one_endpoint_take_effect_in_posting_order(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     for round in 0..50_u64 {
         // Both are in flight at once; each batch writes its mark and must find it again.
@@ -72,7 +72,7 @@ pub(crate) async fn posts_of_one_endpoint_take_effect_in_posting_order<C: Cluste
     }
 }
 
-pub(crate) async fn data_is_there_when_its_flag_is<C: Cluster>(cluster: C) {
+pub(crate) async fn data_is_there_when_its_flag_is(cluster: Cluster) {
     const ROUNDS: u64 = 300;
     let writer = cluster.endpoint().await;
     let reader = cluster.endpoint().await;

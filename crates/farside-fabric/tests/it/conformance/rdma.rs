@@ -9,14 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farside_fabric::Endpoint;
-use farside_fabric::NodeId;
 use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
+use farside_fabric::{Endpoint, LocalFuture, NodeId};
 
-use super::fixture::{Cluster, Fixture};
-use super::tcp::{Reach, TcpCluster, run};
+use super::fixture::{Body, Fixture, Nodes};
+use super::tcp::{Reach, run};
 
 /// All nodes are reached by RDMA.
 pub(crate) struct Rdma;
@@ -88,53 +87,41 @@ fn node_process() {
 }
 
 /// Nodes that are other processes.
-#[derive(Clone)]
-pub(crate) struct Processes {
-    nodes: Rc<Vec<Process>>,
+struct Processes {
+    nodes: Vec<Process>,
     device: Arc<Device>,
 }
 
-impl Cluster for Processes {
-    async fn endpoint(&self) -> Endpoint {
+impl Nodes for Processes {
+    fn endpoint(&self) -> LocalFuture<'_, Endpoint> {
         let locations = self.nodes.iter();
         let locations = locations.map(|node| NodeLocation::Rdma(node.address.clone(), self.device.clone()));
-        connect(locations.collect(), ConnectOptions::default())
-            .await
-            .expect("the nodes are there")
+        let locations = locations.collect();
+        Box::pin(async {
+            let endpoint = connect(locations, ConnectOptions::default()).await;
+            endpoint.expect("the nodes are there")
+        })
     }
 
-    async fn stop_node(&self, node: NodeId) {
+    fn stop_node(&self, node: NodeId) {
         self.nodes[node.index()].kill();
     }
 }
 
 impl Fixture for Rdma {
-    type Cluster = Processes;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(Processes) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         let nodes: Vec<_> = (0..nodes).map(|_| Process::start(node_bytes)).collect();
-        let cluster = Processes {
-            nodes: Rc::new(nodes),
-            device: device(),
-        };
-        let nodes = cluster.nodes.clone();
+        let device = device();
+        let cluster = Rc::new(Processes { nodes, device });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime of one thread");
-        tokio::task::LocalSet::new().block_on(&runtime, body(cluster));
-        nodes.iter().for_each(Process::kill);
+        tokio::task::LocalSet::new().block_on(&runtime, body(cluster.clone()));
+        cluster.nodes.iter().for_each(Process::kill);
     }
 }
 
 impl Fixture for RdmaAndTcp {
-    type Cluster = TcpCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(TcpCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         let device = device();
         let reach = |index| match index {
             1 => Reach::Rdma(device.clone()),

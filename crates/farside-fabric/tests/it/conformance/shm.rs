@@ -1,49 +1,41 @@
 //! The suite on shared memory, and what only several threads can show.
 
+use std::future::ready;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use farside_fabric::Endpoint;
 use farside_fabric::shm::{Fabric, Segment};
+use farside_fabric::{Endpoint, LocalFuture};
 use farside_fabric::{MaskedAdd, NodeId, OpContext, Slice};
 
-use super::fixture::{Cluster, Fixture, NODE_BYTES, at};
+use super::fixture::{Body, Fixture, NODE_BYTES, Nodes, at};
 
 pub(crate) struct Shm;
 
-#[derive(Clone)]
-pub(crate) struct ShmCluster {
+struct ShmCluster {
     fabric: Fabric,
 }
 
 /// Runs a future to its end on this thread, with everything an endpoint needs.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime of one thread");
-    tokio::task::LocalSet::new().block_on(&runtime, future)
+    farside_fabric::host::on_this_thread(future).expect("an event loop")
 }
 
 impl Fixture for Shm {
-    type Cluster = ShmCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(ShmCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         let segments = (0..nodes).map(|_| Segment::anonymous(node_bytes).expect("a little memory"));
         let fabric = Fabric::new(segments.collect());
-        block_on(body(ShmCluster { fabric }));
+        block_on(body(Rc::new(ShmCluster { fabric })));
     }
 }
 
-impl Cluster for ShmCluster {
-    async fn endpoint(&self) -> Endpoint {
-        self.fabric.endpoint().expect("the table has room")
+impl Nodes for ShmCluster {
+    fn endpoint(&self) -> LocalFuture<'_, Endpoint> {
+        Box::pin(ready(self.fabric.endpoint().expect("the table has room")))
     }
 
-    async fn stop_node(&self, node: NodeId) {
+    fn stop_node(&self, node: NodeId) {
         self.fabric.segments()[node.index()].close();
     }
 }

@@ -1,13 +1,13 @@
 //! The suite on the simulator.
 
 use std::cell::Cell;
+use std::future::ready;
 use std::rc::Rc;
 
-use farside_fabric::Endpoint;
-use farside_fabric::NodeId;
 use farside_fabric::sim::{ComputeNodeId, Sim, SimOptions};
+use farside_fabric::{Endpoint, LocalFuture, NodeId};
 
-use super::fixture::{Cluster, Fixture};
+use super::fixture::{Body, Fixture, Nodes};
 
 /// The simulator as NICs behave: torn at lines, requests delayed at random.
 pub(crate) struct SimLines;
@@ -18,17 +18,13 @@ pub(crate) struct SimWords;
 /// Clients are spread over this many compute nodes.
 const COMPUTE_NODES: usize = 2;
 
-#[derive(Clone)]
-pub(crate) struct SimCluster {
+struct SimCluster {
     sim: Sim,
     compute_nodes: [ComputeNodeId; COMPUTE_NODES],
-    endpoints: Rc<Cell<usize>>,
+    endpoints: Cell<usize>,
 }
 
-fn run<F>(tear_bytes: u64, nodes: u16, node_bytes: u64, body: F)
-where
-    F: AsyncFnOnce(SimCluster) + 'static,
-{
+fn run(tear_bytes: u64, nodes: u16, node_bytes: u64, body: Body) {
     let options = SimOptions {
         tear_bytes,
         jitter_ns: 300,
@@ -43,41 +39,32 @@ where
     let cluster = SimCluster {
         sim: sim.clone(),
         compute_nodes,
-        endpoints: Rc::new(Cell::new(0)),
+        endpoints: Cell::new(0),
     };
-    sim.block_on(body(cluster));
+    sim.block_on(body(Rc::new(cluster)));
 }
 
 impl Fixture for SimLines {
-    type Cluster = SimCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(SimCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         run(64, nodes, node_bytes, body);
     }
 }
 
 impl Fixture for SimWords {
-    type Cluster = SimCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(SimCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         run(8, nodes, node_bytes, body);
     }
 }
 
-impl Cluster for SimCluster {
-    async fn endpoint(&self) -> Endpoint {
+impl Nodes for SimCluster {
+    fn endpoint(&self) -> LocalFuture<'_, Endpoint> {
         let number = self.endpoints.get();
         self.endpoints.set(number + 1);
-        self.sim.endpoint(self.compute_nodes[number % COMPUTE_NODES])
+        let endpoint = self.sim.endpoint(self.compute_nodes[number % COMPUTE_NODES]);
+        Box::pin(ready(endpoint))
     }
 
-    async fn stop_node(&self, node: NodeId) {
+    fn stop_node(&self, node: NodeId) {
         self.sim.crash_node(node);
     }
 
@@ -85,13 +72,13 @@ impl Cluster for SimCluster {
         true
     }
 
-    async fn stall_node(&self, node: NodeId) {
+    fn stall_node(&self, node: NodeId) {
         for &compute_node in &self.compute_nodes {
             self.sim.partition(compute_node, node);
         }
     }
 
-    async fn resume_node(&self, node: NodeId) {
+    fn resume_node(&self, node: NodeId) {
         for &compute_node in &self.compute_nodes {
             self.sim.heal(compute_node, node);
         }

@@ -6,13 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use farside_fabric::Endpoint;
-use farside_fabric::NodeId;
 use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions, connect};
+use farside_fabric::{Endpoint, LocalFuture, NodeId};
 
-use super::fixture::{Cluster, Fixture};
+use super::fixture::{Body, Fixture, Nodes};
 
 /// How clients reach a node.
 #[derive(Clone)]
@@ -28,9 +27,8 @@ pub(crate) struct Tcp;
 /// Node 1 is mapped by the clients, beside the server that serves it.
 pub(crate) struct TcpAndMapped;
 
-#[derive(Clone)]
-pub(crate) struct TcpCluster {
-    nodes: Rc<Vec<Node>>,
+struct TcpCluster {
+    nodes: Vec<Node>,
 }
 
 struct Node {
@@ -74,53 +72,40 @@ impl Node {
     }
 }
 
-pub(crate) fn run<F>(nodes: u16, node_bytes: u64, reach: impl Fn(u16) -> Reach, body: F)
-where
-    F: AsyncFnOnce(TcpCluster) + 'static,
-{
+pub(crate) fn run(nodes: u16, node_bytes: u64, reach: impl Fn(u16) -> Reach, body: Body) {
     let nodes: Vec<_> = (0..nodes).map(|index| Node::start(node_bytes, reach(index))).collect();
-    let nodes = Rc::new(nodes);
-    let cluster = TcpCluster { nodes: nodes.clone() };
+    let cluster = Rc::new(TcpCluster { nodes });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime of one thread");
-    tokio::task::LocalSet::new().block_on(&runtime, body(cluster));
-    nodes.iter().for_each(Node::stop);
+    tokio::task::LocalSet::new().block_on(&runtime, body(cluster.clone()));
+    cluster.nodes.iter().for_each(Node::stop);
 }
 
 impl Fixture for Tcp {
-    type Cluster = TcpCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(TcpCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         run(nodes, node_bytes, |_| Reach::Connection, body);
     }
 }
 
 impl Fixture for TcpAndMapped {
-    type Cluster = TcpCluster;
-
-    fn run<F>(nodes: u16, node_bytes: u64, body: F)
-    where
-        F: AsyncFnOnce(TcpCluster) + 'static,
-    {
+    fn run(nodes: u16, node_bytes: u64, body: Body) {
         let reach = |index| [Reach::Connection, Reach::Mapping][usize::from(index == 1)].clone();
         run(nodes, node_bytes, reach, body);
     }
 }
 
-impl Cluster for TcpCluster {
-    async fn endpoint(&self) -> Endpoint {
+impl Nodes for TcpCluster {
+    fn endpoint(&self) -> LocalFuture<'_, Endpoint> {
         let locations = self.nodes.iter().map(|node| node.location.clone()).collect();
-        connect(locations, ConnectOptions::default())
-            .await
-            .expect("the nodes are there")
+        Box::pin(async {
+            let endpoint = connect(locations, ConnectOptions::default()).await;
+            endpoint.expect("the nodes are there")
+        })
     }
 
-    async fn stop_node(&self, node: NodeId) {
+    fn stop_node(&self, node: NodeId) {
         self.nodes[node.index()].stop();
     }
 
@@ -131,11 +116,11 @@ impl Cluster for TcpCluster {
             .all(|node| matches!(node.location, NodeLocation::Remote(_)))
     }
 
-    async fn stall_node(&self, node: NodeId) {
+    fn stall_node(&self, node: NodeId) {
         self.nodes[node.index()].handle.pause();
     }
 
-    async fn resume_node(&self, node: NodeId) {
+    fn resume_node(&self, node: NodeId) {
         self.nodes[node.index()].handle.resume();
     }
 }

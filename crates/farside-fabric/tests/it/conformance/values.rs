@@ -4,7 +4,7 @@ use farside_fabric::{Batch, MaskedAdd, MaskedCas, NodeId, OpContext, RemoteAddr,
 
 use super::fixture::{Cluster, HERE, NODE_BYTES, THERE, at, numbers};
 
-pub(crate) async fn bytes_survive_every_size_and_alignment<C: Cluster>(cluster: C) {
+pub(crate) async fn bytes_survive_every_size_and_alignment(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     let mut model = vec![0_u8; 256];
     let mut random = numbers(1);
@@ -27,7 +27,7 @@ pub(crate) async fn bytes_survive_every_size_and_alignment<C: Cluster>(cluster: 
     }
 }
 
-pub(crate) async fn large_transfers_survive<C: Cluster>(cluster: C) {
+pub(crate) async fn large_transfers_survive(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     let bytes = 300_001;
     op.reserve(2 * bytes);
@@ -40,7 +40,7 @@ pub(crate) async fn large_transfers_survive<C: Cluster>(cluster: C) {
     assert_eq!(read.expect("inside the node"), data);
 }
 
-pub(crate) async fn a_view_is_what_a_read_brings<C: Cluster>(cluster: C) {
+pub(crate) async fn a_view_is_what_a_read_brings(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     let mut op = OpContext::new(endpoint.clone());
     let data: Vec<u8> = numbers(6).map(|number| number as u8).take(128).collect();
@@ -71,7 +71,7 @@ pub(crate) async fn a_view_is_what_a_read_brings<C: Cluster>(cluster: C) {
     assert!(endpoint.view(RemoteAddr::new(NodeId::new(7), 0), 8).is_none());
 }
 
-pub(crate) async fn words_are_little_endian_bytes<C: Cluster>(cluster: C) {
+pub(crate) async fn words_are_little_endian_bytes(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     op.write_word(at(24), 0x0102_0304_0506_0708)
         .await
@@ -86,7 +86,7 @@ pub(crate) async fn words_are_little_endian_bytes<C: Cluster>(cluster: C) {
     );
 }
 
-pub(crate) async fn compare_swap_swaps_on_equality_only<C: Cluster>(cluster: C) {
+pub(crate) async fn compare_swap_swaps_on_equality_only(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     assert_eq!(op.compare_swap(at(8), 0, 5).await, Ok(0));
     assert_eq!(
@@ -100,7 +100,7 @@ pub(crate) async fn compare_swap_swaps_on_equality_only<C: Cluster>(cluster: C) 
     assert_eq!((op.read_word(at(0)).await, op.read_word(at(16)).await), (Ok(0), Ok(0)));
 }
 
-pub(crate) async fn fetch_add_returns_the_word_before_and_wraps<C: Cluster>(cluster: C) {
+pub(crate) async fn fetch_add_returns_the_word_before_and_wraps(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     assert_eq!(op.fetch_add(at(16), u64::MAX).await, Ok(0));
     assert_eq!(op.fetch_add(at(16), 3).await, Ok(u64::MAX));
@@ -108,7 +108,7 @@ pub(crate) async fn fetch_add_returns_the_word_before_and_wraps<C: Cluster>(clus
     assert_eq!((op.read_word(at(8)).await, op.read_word(at(24)).await), (Ok(0), Ok(0)));
 }
 
-pub(crate) async fn masked_compare_swap_looks_at_masked_bits_only<C: Cluster>(cluster: C) {
+pub(crate) async fn masked_compare_swap_looks_at_masked_bits_only(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     if !endpoint.capabilities().masked_atomics {
         return;
@@ -161,7 +161,7 @@ fn add_by_fields(word: u128, add: u128, boundary: u128, bits: u32) -> u128 {
     sum
 }
 
-pub(crate) async fn masked_fetch_add_suppresses_carries_at_boundaries<C: Cluster>(cluster: C) {
+pub(crate) async fn masked_fetch_add_suppresses_carries_at_boundaries(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     if !endpoint.capabilities().masked_atomics {
         return;
@@ -197,7 +197,7 @@ async fn wide(op: &mut OpContext, offset: u64) -> u128 {
     u128::from_le_bytes(bytes.try_into().expect("16 bytes"))
 }
 
-pub(crate) async fn wide_compare_swap_is_one_word<C: Cluster>(cluster: C) {
+pub(crate) async fn wide_compare_swap_is_one_word(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     if !endpoint.capabilities().wide_atomics {
         return;
@@ -221,7 +221,7 @@ pub(crate) async fn wide_compare_swap_is_one_word<C: Cluster>(cluster: C) {
     assert_eq!((op.read_word(at(24)).await, op.read_word(at(48)).await), (Ok(0), Ok(0)));
 }
 
-pub(crate) async fn wide_fetch_add_is_one_word<C: Cluster>(cluster: C) {
+pub(crate) async fn wide_fetch_add_is_one_word(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     if !endpoint.capabilities().wide_atomics {
         return;
@@ -264,7 +264,7 @@ pub(crate) async fn wide_fetch_add_is_one_word<C: Cluster>(cluster: C) {
     }
 }
 
-pub(crate) async fn a_batch_returns_each_result<C: Cluster>(cluster: C) {
+pub(crate) async fn a_batch_returns_each_result(cluster: Cluster) {
     let mut op = OpContext::new(cluster.endpoint().await);
     op.write_word(at(0), 10).await.expect("a good address");
     op.buffer_mut()[100..108].copy_from_slice(&77_u64.to_le_bytes());
@@ -290,7 +290,7 @@ pub(crate) async fn a_batch_returns_each_result<C: Cluster>(cluster: C) {
     op.post(&mut Batch::new()).await.expect("an empty batch does nothing");
 }
 
-pub(crate) async fn nodes_are_separate_memories<C: Cluster>(cluster: C) {
+pub(crate) async fn nodes_are_separate_memories(cluster: Cluster) {
     let endpoint = cluster.endpoint().await;
     assert_eq!(endpoint.node_count(), 2);
     assert_eq!(

@@ -58,8 +58,7 @@ impl Role {
 
 /// Runs a body with tasks and timers on this thread.
 pub(crate) fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), body)
+    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 pub(crate) fn work_if_ordered() {
