@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 47] = [
+const FIGURES: [(&str, &str); 49] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -75,6 +75,8 @@ const FIGURES: [(&str, &str); 47] = [
     ("cider-25", include_str!("../../../../figures/fig_cider_25.toml")),
     ("cider-26", include_str!("../../../../figures/fig_cider_26.toml")),
     ("chime-t1", include_str!("../../../../figures/fig_chime_t1.toml")),
+    ("chime-3a", include_str!("../../../../figures/fig_chime_3a.toml")),
+    ("chime-3b", include_str!("../../../../figures/fig_chime_3b.toml")),
     ("chime-3d", include_str!("../../../../figures/fig_chime_3d.toml")),
     ("chime-12", include_str!("../../../../figures/fig_chime_12.toml")),
     ("chime-13", include_str!("../../../../figures/fig_chime_13.toml")),
