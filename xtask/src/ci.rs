@@ -103,7 +103,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             bail!("there is no step `{name}`; there are: {}", known.join(", "));
         };
         let outcome = step();
-        eprintln!("    processors worked {} s for it", step::processor_seconds()?);
+        if let Ok(seconds) = step::processor_seconds() {
+            eprintln!("    processors worked {seconds} s for it");
+        }
         return outcome;
     }
 

@@ -1,8 +1,7 @@
 //! What the real backends take from the machine they run on: its clock, its chance, its tasks.
 //!
-//! On the path: the endpoints of shared memory and TCP take the time from here, chance
-//! and tasks. They need a tokio runtime of
-//! one thread, and a `LocalSet` around whatever spawns.
+//! On the path: the endpoints of shared memory and TCP take the time from here, chance and tasks. They need a tokio runtime
+//! of one thread, and a `LocalSet` around whatever spawns: [`on_this_thread`] has both.
 
 use core::cell::RefCell;
 use core::future::Future;

@@ -30,10 +30,9 @@
 //! ```
 //!
 //! A key takes one word, or two, the higher one first, in a tree of data pointers ([`Shape::of_pointers`]). A value takes one
-//! word, but for measurements ([`Shape::repeating`]). An entry is aligned
-//! words. The published leaf (CHIME, figure 10) packs it into 19 bytes and puts versions into each
-//! cache line; memory that tears between words needs either a version in each word or a check over them, and words that
-//! are changed one by one have to be words.
+//! word, but for measurements ([`Shape::repeating`]). An entry is aligned words. The published leaf (CHIME, figure 10) packs
+//! it into 19 bytes and puts versions into each cache line; memory that tears between words needs either a version in each
+//! word or a check over them, and words that are changed one by one have to be words.
 
 use farside_fabric::Slice;
 use farside_sync::LOCK_BYTES;

@@ -20,6 +20,8 @@ use farside_index::check;
 use farside_kv::{IndexKind, RaceOptions, Session, Store, StoreConfig};
 use farside_pool::{PoolOptions, account};
 
+use crate::model::run;
+
 /// How many threads write; each has the keys that leave its number as the remainder.
 const WRITERS: u64 = 2;
 /// Where a reading process finds the segment.
@@ -61,10 +63,6 @@ fn config(race: RaceOptions) -> StoreConfig {
         },
         ..StoreConfig::default()
     }
-}
-
-fn run<T>(body: impl Future<Output = T>) -> T {
-    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 /// A client with an endpoint of its own, on this thread.

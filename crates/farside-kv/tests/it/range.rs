@@ -10,9 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample;
 
-fn run<T>(body: impl Future<Output = T>) -> T {
-    farside_fabric::host::on_this_thread(body).expect("an event loop")
-}
+use crate::model::run;
 
 /// A store whose leaves split and merge with few keys.
 async fn open(segment: &Segment, index: IndexKind) -> Store {

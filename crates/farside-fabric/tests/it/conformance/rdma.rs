@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use farside_fabric::host::on_this_thread;
 use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerOptions, connect};
@@ -113,9 +114,7 @@ impl Fixture for Rdma {
         let nodes: Vec<_> = (0..nodes).map(|_| Process::start(node_bytes)).collect();
         let device = device();
         let cluster = Rc::new(Processes { nodes, device });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime of one thread");
-        tokio::task::LocalSet::new().block_on(&runtime, body(cluster.clone()));
+        on_this_thread(body(cluster.clone())).expect("an event loop");
         cluster.nodes.iter().for_each(Process::kill);
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use farside_fabric::host::on_this_thread;
 use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::Segment;
 use farside_fabric::tcp::{ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions, connect};
@@ -75,11 +76,7 @@ impl Node {
 pub(crate) fn run(nodes: u16, node_bytes: u64, reach: impl Fn(u16) -> Reach, body: Body) {
     let nodes: Vec<_> = (0..nodes).map(|index| Node::start(node_bytes, reach(index))).collect();
     let cluster = Rc::new(TcpCluster { nodes });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime of one thread");
-    tokio::task::LocalSet::new().block_on(&runtime, body(cluster.clone()));
+    on_this_thread(body(cluster.clone())).expect("an event loop");
     cluster.nodes.iter().for_each(Node::stop);
 }
 

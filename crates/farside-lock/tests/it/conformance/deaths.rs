@@ -8,8 +8,9 @@ use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
 use farside_lock::{Grant, LockError, LockOptions, Locker, Mode};
 
 use super::exclusion::COUNT;
-use super::place::{Place, on_this_thread};
+use super::place::Place;
 use super::service::{self, Subject};
+use crate::on_this_thread;
 
 /// Behind everything that the suite has in memory.
 const LOCKS_AT: u64 = 64 << 10;

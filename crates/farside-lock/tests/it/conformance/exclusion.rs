@@ -9,8 +9,9 @@ use farside_fabric::{Endpoint, NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::give_way;
 use farside_lock::{LockError, Locker, Mode};
 
-use super::place::{Place, on_this_thread};
+use super::place::Place;
 use super::service::{self, Subject};
+use crate::on_this_thread;
 
 pub(crate) const LOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 64);
 pub(crate) const COUNT: RemoteAddr = RemoteAddr::new(NodeId::new(0), 512);

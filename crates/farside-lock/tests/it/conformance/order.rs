@@ -8,8 +8,9 @@ use farside_fabric::sim::{Sim, SimOptions};
 use farside_lock::{Locker, Mode};
 
 use super::exclusion::{LOCK, MEMORY_BYTES};
-use super::place::{Place, on_this_thread};
+use super::place::Place;
 use super::service::{self, Subject};
+use crate::on_this_thread;
 
 const CLIENTS: u64 = 10;
 /// Between two requests: so much that the first verb of one has arrived before that of the next.

@@ -173,8 +173,3 @@ impl Drop for Reached {
         assert!(is_well || std::thread::panicking(), "the server could listen");
     }
 }
-
-/// Runs a body with tasks and timers on this thread.
-pub(crate) fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
-    farside_fabric::host::on_this_thread(body).expect("an event loop")
-}

@@ -7,8 +7,8 @@ use farside_fabric::shm::{self, Segment, SegmentOptions};
 use farside_lock::LockKind;
 
 use super::exclusion::{COUNT, count_together};
-use super::place::on_this_thread;
 use super::service::{AgentThread, Subject};
+use crate::on_this_thread;
 
 const CHILDREN: u64 = 3;
 const CLIENTS: u16 = 2;

@@ -8,7 +8,7 @@ use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Site};
 use tokio::sync::oneshot;
 
-use super::place::on_this_thread;
+use crate::on_this_thread;
 
 const BLOCK: RemoteAddr = RemoteAddr::new(NodeId::new(0), 1024);
 const ROSTER: RemoteAddr = RemoteAddr::new(NodeId::new(0), 4096);

@@ -12,8 +12,9 @@ use farside_lock::backoff::give_way;
 use farside_lock::{Grant, LockError, Locker, Mode};
 
 use super::exclusion::{COUNT, LOCK, MEMORY_BYTES};
-use super::place::{Place, on_this_thread};
+use super::place::Place;
 use super::service::{self, Subject};
+use crate::on_this_thread;
 
 /// Longer than any lease of readers, far shorter than one of whoever may write.
 const PATIENCE_NS: u64 = 3_000_000;

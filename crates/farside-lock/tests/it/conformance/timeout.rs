@@ -5,8 +5,9 @@ use farside_fabric::{Deadline, Endpoint, OpContext};
 use farside_lock::{LockError, LockKind, Locker, Mode};
 
 use super::exclusion::{LOCK, MEMORY_BYTES};
-use super::place::{Place, on_this_thread};
+use super::place::Place;
 use super::service::{self, Subject};
+use crate::on_this_thread;
 
 /// How long clients wait.
 #[derive(Clone, Copy)]

@@ -21,7 +21,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::memory::{self, CLIENTS, LOCKS, WORKERS_MAX};
-use super::worker::{ORDER, READY, Role, on_this_thread};
+use super::worker::{ORDER, READY, Role};
+use crate::on_this_thread;
 
 /// How long nothing may happen that must happen at last. So long that a slow machine is no failure.
 const PATIENCE_NS: u64 = 60_000_000_000;

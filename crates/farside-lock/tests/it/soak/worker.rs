@@ -11,6 +11,7 @@ use farside_lock::service::Agent;
 use farside_lock::{Grant, LockError, LockKind, Locker, Mode};
 
 use super::memory::{self, CLIENTS, LOCKS};
+use crate::on_this_thread;
 
 /// Tells a child what to do.
 pub(crate) const ORDER: &str = "FARSIDE_LOCK_SOAK_ORDER";
@@ -54,11 +55,6 @@ impl Role {
             number: words.next()?.parse().ok()?,
         })
     }
-}
-
-/// Runs a body with tasks and timers on this thread.
-pub(crate) fn on_this_thread<T>(body: impl Future<Output = T>) -> T {
-    farside_fabric::host::on_this_thread(body).expect("an event loop")
 }
 
 pub(crate) fn work_if_ordered() {
