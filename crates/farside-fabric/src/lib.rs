@@ -26,6 +26,7 @@ pub mod counters;
 pub mod endpoint;
 pub mod error;
 pub mod grace;
+pub mod hash;
 pub mod host;
 pub mod message;
 pub mod mutant;

@@ -150,6 +150,9 @@ struct StoreArgs {
     /// Let a compute node's clients combine their writes of a key, and share their reads of it
     #[arg(long)]
     local_wc: bool,
+    /// Write values where they are, under a lock in the item, as SMART's leaves have it; for smart
+    #[arg(long)]
+    in_place: bool,
     /// How many clients there are
     #[arg(long, default_value_t = 1)]
     clients: u64,
@@ -467,6 +470,7 @@ impl StoreArgs {
                 index: kind,
                 scheme,
                 local_wc: self.local_wc,
+                in_place: self.in_place,
                 credits: CreditOptions::default(),
                 population: self.population(),
                 key_bytes: self.key_size as usize,
@@ -497,6 +501,12 @@ impl StoreArgs {
         if !kind.is_hashed() && (self.hotspots.is_some() || self.neighbourhood.is_some()) {
             return Err(BenchError::Argument(format!(
                 "--hotspots and --neighbourhood are for hashed leaves; {} reads whole leaves",
+                kind.name()
+            )));
+        }
+        if self.in_place {
+            return Err(BenchError::Argument(format!(
+                "--in-place: {} has its values in its leaves anyway; leave it out",
                 kind.name()
             )));
         }

@@ -69,13 +69,29 @@ pub fn index_by_name(name: &str) -> Option<IndexKind> {
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
 /// one that has nothing to do with it, as in a tree of values. In a radix tree keys stand beside each other, as published: it is one
-/// byte of many that chooses among the entries of its nodes.
-fn key_start(index: IndexKind, number: u64) -> [u8; KEY_BYTES_MIN] {
+/// byte of many that chooses among the entries of its nodes. A LOAD that goes on there stores the odd keys among the even ones, each far
+/// from the one before, as in the middle of one that began with nothing.
+fn key_start(index: IndexKind, population: &Population, number: u64) -> [u8; KEY_BYTES_MIN] {
     match index {
         _ if index.tree().is_some() => key_of(number).to_be_bytes(),
+        IndexKind::Smart if population.workload.is_load() && population.items_at_start() > 0 => {
+            between(population.items_at_start(), number).to_be_bytes()
+        }
         IndexKind::Smart => number.to_be_bytes(),
         _ => number.to_le_bytes(),
     }
+}
+
+/// Twice a number below `first`; for those from there on odd ones, of which two that follow each other are far apart: the bits of
+/// their place are reversed.
+fn between(first: u64, number: u64) -> u64 {
+    let Some(behind) = number.checked_sub(first) else {
+        return 2 * number;
+    };
+    let bits = first.ilog2();
+    let place = behind & ((1 << bits) - 1);
+    let reversed = place.reverse_bits().checked_shr(u64::BITS - bits).unwrap_or(0);
+    2 * (behind - place + reversed) + 1
 }
 
 /// What a compute node may remember of an index in the order of keys: so many bytes, or as many as a client of a store.
@@ -112,6 +128,8 @@ pub struct StoreProgram {
     pub scheme: Scheme,
     /// Whether the clients of a compute node share their operations on a key.
     pub local_wc: bool,
+    /// Whether clients write values where they are (SMART's leaves), rather than replace items.
+    pub in_place: bool,
     /// What makes a key hot, for schemes that tell hot keys from others.
     pub credits: CreditOptions,
     /// The keys, and what is done with them.
@@ -151,6 +169,17 @@ impl StoreProgram {
             return Err(BenchError::Argument(format!(
                 "--value-size is at most {VALUE_BYTES_MAX} bytes"
             )));
+        }
+        if self.in_place && (self.index != IndexKind::Smart || self.value_bytes != 8 || self.key_bytes != KEY_BYTES_MIN)
+        {
+            return Err(BenchError::argument(
+                "--in-place is for smart, with keys and values of 8 bytes",
+            ));
+        }
+        if self.in_place && self.population.workload.read_modify_writes() {
+            return Err(BenchError::argument(
+                "--in-place: values are written whatever was there; choose a workload without read-modify-writes",
+            ));
         }
         check_theta(self.population.theta)
     }
@@ -257,9 +286,9 @@ impl Program for StoreProgram {
             self.key_bytes,
             self.value_bytes,
         );
-        let locks = self.scheme.needs_locks();
+        let (locks, is_load) = (self.scheme.needs_locks(), self.population.workload.is_load());
         format!(
-            "{:?} with locks {locks} of {sizes:?} every {} ns",
+            "{:?} with locks {locks} of {sizes:?} for LOAD {is_load} every {} ns",
             self.index, self.tick_ns
         )
     }
@@ -318,7 +347,12 @@ impl Program for StoreProgram {
                 let index = self.open_tree(&mut cx, pool).await?;
                 match &index {
                     Index::Ordered(ordered) => ordered.remember_all(&mut cx).await?,
-                    Index::Smart(smart) => smart.remember_all(&mut cx).await?,
+                    Index::Smart(smart) => {
+                        smart.remember_all(&mut cx).await?;
+                        if self.in_place {
+                            smart.update_in_place();
+                        }
+                    }
                     _ => {}
                 }
                 index
@@ -367,4 +401,21 @@ pub(crate) fn memory_used(region: &Region) -> Option<u64> {
     let is_used = |&index: &u64| word(geometry.chunk_word(index).offset()) != ChunkState::Free.to_word();
     let chunks = (0..geometry.chunk_count).filter(is_used).count() as u64;
     Some(geometry.chunks_at + chunks * geometry.chunk_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_load_that_goes_on_stores_every_odd_key_once() {
+        for first in [1, 2, 100, 128] {
+            let keys: BTreeSet<u64> = (0..4 * first).map(|number| between(first, number)).collect();
+            assert_eq!(keys.len() as u64, 4 * first, "{first}");
+            assert!((0..first).all(|number| keys.contains(&(2 * number))));
+        }
+        assert_eq!([128, 129, 130].map(|number| between(128, number)), [1, 129, 65]);
+    }
 }

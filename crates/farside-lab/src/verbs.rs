@@ -63,11 +63,11 @@ impl VerbsReport {
 /// See [`BenchError`].
 pub fn run(setting: &Setting, bytes: u32) -> Result<VerbsReport, BenchError> {
     setting.check()?;
-    if bytes == 0 || u64::from(bytes) > MEMORY_BYTES / 2 {
+    if !is_readable(bytes) {
         return Err(BenchError::argument("--bytes is from 1 to 128MiB"));
     }
     let (verbs, elapsed_ns, wall_ns) = match setting.fabric {
-        FabricKind::Sim => simulated(setting, bytes),
+        FabricKind::Sim => simulated(setting, &[bytes]),
         FabricKind::Shm => {
             let segment = Segment::anonymous(MEMORY_BYTES)?;
             on_this_thread(async {
@@ -117,7 +117,7 @@ async fn read_once(cx: &mut OpContext, bytes: u32) -> Result<(), FabricError> {
 }
 
 /// Returns how many verbs were executed, and in how many nanoseconds, simulated and real.
-fn simulated(setting: &Setting, bytes: u32) -> (u64, u64, u64) {
+fn simulated(setting: &Setting, bytes: &[u32]) -> (u64, u64, u64) {
     let sim = Sim::new(SimOptions {
         seed: setting.seed,
         profile: setting.profile.clone(),
@@ -131,7 +131,14 @@ fn simulated(setting: &Setting, bytes: u32) -> (u64, u64, u64) {
         }
         let endpoint = sim.endpoint(compute_node);
         let mut cx = OpContext::new(endpoint.clone());
-        endpoint.spawn(async move { while read_once(&mut cx, bytes).await.is_ok() {} });
+        let bytes = bytes.to_vec();
+        endpoint.spawn(async move {
+            for &bytes in bytes.iter().cycle() {
+                if read_once(&mut cx, bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
     sim.run_until(setting.duration_ns / 10);
     let (verbs, wall_ns) = (sim.verbs_executed(), HostClock.now_ns());
@@ -141,6 +148,23 @@ fn simulated(setting: &Setting, bytes: u32) -> (u64, u64, u64) {
         setting.duration_ns,
         HostClock.now_ns() - wall_ns,
     )
+}
+
+/// How often a second simulated clients read so many bytes, from random places, one READ after the other.
+///
+/// # Errors
+/// If the setting makes no sense, or a READ is larger than the memory.
+pub fn reads_per_second(setting: &Setting, bytes: &[u32]) -> Result<f64, BenchError> {
+    setting.check()?;
+    if bytes.is_empty() || bytes.iter().any(|&bytes| !is_readable(bytes)) {
+        return Err(BenchError::argument("READs are of 1 byte to 128 MiB, and at least one"));
+    }
+    let (verbs, elapsed_ns, _) = simulated(setting, bytes);
+    Ok(verbs as f64 * 1e9 / bytes.len() as f64 / elapsed_ns.max(1) as f64)
+}
+
+fn is_readable(bytes: u32) -> bool {
+    bytes > 0 && u64::from(bytes) <= MEMORY_BYTES / 2
 }
 
 async fn on_one_endpoint(endpoint: &Endpoint, setting: &Setting, bytes: u32) -> Result<(u64, u64, u64), BenchError> {

@@ -8,6 +8,7 @@
 //!
 //! Time stands still meanwhile, so histories count steps instead of nanoseconds.
 
+mod in_place;
 mod living;
 mod lock;
 mod tree;
@@ -31,6 +32,7 @@ use crate::checkers::linearizability;
 use crate::history::{Answer, Call, Operation};
 use crate::scenario::store;
 
+pub use in_place::in_place;
 pub use living::{Events, StoreScope, living_store};
 pub use lock::{LockScope, lock};
 pub use tree::{Scope, tree};

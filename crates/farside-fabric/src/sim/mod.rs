@@ -36,7 +36,6 @@ mod fault;
 mod forgotten;
 #[cfg(feature = "mutants")]
 mod grace;
-mod hash;
 mod journal;
 mod link;
 mod mailbox;

@@ -4,14 +4,21 @@
 //!
 //! What is remembered of a node stays true as long as the node is linked: its depth, its prefix, and which entry each byte has. What an
 //! entry *says* may have changed since, so it is read again; and a node that has been replaced is known by its frozen entries.
+//! Over mapped memory where each byte has its entry is all that is worth remembering ([`super::places`]), and the node that was read first
+//! is the first to be forgotten: nobody notes which are used.
 //! Nodes that are linked no more are forgotten before their memory is used again: see [`super`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use farside_fabric::RemoteAddr;
+use farside_fabric::hash::MixState;
 use farside_sync::Pointer;
 
 use super::layout::{END, Header};
+use super::places::Places;
+
+/// So many entries make a small node.
+const SMALL: usize = 17;
 
 /// What is remembered of a node.
 #[derive(Clone, Debug)]
@@ -24,6 +31,14 @@ pub(super) struct Node {
 }
 
 impl Node {
+    pub(super) fn new(header: Header, entries: Box<[Pointer]>) -> Self {
+        Self {
+            header,
+            entries,
+            path: None,
+        }
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Known>() + size_of_val(&*self.entries) + self.path.as_ref().map_or(0, |path| path.len())
     }
@@ -50,21 +65,30 @@ struct Known {
 /// Nodes up to a budget of bytes.
 #[derive(Debug)]
 pub(super) struct NodeCache {
-    nodes: BTreeMap<RemoteAddr, Known>,
+    nodes: HashMap<RemoteAddr, Known, MixState>,
     /// The nodes in the order in which the search for one to forget comes by; some are forgotten already.
     ring: VecDeque<RemoteAddr>,
     bytes: usize,
     bytes_max: usize,
+    /// Of the same nodes, if memory is mapped, where no entries are remembered.
+    places: Option<Places>,
 }
 
 impl NodeCache {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: usize, is_mapped: bool) -> Self {
         Self {
-            nodes: BTreeMap::new(),
+            nodes: HashMap::default(),
             ring: VecDeque::new(),
             bytes: 0,
             bytes_max,
+            places: is_mapped.then(Places::default),
         }
+    }
+
+    /// Whether a node with so many entries is worth remembering: over mapped memory a small one is read as quickly as an entry of
+    /// it.
+    pub(super) fn wants(&self, entries: usize) -> bool {
+        self.places.is_none() || entries > SMALL
     }
 
     /// Bytes that it takes.
@@ -86,6 +110,9 @@ impl NodeCache {
 
     /// Remembers a node as it was read just now.
     pub(super) fn insert(&mut self, addr: RemoteAddr, mut node: Node) {
+        if !self.wants(node.entries.len()) {
+            return;
+        }
         let before = self.forget(addr);
         if let Some(before) = before {
             node.path = node.path.or(before.path);
@@ -96,7 +123,15 @@ impl NodeCache {
                 self.ring = self.nodes.keys().copied().chain([addr]).collect();
             }
         }
-        self.bytes += node.bytes();
+        if let Some(places) = &mut self.places {
+            places.insert(
+                addr,
+                node.header,
+                node.entries[1..].iter().map(|entry| entry.fingerprint()),
+            );
+            node.entries = Box::default();
+        }
+        self.bytes += self.bytes_of(&node);
         let is_used = false;
         self.nodes.insert(addr, Known { node, is_used });
         // Ends: each round forgets a node, or marks one that will be forgotten when it comes by again.
@@ -114,9 +149,20 @@ impl NodeCache {
         }
     }
 
+    /// Over mapped memory, where each byte has its entry.
+    #[inline]
+    pub(super) fn places(&self) -> Option<&Places> {
+        self.places.as_ref()
+    }
+
+    fn bytes_of(&self, node: &Node) -> usize {
+        node.bytes() + if self.places.is_some() { Places::BYTES } else { 0 }
+    }
+
     /// Notes what an entry of a node was read to be.
     pub(super) fn note(&mut self, addr: RemoteAddr, place: usize, entry: Pointer) {
-        if let Some(known) = self.nodes.get_mut(&addr)
+        if self.places.is_none()
+            && let Some(known) = self.nodes.get_mut(&addr)
             && let Some(stored) = known.node.entries.get_mut(place)
         {
             *stored = entry;
@@ -125,6 +171,9 @@ impl NodeCache {
 
     /// Notes that a node has got an entry, the next one, and a header that says so.
     pub(super) fn add(&mut self, addr: RemoteAddr, place: usize, entry: Pointer, header: Header) {
+        if let Some(places) = &mut self.places {
+            return places.add(addr, (place, entry.fingerprint()), header);
+        }
         let Some(known) = self.nodes.get_mut(&addr) else { return };
         if known.node.entries.len() != place {
             self.forget(addr);
@@ -149,7 +198,10 @@ impl NodeCache {
     /// Forgets a node.
     pub(super) fn forget(&mut self, addr: RemoteAddr) -> Option<Node> {
         let known = self.nodes.remove(&addr)?;
-        self.bytes -= known.node.bytes();
+        if let Some(places) = &mut self.places {
+            places.remove(addr);
+        }
+        self.bytes -= self.bytes_of(&known.node);
         Some(known.node)
     }
 
@@ -157,6 +209,7 @@ impl NodeCache {
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.ring.clear();
+        self.places.iter_mut().for_each(Places::clear);
         self.bytes = 0;
     }
 }
@@ -172,17 +225,16 @@ mod tests {
     }
 
     fn node(entries: usize) -> Node {
-        Node {
-            header: Header::new(b"", 0, 0, Kind::SMALLEST),
-            entries: vec![Pointer::NULL; entries].into(),
-            path: None,
-        }
+        Node::new(
+            Header::new(b"", 0, 0, Kind::SMALLEST),
+            vec![Pointer::NULL; entries].into(),
+        )
     }
 
     #[test]
     fn what_is_used_is_kept_within_the_budget() {
         let most = 10 * (node(4).bytes() + 8);
-        let mut cache = NodeCache::new(most);
+        let mut cache = NodeCache::new(most, false);
         for number in 1..=100 {
             cache.insert(addr(number), node(4));
             assert!(cache.get(addr(1)).is_some() && cache.bytes() <= most);

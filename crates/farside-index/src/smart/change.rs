@@ -65,8 +65,8 @@ impl Smart {
         // Ends when nobody is in the way; each failure means that another client has made progress, or that this one has helped.
         loop {
             let pin = self.pin();
-            // Only the first time: whoever has been overtaken may decide otherwise.
-            let likely = likely.filter(|_| round == 0);
+            // Only the first time: whoever has been overtaken may decide otherwise. Nor is there anything to write beforehand in place.
+            let likely = likely.filter(|_| round == 0 && !self.shared.is_in_place.get());
             let step = self.attempt(cx, key, likely, decide, &pin).await?;
             drop(pin);
             match step {
@@ -101,7 +101,7 @@ impl Smart {
         key: &[u8],
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
-        if key.len() > KEY_BYTES_MAX {
+        if key.len() > KEY_BYTES_MAX || self.shared.is_in_place.get() {
             return None;
         }
         let pin = self.pin();
@@ -232,6 +232,10 @@ impl Smart {
         new: New<'_>,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
+        if new.regardless && self.fits_in_place(&new.item, old_bytes) {
+            Box::pin(self.write_in_place(cx, &slot, new.item, pin)).await?;
+            return Ok(Step::Done(Change::Updated));
+        }
         let (target, purpose) = (self.target(key, &slot), Purpose::Overwrite);
         let updated = self.blocks.update(cx, target, (slot.word, old_bytes), new, pin);
         Ok(match updated.await? {

@@ -195,11 +195,7 @@ impl Image {
 
     /// What is remembered of it.
     pub(super) fn node(&self) -> Node {
-        Node {
-            header: self.header,
-            entries: self.entries[..self.used()].into(),
-            path: None,
-        }
+        Node::new(self.header, self.entries[..self.used()].into())
     }
 }
 
@@ -303,7 +299,7 @@ impl Smart {
             let addr = node_of(parent.word);
             let step = match how {
                 How::Fresh => None,
-                _ => self.known_step(key, addr, (known, has_gap)),
+                _ => self.known_step(key, parent.word, (known, has_gap)),
             };
             let slot = match step {
                 Some(Next::Enter(slot)) => {
@@ -378,9 +374,26 @@ impl Smart {
         }
     }
 
-    /// What is known of the way of a key through a node: where it goes on, or which entry has to be read.
-    pub(super) fn known_step(&self, key: &[u8], addr: RemoteAddr, (known, has_gap): (usize, bool)) -> Option<Next> {
+    /// What is known of the way of a key through the node to which an entry leads: where it goes on, or which entry has to be read.
+    pub(super) fn known_step(&self, key: &[u8], entry: Pointer, (known, has_gap): (usize, bool)) -> Option<Next> {
+        let addr = node_of(entry);
         let mut cache = self.shared.cache.borrow_mut();
+        let version = self.shared.version.get();
+        if let Some(places) = cache.places() {
+            // Those are not remembered, and to look for one is a cache miss.
+            if !cache.wants(1 + kind_of(entry).capacity()) {
+                return None;
+            }
+            let way = places.way(addr, key, known)?;
+            return Some(Next::Look(Slot {
+                node: addr,
+                place: way.place,
+                word: Pointer::NULL,
+                depth: way.depth,
+                has_gap: has_gap || way.has_gap,
+                version,
+            }));
+        }
         let node = cache.get(addr)?;
         if node.header.course(key, known) != Course::Same {
             return None;
@@ -393,7 +406,7 @@ impl Smart {
             word: node.entries[place],
             depth,
             has_gap: has_gap || node.header.has_gap(known),
-            version: self.shared.version.get(),
+            version,
         };
         let enters = is_node(slot.word) && cache.has(node_of(slot.word));
         Some(if enters { Next::Enter(slot) } else { Next::Look(slot) })
@@ -465,7 +478,12 @@ impl Smart {
             has_gap,
             version,
         };
-        self.remember(version, |cache| cache.insert(addr, image.node()));
+        let used = image.used();
+        self.remember(version, |cache| {
+            if cache.wants(used) {
+                cache.insert(addr, image.node());
+            }
+        });
         Ok(match place {
             Some(place) => Read::Slot(slot(place)),
             None => {

@@ -77,6 +77,14 @@ impl Kind {
         Self::CAPACITIES[usize::from(self.0)]
     }
 
+    /// How many entries a node of this kind has at least, unless some are gone.
+    pub(super) fn usual(self) -> usize {
+        match self.0 {
+            0 => 1,
+            larger => 1 + Self::CAPACITIES[usize::from(larger) - 1],
+        }
+    }
+
     /// How much of a node of this kind is read.
     pub(super) fn bytes(self) -> u32 {
         place_at(1 + self.capacity()) as u32

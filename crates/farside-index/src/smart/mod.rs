@@ -48,8 +48,10 @@ mod bulk;
 mod cache;
 mod change;
 mod descend;
+mod in_place;
 mod layout;
 mod link;
+mod places;
 mod renew;
 mod scan;
 pub(crate) mod search_many;
@@ -63,6 +65,7 @@ use std::sync::Arc;
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice};
+use farside_lock::backoff::Backoff;
 use farside_pool::{Pin, Pool, make_root, root};
 use farside_sync::{Pointer, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -105,6 +108,11 @@ struct Shared {
     version: Cell<u64>,
     cache: RefCell<NodeCache>,
     statistics: Statistics,
+    /// Whether values are written where they are.
+    is_in_place: Cell<bool>,
+    /// How often a lock was taken for that.
+    tickets: Cell<u64>,
+    backoff: Backoff,
 }
 
 /// How often this client has changed the structure.
@@ -188,8 +196,11 @@ impl Smart {
                 seed: pool.geometry()[0].pool_id,
                 root: Cell::default(),
                 version: Cell::new(version),
-                cache: RefCell::new(NodeCache::new(budget.cache_bytes)),
+                cache: RefCell::new(NodeCache::new(budget.cache_bytes, pool.endpoint().is_mapped())),
                 statistics: Statistics::default(),
+                is_in_place: Cell::default(),
+                tickets: Cell::default(),
+                backoff: Backoff::default(),
             }),
             blocks,
             cursors: Arc::default(),

@@ -40,6 +40,10 @@ enum Ahead {
 /// What a walk comes to.
 pub(crate) trait Visitor {
     fn node(&mut self, _addr: RemoteAddr, _image: &Image, _known: usize) {}
+    /// How many more items it wants.
+    fn wanted(&self) -> usize {
+        usize::MAX
+    }
     /// Returns whether to go on.
     fn item(&mut self, slot: RemoteAddr, pointer: Pointer) -> bool;
 }
@@ -71,10 +75,14 @@ pub(super) async fn walk_from(
             Ahead::Node { entry, known, is_edge } => (entry, known, is_edge),
         };
         let mut nodes = vec![first];
+        // Those behind are read with it as far as they will probably be needed: a large node has two KiB.
+        let mut expected = kind_of(first.0).usual();
         while nodes.len() < nodes_at_once
+            && expected < visitor.wanted()
             && let Some(Ahead::Node { entry, known, is_edge }) = ahead.pop_if(|next| matches!(next, Ahead::Node { .. }))
         {
             nodes.push((entry, known, is_edge));
+            expected += kind_of(entry).usual();
         }
         let images = Box::pin(read_nodes(cx, &nodes)).await?;
         for ((entry, known, is_edge), image) in nodes.into_iter().zip(images).rev() {
@@ -185,6 +193,10 @@ struct Gather {
 }
 
 impl Visitor for Gather {
+    fn wanted(&self) -> usize {
+        self.most - self.entries.len()
+    }
+
     fn item(&mut self, slot: RemoteAddr, pointer: Pointer) -> bool {
         if self.entries.len() == self.most {
             return false;
@@ -303,8 +315,8 @@ impl Smart {
         let mut cache = self.shared.cache.borrow_mut();
         let mut next = self.shared.root.get();
         // Ends: each round goes to a node that is deeper.
-        while let Some(entry) = next
-            && let Some(node) = cache.get(node_of(entry))
+        while let Some(addr) = next.map(node_of)
+            && let Some(node) = cache.get(addr)
         {
             let header = node.header;
             if header.has_gap(key.len()) && node.path.is_none() {
@@ -316,10 +328,19 @@ impl Smart {
                     None => header.byte(at),
                 });
             }
-            if node.entries.len() < 2 {
+            let used = node.entries.len();
+            let used = cache.places().map_or(Some(used), |places| places.used(addr));
+            let Some(others) = used.and_then(|used| used.checked_sub(2)) else {
                 break;
-            }
-            let chosen = node.entries[1 + endpoint.random_below(node.entries.len() as u64 - 1) as usize];
+            };
+            let place = 1 + endpoint.random_below(others as u64 + 1) as usize;
+            let chosen = match cache.places() {
+                None => cache.get(addr).map(|node| node.entries[place]),
+                Some(_) => look_at(endpoint, addr.plus(place_at(place))),
+            };
+            let Some(chosen) = chosen else {
+                break;
+            };
             key.push(chosen.fingerprint());
             next = is_node(chosen).then_some(chosen);
         }
@@ -414,4 +435,11 @@ impl Smart {
         }
         Ok(count)
     }
+}
+
+/// What an entry says, over mapped memory.
+fn look_at(endpoint: &Endpoint, at: RemoteAddr) -> Option<Pointer> {
+    let mut word = [0; 8];
+    endpoint.view(at, 8)?.copy_to(&mut word);
+    Some(Pointer::from_word(u64::from_le_bytes(word)))
 }

@@ -11,7 +11,7 @@
 //! fences in the header, which stay right when the largest key is deleted.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, MaskedCas, OpContext, RemoteAddr, Slice, Verb};
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice, Verb};
 use farside_pool::Pin;
 use farside_sync::Turn;
 
@@ -22,7 +22,7 @@ use super::words::LockWord;
 use crate::error::IndexError;
 
 /// After how many attempts a waiter looks again whether the holder is still there.
-pub(super) const LOOK_ATTEMPTS: u32 = 8;
+pub(crate) const LOOK_ATTEMPTS: u32 = 8;
 
 /// How many verbs give a lock back at most.
 pub(super) const GIVE_BACK_VERBS: usize = 2;
@@ -195,16 +195,8 @@ impl Tree {
 
     /// One attempt; returns what the word was.
     async fn swap_if_free(&self, cx: &mut OpContext, held: &mut Held, wanted: &[Slice]) -> Result<u64, IndexError> {
-        if cx.endpoint().capabilities().masked_atomics {
-            let operands = MaskedCas {
-                compare: 0,
-                compare_mask: LockWord::HELD,
-                swap: held.mine.0,
-                swap_mask: u64::MAX,
-            };
-            if wanted.is_empty() {
-                return Ok(cx.masked_compare_swap(held.at(), operands).await?);
-            }
+        if !wanted.is_empty() && cx.endpoint().capabilities().masked_atomics {
+            let operands = held.mine.swap_if_free();
             let mut batch = Batch::new();
             let swap = batch.push(Verb::MaskedCompareSwap {
                 target: held.at(),
@@ -224,16 +216,7 @@ impl Tree {
             }
             return Ok(seen);
         }
-        let mut seen = cx.read_word(held.at()).await?;
-        // Ends: each failure means that somebody else has held the lock meanwhile.
-        while LockWord(seen).owner().is_none() {
-            let before = cx.compare_swap(held.at(), seen, held.mine.0).await?;
-            if before == seen || is_planted("tree: a swap that has failed taken for done") {
-                break;
-            }
-            seen = before;
-        }
-        Ok(seen)
+        swap_if_free(cx, held.at(), held.mine).await
     }
 
     /// Gives a lock back under which nothing was changed.
@@ -266,4 +249,21 @@ impl Tree {
         self.pool().check_reachable()?;
         Ok(())
     }
+}
+
+/// Swaps a lock in if it is free; returns what its word was.
+pub(crate) async fn swap_if_free(cx: &mut OpContext, at: RemoteAddr, mine: LockWord) -> Result<u64, IndexError> {
+    if cx.endpoint().capabilities().masked_atomics {
+        return Ok(cx.masked_compare_swap(at, mine.swap_if_free()).await?);
+    }
+    let mut seen = cx.read_word(at).await?;
+    // Ends: each failure means that somebody else has held the lock meanwhile.
+    while LockWord(seen).owner().is_none() {
+        let before = cx.compare_swap(at, seen, mine.0).await?;
+        if before == seen || is_planted("tree: a swap that has failed taken for done") {
+            break;
+        }
+        seen = before;
+    }
+    Ok(seen)
 }

@@ -1,12 +1,12 @@
 //! What the words of a tree's nodes mean: locks, entries, siblings, intents.
 
-use farside_fabric::RemoteAddr;
+use farside_fabric::{MaskedCas, RemoteAddr};
 use farside_lock::bit_fields;
 use farside_pool::layout::Owner;
 
 bit_fields! {
     /// The lock of a node. While it is free, its other bits say which entries of a leaf are vacant.
-    pub(super) struct LockWord {
+    pub(crate) struct LockWord {
         /// Tells the acquisitions of one client apart.
         ticket, with_ticket: 0..31;
         /// Which life of its entry the client is in.
@@ -20,9 +20,19 @@ bit_fields! {
 
 impl LockWord {
     /// The bit that says that it is held: all that an acquisition compares.
-    pub(super) const HELD: u64 = 1 << 63;
+    const HELD: u64 = 1 << 63;
 
-    pub(super) fn held_by(owner: Owner, ticket: u64) -> Self {
+    /// What swaps this word in if the lock is free.
+    pub(super) fn swap_if_free(self) -> MaskedCas<u64> {
+        MaskedCas {
+            compare: 0,
+            compare_mask: Self::HELD,
+            swap: self.0,
+            swap_mask: u64::MAX,
+        }
+    }
+
+    pub(crate) fn held_by(owner: Owner, ticket: u64) -> Self {
         Self(0)
             .with_is_held(1)
             .with_client(owner.client.into())
@@ -31,7 +41,7 @@ impl LockWord {
     }
 
     /// Who holds it; `None` while it is free.
-    pub(super) fn owner(self) -> Option<Owner> {
+    pub(crate) fn owner(self) -> Option<Owner> {
         (self.is_held() == 1).then(|| Owner {
             client: self.client() as u16,
             life: self.life() as u16,

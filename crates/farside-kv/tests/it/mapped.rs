@@ -11,7 +11,7 @@ use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{FabricError, NodeId, OpContext, Pipeline};
 use farside_index::{Change, Decision};
 use farside_kv::{
-    EvictionPolicy, Expiry, ExpiryMark, IndexKind, KeyUse, LocksError, Quota, RaceOptions, SetOptions, Store,
+    EvictionPolicy, Expiry, ExpiryMark, IndexKind, KeyUse, LocksError, Quota, RaceOptions, Session, SetOptions, Store,
     StoreConfig, SweepPace, prefix_end, stack,
 };
 use farside_lock::LockError;
@@ -89,6 +89,73 @@ fn operations_are_plain_calls() {
             store.close().await.expect("it leaves");
         });
     }
+}
+
+/// A client of a radix tree remembers where nodes have their bytes, while another one makes them larger and lets them go.
+#[test]
+fn nodes_of_every_size_are_found_while_they_change() {
+    const KEYS: u16 = 1 << 12;
+    run(async {
+        let segment = Segment::anonymous(32 << 20).expect("memory");
+        let open = async || {
+            let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint().expect("an endpoint");
+            let config = StoreConfig {
+                index: Some(IndexKind::Smart),
+                ..StoreConfig::default()
+            };
+            Store::open(endpoint, config).await.expect("a store")
+        };
+        let (writer, reader) = (open().await, open().await);
+        let (mut changes, mut reads) = (writer.session(), reader.session());
+        // A byte with 256 values, one with sixteen; half of the keys have two bytes more.
+        let key = |number: u16| {
+            let bytes = number.rotate_left(4).to_be_bytes();
+            match number % 2 {
+                0 => bytes.to_vec(),
+                _ => [bytes, [7, number as u8]].concat(),
+            }
+        };
+        let check = async |reads: &mut Session, is_there: &dyn Fn(u16) -> bool| {
+            let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+            for (part, keys) in (0..).zip(keys.chunks(16)) {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let mut values = reads.get_many(&keys);
+                for number in part * 16..(part + 1) * 16 {
+                    let value = values.next().await.expect("it is reached");
+                    let expected = is_there(number).then(|| number.to_le_bytes());
+                    assert_eq!(value, expected.as_ref().map(|value| &value[..]), "{number} of many");
+                }
+            }
+            for number in (0..KEYS).step_by(7) {
+                let value = reads.get(&key(number)).await.expect("it is reached");
+                assert_eq!(value.is_some(), is_there(number), "{number}");
+            }
+            let (some, _) = reads.random_keys(reads.random_cursor()).await.expect("it is reached");
+            assert!(some.iter().all(|found| keys.contains(found)));
+        };
+        for number in 0..KEYS {
+            let stored = changes.put(&key(number), &number.to_le_bytes()).await;
+            stored.expect("room");
+            if number.is_power_of_two() {
+                check(&mut reads, &|other| other <= number).await;
+            }
+        }
+        for gone in 1..=KEYS {
+            let number = gone.wrapping_mul(1_025) % KEYS;
+            assert!(changes.delete(&key(number)).await.expect("it is reached"));
+            if gone.is_power_of_two() {
+                let left: Vec<bool> = {
+                    let mut left = vec![true; KEYS.into()];
+                    (1..=gone).for_each(|gone| left[usize::from(gone.wrapping_mul(1_025) % KEYS)] = false);
+                    left
+                };
+                check(&mut reads, &|other| left[usize::from(other)]).await;
+            }
+        }
+        drop((changes, reads));
+        writer.close().await.expect("it leaves");
+        reader.close().await.expect("it leaves");
+    });
 }
 
 /// What a plain call has changed counts as used, and what it has removed is forgotten.

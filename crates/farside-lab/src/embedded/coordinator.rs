@@ -9,6 +9,7 @@ use super::draws::ITEMS_MAX;
 use super::farside::{IN_FLIGHT, segment_bytes};
 use super::redis;
 use super::report::{Measurement, Report, Test, Unit};
+use super::smart;
 use crate::error::BenchError;
 use crate::latency::median;
 use crate::progress::Progress;
@@ -40,10 +41,11 @@ const CONTENDERS: [Entry; 5] = [
     ("lmdb", 2, &[(Test::Get, 1), (Test::YcsbA, 1), (Test::YcsbC, 1)]),
 ];
 /// Of ordered indexes.
-const ORDERED_CONTENDERS: [Entry; 7] = [
+const ORDERED_CONTENDERS: [Entry; 8] = [
     ("chime", 1, RANGE_TESTS),
     ("sherman", 1, RANGE_TESTS),
     ("rolex", 1, RANGE_TESTS),
+    ("smart", 1, RANGE_TESTS),
     ("scc-tree", 1, ORDERED_TESTS),
     ("skiplist", 1, ORDERED_TESTS),
     ("congee", 1, ORDERED_TESTS),
@@ -139,8 +141,10 @@ pub fn run(options: &EmbeddedOptions, progress: &Progress) -> Result<String, Ben
         progress.set(step * 4);
         let path = folder.path().join(name);
         match name {
-            "farside" | "chime" | "sherman" | "rolex" => {
-                let segment_options = SegmentOptions::with_memory(segment_bytes(options.items));
+            "farside" | "chime" | "sherman" | "rolex" | "smart" => {
+                let node_bytes = if name == "smart" { smart::NODE_BYTES_PER_ITEM } else { 0 };
+                let memory_bytes = segment_bytes(options.items, node_bytes);
+                let segment_options = SegmentOptions::with_memory(memory_bytes);
                 drop(Segment::create(&path, segment_options)?);
             }
             _ => std::fs::create_dir(&path).map_err(BenchError::system("make a folder"))?,

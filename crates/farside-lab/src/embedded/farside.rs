@@ -28,9 +28,9 @@ pub(super) const LEASE_NS: u64 = 3_600_000_000_000;
 const BYTES_PER_ITEM: u64 = 112;
 const SPARE_BYTES: u64 = 512 << 20;
 
-/// The size of a segment for so many items.
-pub(super) fn segment_bytes(items: u64) -> u64 {
-    (items * BYTES_PER_ITEM + SPARE_BYTES).next_multiple_of(2 << 20)
+/// The size of a segment for so many items, if nodes of the index take so many bytes for each.
+pub(super) fn segment_bytes(items: u64, node_bytes: u64) -> u64 {
+    (items * (BYTES_PER_ITEM + node_bytes) + SPARE_BYTES).next_multiple_of(2 << 20)
 }
 
 /// One of the processes.

@@ -37,6 +37,8 @@ mod report;
 #[cfg(feature = "peers")]
 mod scans;
 #[cfg(feature = "peers")]
+mod smart;
+#[cfg(feature = "peers")]
 mod trees;
 #[cfg(feature = "peers")]
 mod worker;
@@ -92,7 +94,7 @@ pub struct WorkerOptions {
 
 /// Says how to build a program that can.
 #[cfg(not(feature = "peers"))]
-pub(crate) const WITHOUT_PEERS: &str = "this program was built without the stores and locks to compare with: cargo build --release -p farside --features peers";
+pub(crate) const WITHOUT_PEERS: &str = "this program was built without the stores and locks to compare with: cargo build --release -p farside-lab --features peers";
 
 /// Refuses: there is nobody to compare with.
 ///

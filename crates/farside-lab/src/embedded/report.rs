@@ -137,7 +137,7 @@ impl Report {
     /// Compares.
     pub(super) fn new(options: &EmbeddedOptions, measurements: Vec<Measurement>) -> Self {
         let (names, targets): (&[&'static str], &[Target]) = if options.is_ordered {
-            (&["chime", "sherman", "rolex"], &ORDERED_TARGETS)
+            (&["chime", "sherman", "rolex", "smart"], &ORDERED_TARGETS)
         } else {
             (&["farside"], &TARGETS)
         };

@@ -21,6 +21,7 @@ use super::farside::Farside;
 use super::lmdb::Lmdb;
 use super::maps::{Dash, Papaya, Process, Scc};
 use super::range::Range;
+use super::smart::Smart;
 use super::trees::{Art, OrderedProcess, SccTree, SkipList};
 use crate::error::BenchError;
 use crate::stage::machine::on_this_thread;
@@ -74,6 +75,7 @@ pub fn serve(options: &WorkerOptions) -> Result<(), BenchError> {
             "chime" => Box::pin(obey(Range::open(TreeKind::Chime, options).await?, options, 1)).await,
             "sherman" => Box::pin(obey(Range::open(TreeKind::Sherman, options).await?, options, 1)).await,
             "rolex" => Box::pin(obey(Range::open(TreeKind::Rolex, options).await?, options, 1)).await,
+            "smart" => Box::pin(obey(Smart::open(options).await?, options, 1)).await,
             "scc-tree" => obey(OrderedProcess::<SccTree>::new(options), options, 1).await,
             "skiplist" => obey(OrderedProcess::<SkipList>::new(options), options, 1).await,
             "congee" => obey(OrderedProcess::<Art>::new(options), options, 1).await,

@@ -290,6 +290,9 @@ pub struct Series {
     pub extended_atomics: Option<f64>,
     /// What a port transmits in Gbit/s, if not as the profile says.
     pub port_gbit_per_s: Option<u64>,
+    /// How many memory nodes there are: one has the ports and the processing units of all, as have compute nodes.
+    #[serde(default = "one_node")]
+    pub memory_nodes: u32,
     /// Whether there are masked atomics.
     #[serde(default = "yes")]
     pub masked_atomics: bool,
@@ -386,6 +389,10 @@ fn one() -> f64 {
     1.0
 }
 
+fn one_node() -> u32 {
+    1
+}
+
 /// A series that works on an index.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -404,6 +411,9 @@ pub struct StoreSeries {
     /// Whether the clients of a compute node share their operations on a key.
     #[serde(default)]
     pub local_wc: bool,
+    /// Whether clients write values where they are; see [`StoreProgram`](crate::StoreProgram).
+    #[serde(default)]
+    pub in_place: bool,
     /// Bytes of a value.
     #[serde(default = "eight")]
     pub value_bytes: u64,
@@ -457,8 +467,9 @@ impl StoreSeries {
     }
 }
 
-/// What is found out without clients: see [`load_factor`](super::load_factor), [`round_trips`](super::round_trips) and
-/// [`Shape::metadata_bytes`](farside_index::Shape::metadata_bytes).
+/// What is found out without an index that clients work on: see [`load_factor`](super::load_factor),
+/// [`round_trips`](super::round_trips), [`Shape::metadata_bytes`](farside_index::Shape::metadata_bytes) and
+/// [`reads_per_second`](crate::verbs::reads_per_second).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
 pub enum Probe {
@@ -488,6 +499,14 @@ pub enum Probe {
         #[serde(default)]
         replicates_fences: bool,
     },
+    /// How often clients read so many bytes, each from somewhere, one READ after the other.
+    Reads {
+        /// The bytes of each READ.
+        bytes: Vec<u32>,
+        /// Bytes of an entry, where the first READ is of a neighbourhood of so many.
+        #[serde(default)]
+        entry_bytes: u32,
+    },
 }
 
 impl Probe {
@@ -498,6 +517,7 @@ impl Probe {
             Self::LoadFactor { hashing, .. } => format!("keys stored until one finds no room: {hashing:?}"),
             Self::RoundTrips { index, .. } => format!("{index}, operations counted one by one"),
             Self::LeafMetadata { index, .. } => format!("{index}, bytes of a leaf as it is laid out"),
+            Self::Reads { bytes, .. } => format!("READs of {bytes:?} bytes, one after the other"),
         }
     }
 }

@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 49] = [
+const FIGURES: [(&str, &str); 51] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -77,7 +77,9 @@ const FIGURES: [(&str, &str); 49] = [
     ("chime-t1", include_str!("../../../../figures/fig_chime_t1.toml")),
     ("chime-3a", include_str!("../../../../figures/fig_chime_3a.toml")),
     ("chime-3b", include_str!("../../../../figures/fig_chime_3b.toml")),
+    ("chime-3c", include_str!("../../../../figures/fig_chime_3c.toml")),
     ("chime-3d", include_str!("../../../../figures/fig_chime_3d.toml")),
+    ("chime-4", include_str!("../../../../figures/fig_chime_4.toml")),
     ("chime-12", include_str!("../../../../figures/fig_chime_12.toml")),
     ("chime-13", include_str!("../../../../figures/fig_chime_13.toml")),
     ("chime-14", include_str!("../../../../figures/fig_chime_14.toml")),

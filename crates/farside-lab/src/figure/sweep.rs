@@ -21,6 +21,7 @@ use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name};
 use crate::tree::{CACHE_BYTES, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
+use crate::verbs;
 use crate::workload::{Population, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
@@ -69,8 +70,9 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
             let label = figure.x_label_of(series);
             progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
             let series = at(figure, series, x, is_quick);
+            let setting = setting(figure, &series, is_quick)?;
             if let Some(probe) = &series.probe {
-                let report = examine(figure, probe)?;
+                let report = examine(figure, probe, &setting)?;
                 points.push(Point {
                     series: series.name,
                     x,
@@ -79,7 +81,6 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
                 progress.set(points.len() as u64);
                 continue;
             }
-            let setting = setting(figure, &series, is_quick)?;
             let report = run_one(figure, &series, &setting, memory)?;
             points.push(Point {
                 series: series.name,
@@ -128,8 +129,8 @@ fn run_one(
     }
 }
 
-/// Finds out what takes no clients.
-fn examine(figure: &Figure, probe: &Probe) -> Result<Value, BenchError> {
+/// Finds out what takes no index that clients work on.
+fn examine(figure: &Figure, probe: &Probe, setting: &Setting) -> Result<Value, BenchError> {
     match probe {
         Probe::LoadFactor {
             hashing,
@@ -158,6 +159,10 @@ fn examine(figure: &Figure, probe: &Probe) -> Result<Value, BenchError> {
             let bytes = leaf.metadata_bytes(*key_bytes, validation);
             let per_entry = bytes as f64 / leaf.span() as f64;
             Ok(json!({"metadata_bytes": bytes, "metadata_bytes_per_entry": per_entry, "key_bytes": key_bytes}))
+        }
+        Probe::Reads { bytes, .. } => {
+            let rate = verbs::reads_per_second(setting, bytes)?;
+            Ok(json!({"throughput_ops_s": rate, "clients": setting.clients, "bytes": bytes}))
         }
     }
 }
@@ -232,6 +237,9 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
         },
         Some(Probe::RoundTrips { height, .. }) if key == AxisKey::Height => *height = x as u8,
         Some(Probe::LeafMetadata { key_bytes, .. }) if key == AxisKey::KeyBytes => *key_bytes = x as u64,
+        Some(Probe::Reads { bytes, entry_bytes }) if key == AxisKey::Neighbourhood => {
+            bytes[0] = x as u32 * *entry_bytes;
+        }
         _ => {}
     }
     if let Some(lock) = &mut series.lock {
@@ -290,6 +298,8 @@ fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
     if let Some(gbit_per_s) = series.port_gbit_per_s {
         profile.bytes_per_us = gbit_per_s * 1000 / 8;
     }
+    profile.bytes_per_us *= u64::from(series.memory_nodes);
+    profile.units *= series.memory_nodes;
     Ok(profile)
 }
 
@@ -351,6 +361,7 @@ fn run_store(
         index: index_by_name(&store.index).ok_or_else(no_index)?,
         scheme: Scheme::by_name(sync).ok_or_else(unknown)?,
         local_wc: store.local_wc,
+        in_place: store.in_place,
         credits: CreditOptions {
             initial: store.initial_credit.unwrap_or(usual.initial),
             hotness: store.hotness.unwrap_or(usual.hotness),

@@ -8,7 +8,7 @@ use farside_index::{Change, Decision, Index, Item, Likely, Wanted};
 use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
 use crate::program::{Client, Step};
-use crate::workload::{Keys, Operation, Popularity, Workload};
+use crate::workload::{Keys, Operation, Popularity, Population};
 
 /// One of the clients.
 #[derive(Debug)]
@@ -17,9 +17,8 @@ pub struct StoreClient {
     keys: Keys,
     key: Vec<u8>,
     value: Vec<u8>,
-    workload: Workload,
+    population: Population,
     keys_max: u64,
-    is_finite: bool,
 }
 
 impl StoreClient {
@@ -30,14 +29,13 @@ impl StoreClient {
             keys: Keys::new(&program.population, number),
             key: vec![0; program.key_bytes],
             value: vec![number as u8; program.value_bytes],
-            workload: program.population.workload,
+            population: program.population.clone(),
             keys_max: program.slots(),
-            is_finite: program.population.is_finite(),
         }
     }
 
     fn set_key(&mut self, number: u64) {
-        self.key[..KEY_BYTES_MIN].copy_from_slice(&key_start(self.index.kind(), number));
+        self.key[..KEY_BYTES_MIN].copy_from_slice(&key_start(self.index.kind(), &self.population, number));
     }
 
     fn choose_key(&mut self) {
@@ -126,7 +124,7 @@ impl Client for StoreClient {
             Operation::Search => {
                 self.choose_key();
                 let is_there = self.index.search(cx, &self.key).await?.is_some();
-                is_there || self.workload.popularity == Popularity::Latest
+                is_there || self.population.workload.popularity == Popularity::Latest
             }
             Operation::Update => {
                 self.choose_key();
@@ -153,7 +151,7 @@ impl Client for StoreClient {
 
 impl StoreClient {
     fn no_slots_left(&self) -> Result<Option<Step>, BenchError> {
-        if self.is_finite {
+        if self.population.is_finite() {
             return Ok(None);
         }
         let text = format!(

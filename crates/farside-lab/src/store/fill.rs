@@ -43,7 +43,7 @@ pub(super) fn lay_out(program: &StoreProgram, array: &PointerArray, region: &Reg
 pub(super) fn lay_out_table(program: &StoreProgram, race: &Race, region: &Region) -> Result<(), BenchError> {
     let keys = (0..program.population.items_at_start()).map(|number| {
         let mut key = vec![0; program.key_bytes];
-        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, number));
+        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, &program.population, number));
         key
     });
     Ok(race.lay_out(region, keys, &program.first_value())?)
@@ -52,7 +52,9 @@ pub(super) fn lay_out_table(program: &StoreProgram, race: &Race, region: &Region
 /// Lays out every item of an ordered index with keys of eight bytes, without verbs, as full as INSERTs leave it.
 pub(super) fn lay_out_ordered(program: &StoreProgram, index: &Ordered, region: &Region) -> Result<(), BenchError> {
     let numbers = 0..program.population.items_at_start();
-    let mut keys: Vec<_> = numbers.map(|number| key_start(program.index, number)).collect();
+    let mut keys: Vec<_> = numbers
+        .map(|number| key_start(program.index, &program.population, number))
+        .collect();
     keys.sort_unstable();
     let mut random = client_random(program.population.seed, u64::MAX - 1);
     Ok(index.lay_out(region, keys, &program.first_value(), || unit(&mut random))?)
@@ -61,7 +63,9 @@ pub(super) fn lay_out_ordered(program: &StoreProgram, index: &Ordered, region: &
 /// The same for a radix tree.
 pub(super) fn lay_out_radix(program: &StoreProgram, index: &Smart, region: &Region) -> Result<(), BenchError> {
     let numbers = 0..program.population.items_at_start();
-    let keys: Vec<_> = numbers.map(|number| key_start(program.index, number)).collect();
+    let keys: Vec<_> = numbers
+        .map(|number| key_start(program.index, &program.population, number))
+        .collect();
     Ok(index.lay_out(region, &keys, &program.first_value())?)
 }
 
@@ -74,7 +78,7 @@ pub(super) async fn insert(program: &StoreProgram, index: &Index, cx: &mut OpCon
         regardless: false,
     };
     for number in 0..program.population.items_at_start() {
-        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, number));
+        key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, &program.population, number));
         let mut decide = |_: Option<Item<'_>>| Decision::Put {
             regardless: false,
             value: Cow::Borrowed(&value[..]),

@@ -179,6 +179,12 @@ impl Workload {
         self.insert > 0
     }
 
+    /// Whether it stores values that depend on those before.
+    #[must_use]
+    pub fn read_modify_writes(&self) -> bool {
+        self.read_modify_write > 0
+    }
+
     /// Draws an operation.
     #[inline]
     pub fn operation(&self, random: &mut impl Rng) -> Operation {

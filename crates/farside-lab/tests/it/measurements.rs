@@ -51,6 +51,7 @@ fn store_on(index: IndexKind, workload: &str, items: u64, setting: &Setting) -> 
         index,
         scheme: Scheme::Optimistic,
         local_wc: false,
+        in_place: false,
         credits: CreditOptions::default(),
         population: Population::new(items, workload, 0.99, setting.seed),
         key_bytes: 8,
@@ -245,6 +246,23 @@ fn updates_with_locks_cost_what_the_papers_say() {
             assert_eq!(costs, [[reads, writes, atomics, 0]; 20], "{name} on {index:?}");
         }
     }
+}
+
+/// SMART: a lock in the leaf is swapped in; then the value is written, and the lock behind it.
+#[test]
+fn an_update_in_place_takes_a_lock() {
+    let one = setting(FabricKind::Sim, 1);
+    let mut program = store_on(IndexKind::Smart, "write-only", 1000, &one);
+    program.in_place = true;
+    assert_eq!(costs_alone_of(program.clone(), 20), [[2, 2, 1, 0]; 20]);
+    // Clients that change one key take turns, and those of a compute node go together.
+    program.population = Population::new(1, program.population.workload, 0.99, one.seed);
+    let (cost, _) = costs_together(&program, 4, 4);
+    assert_eq!((cost[1], cost[3]), (8, 0), "each has written: {cost:?}");
+    assert!(cost[2] > 4, "somebody has waited: {cost:?}");
+    program.local_wc = true;
+    let (cost, [shared, _]) = costs_together(&program, 8, 1);
+    assert_eq!((cost, shared), ([4, 4, 2, 0], 6));
 }
 
 /// CIDER, section 4.2.1: one item is written and one pointer swapped for a whole batch, whoever many are in it. The first
@@ -672,6 +690,18 @@ fn arguments_without_a_meaning_are_refused() {
             ..store("ycsb-a", 10, &good)
         };
         program.population.theta = theta;
+        refused(&program, &good);
+    }
+    for (index, workload, value_bytes) in [
+        (IndexKind::Race, "ycsb-a", 8),
+        (IndexKind::Smart, "ycsb-a", 16),
+        (IndexKind::Smart, "ycsb-f", 8),
+    ] {
+        let program = StoreProgram {
+            value_bytes,
+            in_place: true,
+            ..store_on(index, workload, 10, &good)
+        };
         refused(&program, &good);
     }
     let published = tree_of(TreeKind::Chime, "ycsb-a", 10, &good);

@@ -89,6 +89,24 @@ fn three_clients_on_one_key_in_orders_of_few_switches() {
     }
 }
 
+#[test]
+fn values_are_written_in_place_in_every_order() {
+    let explore = |calls: &[Vec<Call>], orders, with_crash| {
+        let explored = small_scope::in_place(calls, orders, with_crash, LIMIT);
+        assert!(explored.is_complete, "{calls:?}");
+        println!("{calls:?}: {} orders", explored.runs);
+    };
+    for second in [Update(2), Put(2), Delete, Get] {
+        explore(&[vec![Update(1)], vec![second, Get]], Orders::Switches(3), false);
+        explore(&[vec![Update(1), Get], vec![second, Get]], Orders::Switches(2), true);
+        explore(
+            &[vec![Update(1)], vec![second], vec![Delete, Put(3)]],
+            Orders::Switches(2),
+            false,
+        );
+    }
+}
+
 /// A lock that clients take in these modes.
 fn modes_of(kind: LockKind, clients: &[&[Mode]], orders: Orders) -> LockScope {
     LockScope {

@@ -222,6 +222,9 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
         Some(gbit_per_s) => format!("NIC {} with {gbit_per_s} Gbit/s", series.profile),
         None => format!("NIC {}", series.profile),
     });
+    if series.memory_nodes > 1 {
+        facts.push(format!("{} memory nodes as one", series.memory_nodes));
+    }
     Run {
         label: &series.label,
         name: &series.name,

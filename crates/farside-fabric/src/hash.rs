@@ -1,16 +1,15 @@
 //! A hasher for tables of numbers: fast, and the same in every run.
 //!
-//! On the path: locks of addresses and queue pairs between clients are found through it. The tables
-//! are never iterated.
+//! On the path: queue pairs between simulated clients, and nodes that a client of an index remembers, are found through it.
 
 use core::hash::{BuildHasherDefault, Hasher};
 
 /// Hashes integers by one multiplication: fast, and the same in every run.
 #[derive(Default, Debug)]
-pub(super) struct MixHasher(u64);
+pub struct MixHasher(u64);
 
 /// Builds [`MixHasher`]s.
-pub(super) type MixState = BuildHasherDefault<MixHasher>;
+pub type MixState = BuildHasherDefault<MixHasher>;
 
 impl Hasher for MixHasher {
     #[inline]
