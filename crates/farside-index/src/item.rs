@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Both are written before they are linked and never changed afterwards, so a reader cannot see
-//! half of one.
+//! half of one. (Where a radix tree writes values in place, a word of an item changes, and the expiry is a lock.)
 
 use farside_sync::Pointer;
 

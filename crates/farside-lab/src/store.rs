@@ -49,8 +49,8 @@ pub(crate) const SPARE_ITEMS: u64 = 4 << 20;
 const TABLE_BYTES_PER_ITEM: u64 = 40;
 /// Bytes of a tree's nodes for each key at most: leaves may be half full.
 const TREE_BYTES_PER_ITEM: u64 = 96;
-/// Bytes of a radix tree's nodes for each key at most: keys fill the last nodes in turn.
-const RADIX_BYTES_PER_ITEM: u64 = 16;
+/// Bytes of a radix tree's nodes for each key at most: every other key is there.
+const RADIX_BYTES_PER_ITEM: u64 = 18;
 /// What the name of an index ends with here if it is a tree of data pointers: without that it is one of values.
 const OF_POINTERS: &str = "-indirect";
 /// How often a client that leaves looks whether its index is in order.
@@ -69,8 +69,8 @@ pub fn index_by_name(name: &str) -> Option<IndexKind> {
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
 /// one that has nothing to do with it, as in a tree of values. In a radix tree keys stand beside each other, as published: it is one
-/// byte of many that chooses among the entries of its nodes. A LOAD that goes on there stores the odd keys among the even ones, each far
-/// from the one before, as in the middle of one that began with nothing.
+/// byte of many that chooses among the entries of its nodes. A LOAD that goes on with such a tree finds the even keys there, and
+/// stores odd ones among them in no order, as the second half of a whole LOAD would.
 fn key_start(index: IndexKind, population: &Population, number: u64) -> [u8; KEY_BYTES_MIN] {
     match index {
         _ if index.tree().is_some() => key_of(number).to_be_bytes(),
@@ -82,16 +82,25 @@ fn key_start(index: IndexKind, population: &Population, number: u64) -> [u8; KEY
     }
 }
 
-/// Twice a number below `first`; for those from there on odd ones, of which two that follow each other are far apart: the bits of
-/// their place are reversed.
+/// Twice a number below `first`; for those from there on odd ones, of which two that follow each other are far apart: they go round
+/// all of the range with a step that has no divisor in common with it.
 fn between(first: u64, number: u64) -> u64 {
+    const GOLDEN: f64 = 0.618_033_988_75;
     let Some(behind) = number.checked_sub(first) else {
         return 2 * number;
     };
-    let bits = first.ilog2();
-    let place = behind & ((1 << bits) - 1);
-    let reversed = place.reverse_bits().checked_shr(u64::BITS - bits).unwrap_or(0);
-    2 * (behind - place + reversed) + 1
+    let step = (1..=(first as f64 * GOLDEN) as u64).rev();
+    let step = step.into_iter().find(|&step| gcd(step, first) == 1).unwrap_or(1);
+    let place = u128::from(behind % first) * u128::from(step) % u128::from(first);
+    2 * (behind - behind % first + place as u64) + 1
+}
+
+/// The greatest common divisor.
+fn gcd(one: u64, other: u64) -> u64 {
+    match other {
+        0 => one,
+        other => gcd(other, one % other),
+    }
 }
 
 /// What a compute node may remember of an index in the order of keys: so many bytes, or as many as a client of a store.
@@ -174,6 +183,11 @@ impl StoreProgram {
         {
             return Err(BenchError::argument(
                 "--in-place is for smart, with keys and values of 8 bytes",
+            ));
+        }
+        if self.in_place && self.scheme != Scheme::Optimistic {
+            return Err(BenchError::argument(
+                "--in-place: values are written under locks of their own, whatever the scheme; leave out --sync",
             ));
         }
         if self.in_place && self.population.workload.read_modify_writes() {
@@ -416,6 +430,9 @@ mod tests {
             assert_eq!(keys.len() as u64, 4 * first, "{first}");
             assert!((0..first).all(|number| keys.contains(&(2 * number))));
         }
-        assert_eq!([128, 129, 130].map(|number| between(128, number)), [1, 129, 65]);
+        // The first few are everywhere.
+        let mut parts = [0; 10];
+        (0..1000).for_each(|behind| parts[(between(60_000_000, 60_000_000 + behind) / 12_000_000) as usize] += 1);
+        assert!(parts.iter().all(|&count| (90..110).contains(&count)), "{parts:?}");
     }
 }

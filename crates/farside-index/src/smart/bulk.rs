@@ -71,9 +71,9 @@ struct Learn<'s> {
 }
 
 impl Visitor for Learn<'_> {
-    fn node(&mut self, addr: RemoteAddr, image: &Image, _: usize) {
-        self.smart
-            .remember(self.version, |cache| cache.insert(addr, image.node()));
+    fn node(&mut self, addr: RemoteAddr, image: &Image, known: usize) {
+        let has_gap = image.header.has_gap(known);
+        self.smart.remember_node(self.version, addr, image, has_gap);
     }
 
     fn item(&mut self, _: RemoteAddr, _: Pointer) -> bool {

@@ -4,8 +4,8 @@
 //!
 //! What is remembered of a node stays true as long as the node is linked: its depth, its prefix, and which entry each byte has. What an
 //! entry *says* may have changed since, so it is read again; and a node that has been replaced is known by its frozen entries.
-//! Over mapped memory where each byte has its entry is all that is worth remembering ([`super::places`]), and the node that was read first
-//! is the first to be forgotten: nobody notes which are used.
+//! Over mapped memory only where each byte has its entry is remembered ([`super::places`]), and of the smallest nodes not even that:
+//! see [`NodeCache::wants`].
 //! Nodes that are linked no more are forgotten before their memory is used again: see [`super`].
 
 use std::collections::{HashMap, VecDeque};
@@ -14,11 +14,12 @@ use farside_fabric::RemoteAddr;
 use farside_fabric::hash::MixState;
 use farside_sync::Pointer;
 
-use super::layout::{END, Header};
+use super::descend::Image;
+use super::layout::{END, Header, is_node};
 use super::places::Places;
 
 /// So many entries make a small node.
-const SMALL: usize = 17;
+pub(super) const SMALL: usize = 17;
 
 /// What is remembered of a node.
 #[derive(Clone, Debug)]
@@ -85,10 +86,11 @@ impl NodeCache {
         }
     }
 
-    /// Whether a node with so many entries is worth remembering: over mapped memory a small one is read as quickly as an entry of
-    /// it.
-    pub(super) fn wants(&self, entries: usize) -> bool {
-        self.places.is_none() || entries > SMALL
+    /// Whether a node is worth remembering. Over mapped memory a small one is read as quickly as an entry of it, and most are
+    /// small: of those only the ones that lead to further nodes are, and where bytes of the way are known to nobody but the
+    /// items, since their path is remembered with them.
+    pub(super) fn wants(&self, image: &Image, has_gap: bool) -> bool {
+        self.places.is_none() || has_gap || image.used() > SMALL || image.live().any(|(_, entry)| is_node(entry))
     }
 
     /// Bytes that it takes.
@@ -110,9 +112,6 @@ impl NodeCache {
 
     /// Remembers a node as it was read just now.
     pub(super) fn insert(&mut self, addr: RemoteAddr, mut node: Node) {
-        if !self.wants(node.entries.len()) {
-            return;
-        }
         let before = self.forget(addr);
         if let Some(before) = before {
             node.path = node.path.or(before.path);
@@ -172,7 +171,10 @@ impl NodeCache {
     /// Notes that a node has got an entry, the next one, and a header that says so.
     pub(super) fn add(&mut self, addr: RemoteAddr, place: usize, entry: Pointer, header: Header) {
         if let Some(places) = &mut self.places {
-            return places.add(addr, (place, entry.fingerprint()), header);
+            if !places.add(addr, (place, entry.fingerprint()), header) {
+                self.forget(addr);
+            }
+            return;
         }
         let Some(known) = self.nodes.get_mut(&addr) else { return };
         if known.node.entries.len() != place {
@@ -192,6 +194,13 @@ impl NodeCache {
             self.bytes -= known.node.bytes();
             known.node.path = Some(path.into());
             self.bytes += known.node.bytes();
+        }
+    }
+
+    /// Notes that an entry of a node is another one by now: what is remembered of it is forgotten with the node.
+    pub(super) fn forget_entries(&mut self, addr: RemoteAddr) {
+        if self.places.is_none() {
+            self.forget(addr);
         }
     }
 

@@ -65,7 +65,7 @@ impl Smart {
         // Ends when nobody is in the way; each failure means that another client has made progress, or that this one has helped.
         loop {
             let pin = self.pin();
-            // Only the first time: whoever has been overtaken may decide otherwise. Nor is there anything to write beforehand in place.
+            // Only the first time: whoever has been overtaken may decide otherwise. In place nothing is written beforehand.
             let likely = likely.filter(|_| round == 0 && !self.shared.is_in_place.get());
             let step = self.attempt(cx, key, likely, decide, &pin).await?;
             drop(pin);

@@ -365,6 +365,16 @@ impl Smart {
         }
     }
 
+    /// Remembers a node as it was read, if that is worth it; `has_gap` says whether some bytes on the way to its entries are known
+    /// to nobody but the items.
+    pub(super) fn remember_node(&self, version: u64, addr: RemoteAddr, image: &Image, has_gap: bool) {
+        self.remember(version, |cache| {
+            if cache.wants(image, has_gap) {
+                cache.insert(addr, image.node());
+            }
+        });
+    }
+
     /// Forgets the node in which an entry is.
     pub(super) fn forget_entry(&self, entry: Entry) {
         if entry.node.is_null() {
@@ -380,10 +390,6 @@ impl Smart {
         let mut cache = self.shared.cache.borrow_mut();
         let version = self.shared.version.get();
         if let Some(places) = cache.places() {
-            // Those are not remembered, and to look for one is a cache miss.
-            if !cache.wants(1 + kind_of(entry).capacity()) {
-                return None;
-            }
             let way = places.way(addr, key, known)?;
             return Some(Next::Look(Slot {
                 node: addr,
@@ -478,12 +484,7 @@ impl Smart {
             has_gap,
             version,
         };
-        let used = image.used();
-        self.remember(version, |cache| {
-            if cache.wants(used) {
-                cache.insert(addr, image.node());
-            }
-        });
+        self.remember_node(version, addr, &image, has_gap);
         Ok(match place {
             Some(place) => Read::Slot(slot(place)),
             None => {

@@ -10,8 +10,8 @@
 //! to the item, which stays the same.
 //!
 //! # Why that is linearizable
-//! The item may have been replaced, or removed, after it was found: then the UPDATE comes directly before that. It was called before, as
-//! it has seen the item linked; and whoever has read its value from the item was, too.
+//! The item may have been replaced, or removed, after it was found: then the UPDATE comes directly before that. It was called
+//! before, as it has seen the item linked; and whoever has read its value from the item was, too.
 
 use farside_fabric::{Batch, OpContext, RemoteAddr};
 use farside_pool::Pin;

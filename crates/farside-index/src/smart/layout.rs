@@ -78,7 +78,7 @@ impl Kind {
     }
 
     /// How many entries a node of this kind has at least, unless some are gone.
-    pub(super) fn usual(self) -> usize {
+    pub(super) fn least(self) -> usize {
         match self.0 {
             0 => 1,
             larger => 1 + Self::CAPACITIES[usize::from(larger) - 1],

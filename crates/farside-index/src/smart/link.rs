@@ -97,7 +97,10 @@ impl Smart {
                     byte: item.key.get(at).copied(),
                 };
                 let step = self.insert_with_node(cx, item, new).await?;
-                self.forget_entry(parent);
+                match parent.node.is_null() {
+                    true => self.forget_entry(parent),
+                    false => self.shared.cache.borrow_mut().forget_entries(parent.node),
+                }
                 Ok(step)
             }
             End::Ends { .. } | End::Frozen => Ok(Step::Lost),
@@ -133,7 +136,7 @@ impl Smart {
             byte: item.key.get(at).copied(),
         };
         let step = self.insert_with_node(cx, item, new).await?;
-        self.shared.cache.borrow_mut().forget(slot.node);
+        self.shared.cache.borrow_mut().forget_entries(slot.node);
         Ok(step)
     }
 

@@ -8,7 +8,8 @@
 //!   another one: WRITE a node with both, and swap that in where the other was.
 //! - DELETE: let the scheme swap in that the key is gone. A node that has one entry left gives way to it.
 //!
-//! Nothing is locked. Keys are any bytes; one that ends where others go on has an entry of its own in the node.
+//! Nothing is locked (but for measurements: `in_place`). Keys are any bytes; one that ends where others go on has an entry of its
+//! own in the node.
 //!
 //! # Which entry
 //! Entries are used in order and keep their byte for good, even when its key is gone: so whoever looks for a byte among those in
@@ -25,10 +26,10 @@
 //! 2013, section III.E): SEARCH compares that anyway; an INSERT below such a gap asks an item there.
 //!
 //! # What a client remembers
-//! Nodes with their entries. A node that is linked is right for every key that goes its way, however the client has come there; that
-//! it is linked is told by each entry that is not frozen. Only a node whose prefix is another one does not tell whether a new node
-//! has come above it: then the entry that leads there is read again. (SMART has a reverse pointer in each node for that, and
-//! has to write it when a node moves.)
+//! Nodes with their entries, or over mapped memory with the place of each byte (`places`). A node that is linked is right for every
+//! key that goes its way, however the client has come there; that it is linked is told by each entry that is not frozen. Only a
+//! node whose prefix is another one does not tell whether a new node has come above it: then the entry that leads there is read
+//! again. (SMART has a reverse pointer in each node for that, and has to write it when a node moves.)
 //!
 //! # Nodes that go
 //! A node is replaced (`renew`) when at most one of its entries leads somewhere, few of many do, or the versions of an entry are used up:

@@ -1,8 +1,9 @@
 //! Over mapped memory: which place of a node each byte has.
 //!
-//! On the path: SEARCH, UPDATE and INSERT over mapped memory. What an entry says is as near as anything that could be remembered of it; what
-//! costs is to find it among up to 256, and each cache line on the way there. So a node is a row of a table, with a place for each
-//! byte, of which a step reads one line; where the row is, and at which byte of a key the node decides, is beside its address.
+//! On the path: SEARCH, UPDATE and INSERT over mapped memory. What an entry says is as near as anything that could be remembered of
+//! it; what costs is to find it among up to 256, and each cache line on the way there. So a node is a row of a table, with a place
+//! for each byte, of which a step reads one line; where the row is, and at which byte of a key the node decides, is beside its
+//! address.
 
 use std::collections::HashMap;
 
@@ -52,7 +53,7 @@ impl Places {
     /// Bytes of a node.
     pub(super) const BYTES: usize = size_of::<Row>() + size_of::<(RemoteAddr, Spot)>();
 
-    /// Remembers a node with entries of these bytes, in order.
+    /// Remembers a node, which is not remembered, with entries of these bytes, in order.
     pub(super) fn insert(&mut self, addr: RemoteAddr, header: Header, bytes: impl Iterator<Item = u8>) {
         let mut row = Row {
             header,
@@ -65,11 +66,6 @@ impl Places {
             row.used += 1;
         }
         let depth = header.depth() as u32;
-        if let Some(spot) = self.spots.get_mut(&addr) {
-            spot.depth = depth;
-            self.rows[spot.row as usize] = row;
-            return;
-        }
         let number = self.free.pop().unwrap_or(self.rows.len() as u32);
         match self.rows.get_mut(number as usize) {
             Some(free) => *free = row,
@@ -78,12 +74,20 @@ impl Places {
         self.spots.insert(addr, Spot { row: number, depth });
     }
 
-    /// Notes that a node has got an entry, the next one, and a header that says so.
-    pub(super) fn add(&mut self, addr: RemoteAddr, (place, byte): (usize, u8), header: Header) {
-        let Some(spot) = self.spots.get(&addr) else { return };
+    /// Notes that a node has got an entry, the next one, and a header that says so; returns whether it is the next to those that are
+    /// known, without which it says nothing.
+    #[must_use]
+    pub(super) fn add(&mut self, addr: RemoteAddr, (place, byte): (usize, u8), header: Header) -> bool {
+        let Some(spot) = self.spots.get(&addr) else {
+            return false;
+        };
         let row = &mut self.rows[spot.row as usize];
+        if row.used as usize != place {
+            return false;
+        }
         row.places[usize::from(byte)] = place as u8;
         (row.header, row.used) = (header, place as u32 + 1);
+        true
     }
 
     pub(super) fn remove(&mut self, addr: RemoteAddr) {
@@ -146,8 +150,11 @@ mod tests {
             assert_eq!(place(&places, &[b'k', byte]), Some(255 - usize::from(byte)));
         }
         assert_eq!(place(&places, &[b'k', 255]), None);
+        // Somebody has added others before.
+        assert!(!places.add(addr(1), (257, 255), header));
+        assert_eq!(place(&places, &[b'k', 255]), None);
         // The last one of all.
-        places.add(addr(1), (256, 255), header);
+        assert!(places.add(addr(1), (256, 255), header));
         assert_eq!(place(&places, &[b'k', 255]), Some(256));
         assert_eq!(place(&places, &[b'k', 254]), Some(1));
         // A row is used again.

@@ -102,7 +102,7 @@ impl Smart {
             if image.is_frozen() {
                 self.shared.cache.borrow_mut().forget(addr);
             } else {
-                self.remember(version, |cache| cache.insert(addr, image.node()));
+                self.remember_node(version, addr, &image, image.header.has_gap(known));
             }
             let depth = image.header.depth();
             let goes_on = image.header.course(key, known) == Course::Same;

@@ -76,13 +76,13 @@ pub(super) async fn walk_from(
         };
         let mut nodes = vec![first];
         // Those behind are read with it as far as they will probably be needed: a large node has two KiB.
-        let mut expected = kind_of(first.0).usual();
+        let mut expected = kind_of(first.0).least();
         while nodes.len() < nodes_at_once
             && expected < visitor.wanted()
             && let Some(Ahead::Node { entry, known, is_edge }) = ahead.pop_if(|next| matches!(next, Ahead::Node { .. }))
         {
             nodes.push((entry, known, is_edge));
-            expected += kind_of(entry).usual();
+            expected += kind_of(entry).least();
         }
         let images = Box::pin(read_nodes(cx, &nodes)).await?;
         for ((entry, known, is_edge), image) in nodes.into_iter().zip(images).rev() {

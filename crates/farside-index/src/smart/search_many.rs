@@ -1,8 +1,8 @@
 //! SEARCH of several keys at once: a batch of READs for each step, all keys in one doorbell.
 //!
-//! On the path: MGET, bursts of GETs, `get_many`. First the entries of all, and with each the item that it led to last; then whatever
-//! they lead to: nodes that this client does not remember, and items. Over mapped memory the cache misses of a step overlap. A key
-//! of which something unusual is found takes a SEARCH of its own.
+//! On the path: MGET, bursts of GETs, `get_many`. First the entries of all, and with each the item that it led to last; then what they
+//! lead to: nodes that this client does not remember, and items. Over mapped memory the cache misses of a step overlap. A key of
+//! which something unusual is found takes a SEARCH of its own.
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
@@ -152,14 +152,11 @@ impl Smart {
                 return Step::End(Searched::Apart);
             }
             if slot.word.is_null() {
+                // It was never there, or is gone.
                 return Step::End(self.absent(&slot, key));
-            }
-            if is_item(slot.word) {
-                return Step::Item(slot);
             }
             if !is_node(slot.word) {
-                // The key is gone.
-                return Step::End(self.absent(&slot, key));
+                return Step::Item(slot);
             }
             match self.known_step(key, slot.word, (slot.known(), slot.has_gap)) {
                 Some(Next::Enter(next)) => slot = next,
@@ -181,12 +178,8 @@ impl Smart {
         if !is_whole || image.is_frozen() || header.course(key, known) != Course::Same {
             return Step::End(Searched::Apart);
         }
-        let used = image.used();
-        self.remember(parent.version, |cache| {
-            if cache.wants(used) {
-                cache.insert(addr, image.node());
-            }
-        });
+        let has_gap = parent.has_gap || header.has_gap(known);
+        self.remember_node(parent.version, addr, &image, has_gap);
         let depth = header.depth();
         let Some(place) = image.place(key.get(depth).copied()) else {
             return Step::End(Searched::Apart);
@@ -196,18 +189,16 @@ impl Smart {
             place,
             word: image.entries[place],
             depth,
-            has_gap: parent.has_gap || header.has_gap(known),
+            has_gap,
             version: parent.version,
         };
         self.next_step(key, slot)
     }
 
-    /// Over mapped memory: asks for the entries of keys that will be used next, and for what they led to. It is a hint.
+    /// Over mapped memory: asks for the entries of keys in the first node, with which their ways begin. It is a hint.
     pub(crate) fn approach(&self, cx: &OpContext, keys: &[&[u8]]) {
         for slot in keys.iter().filter_map(|key| self.known_slot(key)) {
-            if cx.approach(slot.at(), 8) && is_item(slot.word) {
-                let _ = cx.approach(slot.word.block(), self.blocks.readable(slot.word));
-            }
+            let _ = cx.approach(slot.at(), 8);
         }
     }
 

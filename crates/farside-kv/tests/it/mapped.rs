@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -91,9 +92,22 @@ fn operations_are_plain_calls() {
     }
 }
 
-/// A client of a radix tree remembers where nodes have their bytes, while another one makes them larger and lets them go.
+/// A client of a radix tree remembers where nodes have their bytes, while it and another one make them larger and let them go.
 #[test]
 fn nodes_of_every_size_are_found_while_they_change() {
+    // A byte with 256 values, one with sixteen; half of the keys have two bytes more.
+    grow_and_shrink(|number| {
+        let bytes = number.rotate_left(4).to_be_bytes();
+        match number % 2 {
+            0 => bytes.to_vec(),
+            _ => [bytes, [7, number as u8]].concat(),
+        }
+    });
+    // Small nodes, below more bytes than they repeat.
+    grow_and_shrink(|number| format!("session:{number:04}").into_bytes());
+}
+
+fn grow_and_shrink(key: fn(u16) -> Vec<u8>) {
     const KEYS: u16 = 1 << 12;
     run(async {
         let segment = Segment::anonymous(32 << 20).expect("memory");
@@ -107,14 +121,6 @@ fn nodes_of_every_size_are_found_while_they_change() {
         };
         let (writer, reader) = (open().await, open().await);
         let (mut changes, mut reads) = (writer.session(), reader.session());
-        // A byte with 256 values, one with sixteen; half of the keys have two bytes more.
-        let key = |number: u16| {
-            let bytes = number.rotate_left(4).to_be_bytes();
-            match number % 2 {
-                0 => bytes.to_vec(),
-                _ => [bytes, [7, number as u8]].concat(),
-            }
-        };
         let check = async |reads: &mut Session, is_there: &dyn Fn(u16) -> bool| {
             let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
             for (part, keys) in (0..).zip(keys.chunks(16)) {
@@ -130,14 +136,26 @@ fn nodes_of_every_size_are_found_while_they_change() {
                 let value = reads.get(&key(number)).await.expect("it is reached");
                 assert_eq!(value.is_some(), is_there(number), "{number}");
             }
-            let (some, _) = reads.random_keys(reads.random_cursor()).await.expect("it is reached");
-            assert!(some.iter().all(|found| keys.contains(found)));
+            let mut firsts = BTreeSet::new();
+            for _ in 0..100 {
+                let (some, _) = reads.random_keys(reads.random_cursor()).await.expect("it is reached");
+                assert!(some.iter().all(|found| keys.contains(found)));
+                firsts.extend(some.into_iter().next());
+            }
+            let count = (0..KEYS).filter(|&number| is_there(number)).count();
+            assert!(
+                firsts.len() >= count.min(1000) / 50,
+                "random keys begin at {firsts:?}, of {count}"
+            );
         };
         for number in 0..KEYS {
-            let stored = changes.put(&key(number), &number.to_le_bytes()).await;
+            // Each knows of some entries only.
+            let session = if number % 48 < 16 { &mut reads } else { &mut changes };
+            let stored = session.put(&key(number), &number.to_le_bytes()).await;
             stored.expect("room");
-            if number.is_power_of_two() {
+            if number.is_power_of_two() || number == KEYS - 1 {
                 check(&mut reads, &|other| other <= number).await;
+                check(&mut changes, &|other| other <= number).await;
             }
         }
         for gone in 1..=KEYS {

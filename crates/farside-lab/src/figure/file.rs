@@ -290,7 +290,8 @@ pub struct Series {
     pub extended_atomics: Option<f64>,
     /// What a port transmits in Gbit/s, if not as the profile says.
     pub port_gbit_per_s: Option<u64>,
-    /// How many memory nodes there are: one has the ports and the processing units of all, as have compute nodes.
+    /// How many memory nodes there are: one is simulated, whose NIC has so many times the bandwidth and the units, as have those of
+    /// compute nodes.
     #[serde(default = "one_node")]
     pub memory_nodes: u32,
     /// Whether there are masked atomics.
@@ -300,7 +301,7 @@ pub struct Series {
     pub lock: Option<LockSeries>,
     /// See `lock`.
     pub store: Option<StoreSeries>,
-    /// What is found out without clients.
+    /// What is found out without an index that clients work on.
     pub probe: Option<Probe>,
     /// What is swept in it, if it belongs to one of several sweeps.
     #[serde(skip)]

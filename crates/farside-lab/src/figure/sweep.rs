@@ -389,6 +389,12 @@ fn run_tree(
     if store.sync.is_some() {
         return Err(wrong(figure, "a tree has no scheme".to_owned()));
     }
+    if store.in_place {
+        return Err(wrong(
+            figure,
+            "a tree of values has them in its leaves anyway".to_owned(),
+        ));
+    }
     let node_lock = match store.node_lock.as_deref() {
         None => NodeLock::Cas,
         Some(name) => NodeLock::by_name(name).ok_or_else(|| wrong(figure, format!("`{name}` is no node lock")))?,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farside_fabric::sim::{Choices, CrashPoint, Explored, Sim, SimOptions, explore};
+use farside_fabric::sim::{Choices, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::{Budget, Change, Decision, Item, Smart};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
@@ -26,15 +26,22 @@ const LEASE_NS: u64 = 5 * TICK_NS;
 /// Bytes of an item.
 const ITEM_BYTES: u64 = 32;
 
-/// Orders of the clients' operations on one key, the first of which dies at each of its verbs if wanted; returns how many there were.
+/// Orders of the clients' operations on one key, on a fabric with plain atomics only if wanted; with a crash the first client dies,
+/// at each of its verbs. Returns how many there were.
 ///
 /// # Panics
 /// If a history is not linearizable; the choices that led to it are printed.
 #[must_use]
-pub fn in_place(calls: &[Vec<Call>], orders: Orders, with_crash: bool, limit: u64) -> Explored {
+pub fn in_place(calls: &[Vec<Call>], orders: Orders, (is_plain, with_crash): (bool, bool), limit: u64) -> Explored {
     let memory = memory();
     explore(limit, |choices| {
-        let sim = Sim::new(SimOptions::default());
+        let sim = Sim::new(SimOptions {
+            profile: Profile {
+                has_masked_atomics: !is_plain,
+                ..Profile::default()
+            },
+            ..SimOptions::default()
+        });
         with_memory(&sim, &memory, || one_tree(&sim, &choices, calls, (orders, with_crash)));
     })
 }

@@ -90,11 +90,13 @@ fn three_clients_on_one_key_in_orders_of_few_switches() {
 }
 
 #[test]
-fn values_are_written_in_place_in_every_order() {
+fn values_are_written_in_place_in_orders_of_few_switches() {
     let explore = |calls: &[Vec<Call>], orders, with_crash| {
-        let explored = small_scope::in_place(calls, orders, with_crash, LIMIT);
-        assert!(explored.is_complete, "{calls:?}");
-        println!("{calls:?}: {} orders", explored.runs);
+        for is_plain in [false, true] {
+            let explored = small_scope::in_place(calls, orders, (is_plain, with_crash), LIMIT);
+            assert!(explored.is_complete, "{calls:?}");
+            println!("{calls:?}, plain {is_plain}: {} orders", explored.runs);
+        }
     };
     for second in [Update(2), Put(2), Delete, Get] {
         explore(&[vec![Update(1)], vec![second, Get]], Orders::Switches(3), false);
