@@ -5,6 +5,7 @@ use core::cell::{Cell, RefCell};
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::{Pipeline, interleave};
+use farside_index::IndexKind;
 use farside_kv::{KvError, Session, Store, StoreConfig};
 use farside_lock::backoff::give_way;
 use farside_pool::PoolOptions;
@@ -33,6 +34,24 @@ pub(super) fn segment_bytes(items: u64, node_bytes: u64) -> u64 {
     (items * (BYTES_PER_ITEM + node_bytes) + SPARE_BYTES).next_multiple_of(2 << 20)
 }
 
+/// Opens the store of a worker's segment, or makes it, with this index or the usual one.
+pub(super) async fn open_store(
+    options: &WorkerOptions,
+    index: Option<IndexKind>,
+) -> Result<(Segment, Store), BenchError> {
+    let segment = Segment::open(&options.path)?;
+    let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
+    let config = StoreConfig {
+        index,
+        pool: PoolOptions {
+            lease_ns: LEASE_NS,
+            ..PoolOptions::default()
+        },
+        ..StoreConfig::default()
+    };
+    Ok((segment, Store::open(endpoint, config).await?))
+}
+
 /// One of the processes.
 pub(super) struct Farside {
     segment: Segment,
@@ -46,18 +65,10 @@ impl Farside {
     /// Opens the store of a segment, or makes it.
     pub(super) async fn open(options: &WorkerOptions) -> Result<Self, BenchError> {
         let private_bytes = private_bytes()?;
-        let segment = Segment::open(&options.path)?;
-        let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
-        let config = StoreConfig {
-            pool: PoolOptions {
-                lease_ns: LEASE_NS,
-                ..PoolOptions::default()
-            },
-            ..StoreConfig::default()
-        };
+        let (segment, store) = open_store(options, None).await?;
         Ok(Self {
             segment,
-            store: Store::open(endpoint, config).await?,
+            store,
             random: client_random(options.seed, options.member),
             items: options.items,
             private_bytes,

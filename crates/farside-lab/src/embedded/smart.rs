@@ -1,15 +1,14 @@
 //! The radix tree as a contender: a store on one segment, with keys and values of any bytes.
 
 use farside_fabric::host::HostClock;
-use farside_fabric::shm::{self, Segment};
+use farside_fabric::shm::Segment;
 use farside_index::IndexKind;
-use farside_kv::{Store, StoreConfig};
+use farside_kv::Store;
 use farside_lock::backoff::give_way;
-use farside_pool::PoolOptions;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::WorkerOptions;
-use super::farside::LEASE_NS;
+use super::farside::open_store;
 use super::memory::private_bytes;
 use super::scans::{Scans, Seen};
 use super::worker::{Engine, GETS, OPERATIONS_PER_TURN, SCANS};
@@ -40,19 +39,10 @@ impl Smart {
     /// Makes the store of a segment.
     pub(super) async fn open(options: &WorkerOptions) -> Result<Self, BenchError> {
         let private_bytes = private_bytes()?;
-        let segment = Segment::open(&options.path)?;
-        let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
-        let config = StoreConfig {
-            index: Some(IndexKind::Smart),
-            pool: PoolOptions {
-                lease_ns: LEASE_NS,
-                ..PoolOptions::default()
-            },
-            ..StoreConfig::default()
-        };
+        let (segment, store) = open_store(options, Some(IndexKind::Smart)).await?;
         Ok(Self {
             segment,
-            store: Store::open(endpoint, config).await?,
+            store,
             random: client_random(options.seed, options.member),
             items: options.items,
             scans: Scans::new(options.items),

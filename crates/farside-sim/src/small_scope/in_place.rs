@@ -8,9 +8,10 @@ use std::rc::Rc;
 use farside_fabric::sim::{Choices, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::{Budget, Change, Decision, Item, Smart};
-use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
+use farside_pool::Purpose;
 use farside_sync::Scheme;
 
+use super::tree::{LEASE_NS, join};
 use super::{INITIAL, KEY, Log, Orders, memory, with_memory};
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
@@ -19,10 +20,6 @@ use crate::history::{Answer, Call};
 const CRASH_POINTS: usize = 8;
 /// How often a client is served in a row before it has waited long enough for somebody else.
 const IN_A_ROW: u32 = 40;
-/// No housekeeping while orders are tried.
-const TICK_NS: u64 = 20_000_000;
-/// Whoever waits for a dead client goes on after a few of these.
-const LEASE_NS: u64 = 5 * TICK_NS;
 /// Bytes of an item.
 const ITEM_BYTES: u64 = 32;
 
@@ -48,17 +45,7 @@ pub fn in_place(calls: &[Vec<Call>], orders: Orders, (is_plain, with_crash): (bo
 
 async fn open(endpoint: &Endpoint) -> Smart {
     let mut cx = OpContext::new(endpoint.clone());
-    let format = FormatOptions {
-        clients_max: 8,
-        chunk_bytes: Some(4096),
-        ..FormatOptions::default()
-    };
-    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
-    let times = PoolOptions {
-        tick_ns: TICK_NS,
-        lease_ns: LEASE_NS,
-    };
-    let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
+    let pool = join(&mut cx).await;
     let made = Smart::create(&mut cx, pool.clone(), Scheme::Optimistic.into(), Budget::default()).await;
     let smart = made.expect("a tree");
     smart.update_in_place();

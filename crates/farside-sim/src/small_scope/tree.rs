@@ -23,9 +23,9 @@ use crate::scenario::tree::execute;
 /// The crash point of the first client is one of so many.
 const CRASH_POINTS: usize = 72;
 /// No housekeeping while orders are tried.
-const TICK_NS: u64 = 20_000_000;
+pub(super) const TICK_NS: u64 = 20_000_000;
 /// Whoever waits for a dead client goes on after a few of these.
-const LEASE_NS: u64 = 5 * TICK_NS;
+pub(super) const LEASE_NS: u64 = 5 * TICK_NS;
 
 /// A tree, and who does what with it.
 #[derive(Clone, Debug)]
@@ -66,19 +66,24 @@ pub fn tree(scope: &Scope, limit: u64) -> (Explored, Structure) {
     (explored, all)
 }
 
-async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree {
-    let mut cx = OpContext::new(endpoint.clone());
+/// Joins the pool; makes it if there is none.
+pub(super) async fn join(cx: &mut OpContext) -> Pool {
     let format = FormatOptions {
         clients_max: 8,
         chunk_bytes: Some(4096),
         ..FormatOptions::default()
     };
-    let geometry = open_or_format(&mut cx, format).await.expect("a pool");
+    let geometry = open_or_format(cx, format).await.expect("a pool");
     let times = PoolOptions {
         tick_ns: TICK_NS,
         lease_ns: LEASE_NS,
     };
-    let pool = Pool::join(&mut cx, geometry, times).await.expect("a client");
+    Pool::join(cx, geometry, times).await.expect("a client")
+}
+
+async fn open(endpoint: &Endpoint, kind: TreeKind) -> Tree {
+    let mut cx = OpContext::new(endpoint.clone());
+    let pool = join(&mut cx).await;
     let shape = kind.leaf(if kind.is_hashed() { 4 } else { 2 }, 2);
     let budget = Budget {
         cache_bytes: 1 << 16,
