@@ -6,16 +6,17 @@
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, LocalFuture, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Pool, Purpose};
 use farside_sync::{
     Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
 };
 
+use crate::descriptor::{self, Descriptor, Marking, PATIENCE_NS};
 use crate::error::IndexError;
-use crate::item::{HEADER_BYTES, Header, Item};
+use crate::item::{GONE_MS, HEADER_BYTES, Header, Item};
 use crate::local::Local;
-use crate::operation::{Found, Likely, Sampled, Searched, Wanted};
+use crate::operation::{Change, Found, Likely, Sampled, Searched, Wanted};
 
 /// How much of the buffer each item has when several are read together.
 const ITEM_AREA_BYTES: u32 = 1024;
@@ -67,6 +68,8 @@ pub(crate) struct Blocks {
     pub(crate) sync: Rc<Synchroniser>,
     /// If the clients of the compute node share their operations.
     pub(crate) local: Option<Rc<Local>>,
+    /// How slots say that they lead to a descriptor.
+    pub(crate) marking: Marking,
 }
 
 impl Clone for Blocks {
@@ -75,13 +78,14 @@ impl Clone for Blocks {
             pool: self.pool.clone(),
             sync: Rc::clone(&self.sync),
             local: self.local.clone(),
+            marking: self.marking,
         }
     }
 }
 
 impl Blocks {
     /// Refuses pools that data pointers cannot reach.
-    pub(crate) fn new(pool: Pool, options: SyncOptions) -> Result<Self, IndexError> {
+    pub(crate) fn new(pool: Pool, options: SyncOptions, marking: Marking) -> Result<Self, IndexError> {
         let beyond = |geometry: &&farside_pool::Geometry| geometry.node_bytes > NODE_BYTES_MAX;
         if let Some(geometry) = pool.geometry().iter().find(beyond) {
             return Err(IndexError::NodeTooLarge {
@@ -99,6 +103,7 @@ impl Blocks {
             pool,
             local: options.local_wc.then(Rc::default),
             sync,
+            marking,
         })
     }
 
@@ -113,7 +118,43 @@ impl Blocks {
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
         cx.read(pointer.block(), Slice::new(at, first)).await?;
-        self.read_rest(cx, slot, pointer, Slice::new(at, first)).await
+        match self.read_rest(cx, slot, pointer, Slice::new(at, first)).await? {
+            Header::Descriptor => self.read_in_force(cx, slot, pointer, at).await,
+            header => Ok(header),
+        }
+    }
+
+    /// The same where a descriptor was found: reads what is in force.
+    #[cold]
+    fn read_in_force<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        slot: RemoteAddr,
+        pointer: Pointer,
+        at: u32,
+    ) -> LocalFuture<'f, Result<Header, IndexError>> {
+        Box::pin(async move {
+            let descriptor = Descriptor::read(cx, slot, pointer).await?;
+            let seen = descriptor.seen(cx, slot).await?;
+            self.read(cx, slot, seen, at).await
+        })
+    }
+
+    /// Whether a slot leads to a descriptor.
+    #[inline]
+    pub(crate) fn is_marked(&self, pointer: Pointer) -> bool {
+        self.marking.is_marked(pointer)
+    }
+
+    /// Settles a slot that was found to be marked; see [`descriptor::settle`].
+    #[cold]
+    pub(crate) fn settle<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        slot: RemoteAddr,
+        pointer: Pointer,
+    ) -> LocalFuture<'f, Result<Pointer, IndexError>> {
+        Box::pin(descriptor::settle(cx, &self.pool, (slot, pointer), PATIENCE_NS))
     }
 
     /// Reads what is missing of a block whose beginning was read.
@@ -166,6 +207,10 @@ impl Blocks {
     ) -> Result<Header, IndexError> {
         match self.read_rest(cx, slot, pointer, begun).await? {
             header @ Header::Item { .. } => Ok(header),
+            Header::Descriptor => match self.read_in_force(cx, slot, pointer, begun.at).await? {
+                header @ Header::Item { .. } => Ok(header),
+                _ => Err(damaged(slot, pointer)),
+            },
             Header::Bucket { .. } => Err(damaged(slot, pointer)),
         }
     }
@@ -199,6 +244,10 @@ impl Blocks {
         };
         match read {
             Ok(header @ Header::Item { .. }) => Ok((header, Some(draft))),
+            Ok(Header::Descriptor) => {
+                self.give_up(draft);
+                Ok((self.read_item(cx, slot, pointer, 0).await?, None))
+            }
             Ok(Header::Bucket { .. }) => {
                 self.give_up(draft);
                 Err(damaged(slot, pointer))
@@ -421,7 +470,7 @@ impl Blocks {
     }
 
     /// Lets the scheme put `empty` in the place of `old`, whose block was allocated for `bytes` bytes; of whatever other item
-    /// the key has by then, if that is meant. Returns whether it did.
+    /// the key has by then, if that is meant. Returns what that did, `None` if another client was quicker.
     pub(crate) async fn remove(
         &self,
         cx: &mut OpContext,
@@ -429,16 +478,48 @@ impl Blocks {
         (old, bytes): (Pointer, u64),
         (empty, regardless): (Pointer, bool),
         pin: &Pin,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<Option<Change>, IndexError> {
         let turn = match regardless {
             false => None,
             true => match self.enter(cx, target, old, Intent::Delete, pin).await? {
                 Entered::Turn(turn) => Some(turn),
                 // Only updates are combined.
-                Entered::Combined | Entered::Lost { .. } => return Ok(false),
+                Entered::Combined | Entered::Lost { .. } => return Ok(None),
             },
         };
-        self.replace(cx, target, old, empty, (bytes, turn)).await
+        let published = match turn {
+            Some(turn) => self.overwrite(cx, turn, target, old, empty).await,
+            None => self.publish(cx, target.slot, old, empty).await,
+        };
+        match published? {
+            Publish::Lost { .. } => Ok(None),
+            Publish::Replaced { old: removed } => self.retire_removed(cx, removed, (old, bytes)).await.map(Some),
+        }
+    }
+
+    /// Retires what a DELETE has removed, which may be another item than the one that it has found, whose block was allocated for
+    /// `bytes` bytes. If that was gone already, the DELETE did nothing.
+    pub(crate) async fn retire_removed(
+        &self,
+        cx: &mut OpContext,
+        removed: Pointer,
+        (found, bytes): (Pointer, u64),
+    ) -> Result<Change, IndexError> {
+        let (bytes, is_gone) = match removed == found {
+            true => (Some(bytes), false),
+            false => match self.header_of(cx, removed).await {
+                Some(header) => {
+                    let is_gone = matches!(header, Header::Item { expiry_ms: GONE_MS, .. })
+                        && !is_planted("transaction: what a transaction has removed removed once more");
+                    (Some(header.block_bytes()), is_gone)
+                }
+                None => (None, false),
+            },
+        };
+        if !is_planted("index: a replaced item not retired") {
+            self.pool.retire(removed.block(), bytes);
+        }
+        Ok(if is_gone { Change::Kept } else { Change::Deleted })
     }
 
     /// For how many bytes the block of an item was allocated, as far as its class goes; `None` if nobody says.
@@ -446,11 +527,16 @@ impl Blocks {
         if let Some(bytes) = class_bytes(pointer) {
             return Some(bytes);
         }
+        self.header_of(cx, pointer).await.map(|header| header.block_bytes())
+    }
+
+    /// The header of an item that was replaced; `None` if nobody says.
+    async fn header_of(&self, cx: &mut OpContext, pointer: Pointer) -> Option<Header> {
         // The operation is pinned: it is still there.
         let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await.ok()?;
         let header = Header::decode(bytes);
         cx.rely_on(Slice::first(HEADER_BYTES as u32));
-        header.map(|header| header.block_bytes())
+        header
     }
 
     /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
@@ -477,7 +563,7 @@ impl Blocks {
                 let (mut header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
                 let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
                 cx.rely_on_within(Slice::new(at, first), known);
-                if rest > 0 {
+                if rest > 0 || header == Header::Descriptor {
                     // Behind the others, where there is room.
                     at = area(ITEMS_AT_ONCE);
                     cx.reserve((at + first) as usize);
@@ -548,15 +634,17 @@ impl Blocks {
                 let (mut header, _) = self.header_and_rest(slot, pointer, bytes, first)?;
                 let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
                 cx.rely_on_within(Slice::new(at, first), known);
-                let Header::Item { key_bytes, .. } = header else {
-                    return Err(damaged(slot, pointer));
-                };
-                if HEADER_BYTES + key_bytes > first as usize {
+                let is_whole =
+                    matches!(header, Header::Item { key_bytes, .. } if HEADER_BYTES + key_bytes <= first as usize);
+                if !is_whole {
                     // A long key: behind the others, where there is room.
                     at = area(ITEMS_AT_ONCE);
                     cx.reserve((at + first) as usize);
                     header = self.read_item(cx, slot, pointer, at).await?;
                 }
+                let Header::Item { key_bytes, .. } = header else {
+                    return Err(damaged(slot, pointer));
+                };
                 let key = &cx.buffer()[at as usize + HEADER_BYTES..][..key_bytes];
                 if !visit(pointer, header, at, key) {
                     // As above.
@@ -582,6 +670,8 @@ impl Blocks {
             entries.swap(index, index + cx.endpoint().random_below(left) as usize);
         }
         entries.truncate(count);
+        // Nobody evicts what a transaction is about to change.
+        entries.retain(|&(_, pointer)| !self.is_marked(pointer));
         let heads = self.read_heads(cx, start, &entries, |pointer, header, _, key| {
             let Header::Item { expiry_ms, .. } = header else {
                 return true;

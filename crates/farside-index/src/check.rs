@@ -10,10 +10,14 @@ mod pointer_array;
 mod race;
 mod smart;
 
+use std::collections::BTreeSet;
+
 use farside_fabric::{OpContext, RemoteAddr, Slice};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::{Pointer, SizeHint};
 
+use crate::descriptor::{self, BLOCK_BYTES, Descriptor, Marking};
+use crate::error::IndexError;
 use crate::index::IndexKind;
 use crate::item::{HEADER_BYTES, Header};
 
@@ -37,8 +41,12 @@ pub struct Census {
     pub key_bytes: u64,
     /// Bytes of all values.
     pub value_bytes: u64,
+    /// Keys that a transaction has left undecided, or decided and not settled.
+    pub unsettled: u64,
     /// What is wrong, one sentence each, naming slot and block.
     pub faults: Vec<String>,
+    /// The records of transactions; several keys may have one.
+    records: BTreeSet<RemoteAddr>,
 }
 
 /// Walks the index of a pool.
@@ -59,6 +67,7 @@ pub async fn take(cx: &mut OpContext, geometry: &[Geometry]) -> Result<Census, P
             ordered::check(cx, geometry, &mut census).await?;
         }
     }
+    census.blocks.extend(&census.records);
     Ok(census)
 }
 
@@ -77,6 +86,58 @@ fn examine_item(buffer: &[u8], census: &mut Census, slot: RemoteAddr, pointer: P
         census.fault(format!("{slot}: {block} has {bytes} bytes, its hint says otherwise"));
     }
     item.key.to_vec()
+}
+
+/// What a slot leads to, where it is marked, and counts what else its descriptor does.
+async fn in_force(
+    cx: &mut OpContext,
+    geometry: &[Geometry],
+    census: &mut Census,
+    (slot, word, marking): (RemoteAddr, Pointer, Marking),
+) -> Result<Pointer, PoolError> {
+    if !marking.is_marked(word) {
+        return Ok(word);
+    }
+    let reached = |block: RemoteAddr| {
+        let end = geometry.get(block.node().index()).map_or(0, |node| node.node_bytes);
+        block.offset() + BLOCK_BYTES <= end
+    };
+    census.blocks.push(word.block());
+    let described = match reached(word.block()) {
+        true => Descriptor::read(cx, slot, word).await,
+        false => Err(crate::blocks::damaged(slot, word)),
+    };
+    let described = described.and_then(|descriptor| match reached(descriptor.record) {
+        true => Ok(descriptor),
+        false => Err(crate::blocks::damaged(slot, word)),
+    });
+    let seen = match described {
+        Ok(descriptor) => match descriptor.status(cx, slot).await {
+            Ok(status) => Ok((descriptor, status)),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match seen {
+        Ok((descriptor, status)) => {
+            census.unsettled += 1;
+            census.records.insert(descriptor.record);
+            let now = descriptor.in_force(status);
+            let other = if now == descriptor.old {
+                descriptor.new
+            } else {
+                descriptor.old
+            };
+            let blocks = descriptor::exclusive(cx, other, now).await?;
+            census.blocks.extend(blocks);
+            Ok(now)
+        }
+        Err(IndexError::Pool(error)) => Err(error),
+        Err(fault) => {
+            census.fault(fault.to_string());
+            Ok(word)
+        }
+    }
 }
 
 /// Reads a whole block to the start of the buffer; `None` if it holds nothing known, or reaches beyond its

@@ -10,6 +10,7 @@ use farside_pool::{Geometry, Pool, root};
 use farside_sync::{Combined, SyncOptions};
 
 use crate::blocks::Blocks;
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Item;
 use crate::local::{Local, Shared};
@@ -18,6 +19,7 @@ use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
 use crate::race::{self, Approach, Race, RaceOptions};
 use crate::smart::{self, Smart};
+use crate::transaction::Located;
 use crate::tree::{self, Budget, TreeKind};
 
 /// The indexes, chosen by name when a pool is made.
@@ -660,6 +662,20 @@ impl Index {
         })
     }
 
+    /// Looks for a key for a transaction: see [`Index::commit`]. The caller has pinned the pool.
+    pub fn locate<'f>(&'f self, cx: &'f mut OpContext, key: &'f [u8]) -> LocalFuture<'f, Result<Located, IndexError>> {
+        match self {
+            Self::PointerArray(array) => Box::pin(array.locate(cx, key)),
+            Self::Race(race) => Box::pin(race.locate(cx, key)),
+            Self::Ordered(ordered) => Box::pin(ordered.locate(cx, key)),
+            Self::Smart(smart) => Box::pin(smart.locate(cx, key)),
+        }
+    }
+
+    pub(crate) fn marking(&self) -> Marking {
+        self.blocks().marking
+    }
+
     /// How many keys are stored, expired ones included. Keys that come or go meanwhile may be missed.
     pub fn count<'f>(&'f self, cx: &'f mut OpContext) -> LocalFuture<'f, Result<u64, IndexError>> {
         Box::pin(async move {
@@ -741,11 +757,7 @@ pub async fn walk(
         Some(IndexKind::Race) => {
             race::walk::walk(cx, geometry, pool, &mut |visited| {
                 visit(visited.addr);
-                // What has been replaced still says what it once linked.
-                let own = (!visited.is_replaced).then(|| visited.image.entries(visited.addr));
-                for (_, pointer) in own.into_iter().flatten() {
-                    visit(pointer.block());
-                }
+                visited.blocks().for_each(&mut *visit);
             })
             .await
         }

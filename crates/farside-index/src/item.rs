@@ -1,4 +1,5 @@
-//! The blocks that slots point to: an item, or a bucket of items whose keys share a slot.
+//! The blocks that slots point to: an item, or a bucket of items whose keys share a slot. (While a transaction changes several keys
+//! at once, a descriptor: see `descriptor.rs`.)
 //!
 //! ```text
 //! item     byte 0    kind ITEM
@@ -22,8 +23,16 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
+/// The expiry of an item that nobody has seen or sees: a transaction holds a place for a key that is to come, or has removed it.
+/// Whoever stores a value for so short a time stores it for a millisecond more.
+pub const GONE_MS: u64 = 1;
+
 const KIND_ITEM: u8 = 0x49;
 const KIND_BUCKET: u8 = 0x42;
+/// See [`crate::descriptor`].
+pub(crate) const KIND_DESCRIPTOR: u8 = 0x44;
+/// Likewise.
+pub(crate) const KIND_RECORD: u8 = 0x54;
 /// Bytes of the header of both kinds.
 pub const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
@@ -93,11 +102,13 @@ pub enum Header {
         /// How many entries it has.
         entries: usize,
     },
+    /// A descriptor.
+    Descriptor,
 }
 
 impl Header {
     /// Reads the first [`HEADER_BYTES`] of a block; `None` if they are neither an item's nor a
-    /// bucket's.
+    /// bucket's nor a descriptor's.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
@@ -115,6 +126,7 @@ impl Header {
                 })
             }
             KIND_BUCKET => (count <= BUCKET_ENTRIES_MAX).then_some(Self::Bucket { entries: count }),
+            KIND_DESCRIPTOR => Some(Self::Descriptor),
             _ => None,
         }
     }
@@ -127,13 +139,14 @@ impl Header {
                 key_bytes, value_bytes, ..
             } => (HEADER_BYTES + key_bytes + value_bytes) as u64,
             Self::Bucket { entries } => bucket_bytes(entries),
+            Self::Descriptor => crate::descriptor::BLOCK_BYTES,
         }
     }
 
     /// The item whose header this is, given all bytes of its block.
     ///
     /// # Panics
-    /// If this is a bucket's header, or `bytes` is too short.
+    /// If this is another block's header, or `bytes` is too short.
     #[must_use]
     pub fn item<'a>(&self, bytes: &'a [u8]) -> Item<'a> {
         let Self::Item {
@@ -142,7 +155,7 @@ impl Header {
             expiry_ms,
         } = *self
         else {
-            panic!("asked for an item where a bucket was found");
+            panic!("asked for an item where something else was found");
         };
         let value_at = HEADER_BYTES + key_bytes;
         Item {

@@ -9,6 +9,7 @@
 mod blocks;
 pub mod check;
 pub mod chime;
+mod descriptor;
 pub mod error;
 mod index;
 pub mod item;
@@ -23,15 +24,17 @@ pub mod sherman;
 pub mod smart;
 #[cfg(test)]
 mod testing;
+pub mod transaction;
 pub mod tree;
 
 pub use error::IndexError;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
-pub use item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use item::{GONE_MS, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use local::Shared;
 pub use operation::{Change, Decide, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched, Wanted};
 pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Approach, Race, RaceOptions};
 pub use smart::Smart;
+pub use transaction::{Commit, Located, Replacement, Spot};
 pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

@@ -4,6 +4,8 @@ use farside_fabric::{FabricError, LocalFuture};
 use farside_index::IndexError;
 use farside_pool::PoolError;
 
+use crate::transaction::TransactionError;
+
 /// An operation on a store that is under way.
 pub type Pending<'f, T> = LocalFuture<'f, Result<T, KvError>>;
 
@@ -14,6 +16,9 @@ pub enum KvError {
     /// The index, the pool or the fabric failed underneath.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// A transaction could not be made.
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
 }
 
 impl KvError {

@@ -43,6 +43,7 @@ use crate::policy::{EvictionPolicy, Tracking};
 use crate::removal::{Removal, RemovalWitness};
 use crate::store::Store;
 use crate::uses::Uses;
+use farside_index::GONE_MS;
 
 /// How many candidates are kept.
 const CANDIDATES_MAX: usize = 16;
@@ -326,7 +327,8 @@ impl Store {
     /// How willingly a key goes; `None` if it must stay.
     fn rank(&self, policy: EvictionPolicy, key: &[u8], expiry_ms: u64) -> Option<u64> {
         let must_stay = policy.is_volatile() && expiry_ms == 0 && !is_planted("evict: a key chosen that never expires");
-        if must_stay || !policy.evicts() {
+        // A transaction is about to replace it, or the sweeper to remove it.
+        if must_stay || expiry_ms == GONE_MS || !policy.evicts() {
             return None;
         }
         if !expiry::is_there(expiry_ms, || self.endpoint.unix_ms()) {

@@ -1,5 +1,7 @@
 //! When a key ceases to be there.
 
+use farside_index::GONE_MS;
+
 /// What becomes of a key's expiry when a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Expiry {
@@ -18,8 +20,8 @@ impl Expiry {
         match self {
             Self::Never => 0,
             Self::Keep => before_ms,
-            // 0 means never; the first millisecond of 1970 is past either way.
-            Self::AtMs(at_ms) => at_ms.max(1),
+            // 0 means never, and 1 that nobody has seen the key; the first milliseconds of 1970 are past either way.
+            Self::AtMs(at_ms) => at_ms.max(GONE_MS + 1),
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod session;
 pub mod stack;
 pub mod store;
 pub mod sweep;
+pub mod transaction;
 mod uses;
 
 pub use config::StoreConfig;
@@ -40,3 +41,4 @@ pub use session::{Alteration, Condition, Key, KeyValue, Session, SetOptions, Set
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};
+pub use transaction::{TRANSACTION_KEYS_MAX, Transaction, TransactionError};

@@ -19,6 +19,7 @@ use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
 use crate::sweep::Expired;
+use farside_index::GONE_MS;
 
 /// When a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -99,8 +100,8 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 /// One operation at a time on a store.
 #[derive(Debug)]
 pub struct Session {
-    store: Store,
-    cx: OpContext,
+    pub(crate) store: Store,
+    pub(crate) cx: OpContext,
     many: SearchMany,
     /// For keys among many that take a SEARCH of their own.
     apart: Option<OpContext>,
@@ -329,16 +330,18 @@ impl Session {
     /// Removes a key; returns whether it was there.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut was_there = false;
-        self.change(key, &mut |stored| {
-            let was_there_before = was_there && is_planted("kv: an answer of the first of two attempts");
-            was_there = was_there_before || stored.is_some();
-            // An item that has expired may have been replaced by one that is there.
-            Decision::Delete {
-                regardless: stored.is_some(),
-            }
-        })
-        .await?;
-        Ok(was_there)
+        let change = self
+            .change(key, &mut |stored| {
+                let was_there_before = was_there && is_planted("kv: an answer of the first of two attempts");
+                was_there = was_there_before || stored.is_some();
+                // An item that has expired may have been replaced by one that is there.
+                Decision::Delete {
+                    regardless: stored.is_some(),
+                }
+            })
+            .await?;
+        // Unless what it has removed had been removed by a transaction meanwhile.
+        Ok(change == Change::Deleted && was_there)
     }
 
     /// Removes a key if `decide` says so, given its value and its expiry (0: never); returns what it said,
@@ -384,7 +387,7 @@ impl Session {
             let mut expired = None;
             let mut decide = |stored: Option<Item<'_>>| {
                 let is_over = |item: &Item<'_>| {
-                    !expiry::is_there(item.expiry_ms, || endpoint.unix_ms())
+                    (!expiry::is_there(item.expiry_ms, || endpoint.unix_ms()) && item.expiry_ms != GONE_MS)
                         || is_planted("sweep: a key removed that was stored anew")
                 };
                 expired = stored.filter(is_over).map(|item| item.expiry_ms);

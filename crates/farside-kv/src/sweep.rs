@@ -15,12 +15,14 @@
 //! [`SweepPace::rest_ns`], as a gateway that ended may have left such items. Several sweepers on one
 //! pool are harmless: each key is removed by one of them, the others find it gone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::KvError;
 use crate::session::Session;
 use crate::store::Store;
+use farside_index::GONE_MS;
 
 /// How often a resting sweeper looks at its mark.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -81,6 +83,11 @@ impl ExpiryMark {
     }
 }
 
+/// For how long a key that a transaction has stored as gone is left to it, in nanoseconds: as long as one is tried.
+const GONE_GRACE_NS: u64 = 10_000_000_000;
+/// How many such keys the sweeper remembers.
+const LEFT_MAX: usize = 1 << 16;
+
 /// What a page of the index has that expires.
 pub(crate) struct Expired {
     /// The keys that are past their time, and when that was, in milliseconds since the Unix epoch.
@@ -104,6 +111,7 @@ impl Store {
     pub async fn sweep(self, pace: SweepPace, mut removed: impl FnMut(u64)) {
         let mut session = self.session();
         let (mut cursor, mut expiring) = (0, 0);
+        let mut left = BTreeMap::new();
         while !self.pool().has_ended() {
             if cursor == 0 {
                 // What is stored from now on may be behind the cursor.
@@ -111,7 +119,7 @@ impl Store {
             }
             let mut pause_ns = pace.pause_ns;
             let Some(turn) = self.background.begin() else { return };
-            match self.sweep_step(&mut session, cursor, pace).await {
+            match self.sweep_step(&mut session, cursor, pace, &mut left).await {
                 Ok(step) => {
                     cursor = step.cursor;
                     expiring += step.expiring;
@@ -138,7 +146,14 @@ impl Store {
         }
     }
 
-    async fn sweep_step(&self, session: &mut Session, cursor: u64, pace: SweepPace) -> Result<Step, KvError> {
+    /// `left` has the keys that transactions have left as gone, and when each was seen first.
+    async fn sweep_step(
+        &self,
+        session: &mut Session,
+        cursor: u64,
+        pace: SweepPace,
+        left: &mut BTreeMap<Vec<u8>, u64>,
+    ) -> Result<Step, KvError> {
         let mut step = Step {
             cursor,
             expiring: 0,
@@ -149,6 +164,10 @@ impl Store {
             let page = session.scan_expired(step.cursor).await?;
             step.expiring += page.expiring;
             for (key, expiry_ms) in page.keys {
+                if expiry_ms == GONE_MS {
+                    self.sweep_left(session, key, left).await;
+                    continue;
+                }
                 let removed = self.witnessed(&key, expiry_ms, session.delete_expired(&key)).await?;
                 step.removed += u64::from(removed.is_some());
             }
@@ -162,6 +181,21 @@ impl Store {
             }
         }
         Ok(step)
+    }
+
+    /// Removes a key that a transaction has left as gone, unless one may be about to replace it.
+    async fn sweep_left(&self, session: &mut Session, key: Vec<u8>, left: &mut BTreeMap<Vec<u8>, u64>) {
+        let now_ns = self.endpoint().now_ns();
+        match left.get(&key) {
+            Some(&seen_ns) if now_ns - seen_ns >= GONE_GRACE_NS => {
+                self.remove_gone(&mut session.cx, &key).await;
+                left.remove(&key);
+            }
+            Some(_) => {}
+            None if left.len() < LEFT_MAX => drop(left.insert(key, now_ns)),
+            // Of those that are gone by now, nobody has said so.
+            None => left.retain(|_, &mut seen_ns| now_ns - seen_ns < 2 * GONE_GRACE_NS),
+        }
     }
 
     /// Waits until something that expires is stored, or the time is over.

@@ -165,7 +165,11 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         _ => dice.within(3, 8) as usize,
     };
     let works: Vec<Vec<Work>> = match target {
-        Target::Store { .. } => store_work(&mut dice, actor_count, &setup, is_small, flavour),
+        Target::Store { index, .. } => {
+            // What goes wrong between claims takes many operations on single keys to show.
+            let goes_together = index != IndexKind::Marlin;
+            store_work(&mut dice, actor_count, &setup, is_small, (flavour, goes_together))
+        }
         Target::Tree { .. } => tree::work(&mut dice, actor_count, &setup, flavour),
         Target::Lock(_) | Target::Named => lock_work(&mut dice, actor_count, horizon_ns, flavour),
     };
@@ -338,7 +342,13 @@ fn eviction(seed: u64, is_small: bool) -> Option<Eviction> {
     })
 }
 
-fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, flavour: Flavour) -> Vec<Vec<Work>> {
+fn store_work(
+    dice: &mut Dice,
+    actors: usize,
+    setup: &Setup,
+    is_small: bool,
+    (flavour, goes_together): (Flavour, bool),
+) -> Vec<Vec<Work>> {
     let horizon_ns = setup.horizon_ns;
     let keys = match flavour {
         _ if is_small => 400,
@@ -407,11 +417,42 @@ fn store_work(dice: &mut Dice, actors: usize, setup: &Setup, is_small: bool, fla
                         continue;
                     }
                 };
-                work.push(Work::Call { key, call });
+                let others = match goes_together {
+                    true => others(setup, (key, value), keys, &mut stamp),
+                    false => Vec::new(),
+                };
+                work.push(match others.is_empty() {
+                    true => Work::Call { key, call },
+                    false => Work::Together(core::iter::once((key, call)).chain(others).collect()),
+                });
             }
             work
         })
         .collect()
+}
+
+/// What goes together with an operation that stores this value, or would: mostly nothing.
+fn others(setup: &Setup, (key, value): (u64, u64), keys: u64, stamp: &mut u64) -> Vec<(u64, Call)> {
+    let spread = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let count = match spread % 8 {
+        0 | 1 => 1 + (spread >> 8) % 3,
+        _ => 0,
+    };
+    let other = |number: u64| {
+        *stamp += 1;
+        let value = (value >> 48) << 48 | *stamp << 24 | number;
+        let call = match spread >> (12 + 4 * number) & 15 {
+            0..6 => Call::Get,
+            6..11 => Call::Put(value),
+            11 => Call::Insert(value),
+            12 => Call::Update(value),
+            13 if !setup.expires() => Call::Add(1),
+            13 => Call::Take,
+            _ => Call::Delete,
+        };
+        ((key + number) % keys, call)
+    };
+    (1..=count.min(keys - 1)).map(other).collect()
 }
 
 /// Whether clients of a store wait for locks, which they take away from who has them for too long.

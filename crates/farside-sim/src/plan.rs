@@ -198,6 +198,8 @@ pub enum Work {
     },
     /// Read several keys at once.
     GetMany(Vec<u64>),
+    /// Operations on different keys of a store as one transaction.
+    Together(Vec<(u64, Call)>),
     /// Read everything. It is checked like a read of each key that began and ended with it.
     Scan,
     /// Read keys of a tree in their order.
@@ -419,6 +421,7 @@ impl Plan {
             match work {
                 Work::Call { key, .. } => drop(keys.insert(*key)),
                 Work::GetMany(many) => keys.extend(many),
+                Work::Together(calls) => keys.extend(calls.iter().map(|(key, _)| key)),
                 Work::Think(_) | Work::Scan | Work::Range { .. } | Work::Critical { .. } => {}
             }
         }
@@ -428,9 +431,10 @@ impl Plan {
     /// The first value that somebody writes and that is wanted.
     pub(crate) fn value(&self, is_wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let work = self.actors.iter().flat_map(|actor| &actor.work);
-        let mut values = work.filter_map(|work| match work {
-            Work::Call { call, .. } => call.value(),
-            _ => None,
+        let mut values = work.flat_map(|work| match work {
+            Work::Call { call, .. } => call.value().into_iter().collect(),
+            Work::Together(calls) => calls.iter().filter_map(|(_, call)| call.value()).collect(),
+            _ => Vec::new(),
         });
         values.find(|&value| is_wanted(value))
     }

@@ -63,12 +63,17 @@ pub(crate) struct Shared {
     endpoints: RefCell<BTreeMap<u32, EndpointId>>,
     /// When the only memory node went down and came back blank.
     pub(crate) losses: RefCell<Vec<(u64, u64)>>,
+    /// What was asked together.
+    pub(crate) together: RefCell<Vec<Group>>,
     pub(crate) pieces_done: Cell<u64>,
     /// The faults have ended.
     pub(crate) is_mended: Cell<bool>,
     /// Whoever helps need not go on.
     pub(crate) is_work_done: Cell<bool>,
 }
+
+/// What was asked together, by its place in the history, and what was seen of it.
+pub(crate) type Group = Vec<(usize, Option<u64>)>;
 
 impl Shared {
     pub(crate) fn new(plan: Plan, observer: Endpoint) -> Self {
@@ -92,6 +97,7 @@ impl Shared {
             endpoints: RefCell::default(),
             coverage: RefCell::default(),
             losses: RefCell::default(),
+            together: RefCell::default(),
             pieces_done: Cell::new(0),
             is_mended: Cell::new(false),
             is_work_done: Cell::new(false),

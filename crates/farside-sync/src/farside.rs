@@ -21,8 +21,8 @@
 //! # Why that is right
 //! - *No update is lost to a move*: whoever moves an entry freezes it first, which changes its identity, and copies what
 //!   it finds then. An update comes before that, and is copied, or fails, and looks for the key again.
-//! - *No update hits another key*: keys come and go with a change of the version. It has 8 bits, so an operation must not
-//!   live through 256 changes; a slot whose version has come round is therefore not used again before all operations
+//! - *No update hits another key*: keys come and go with a change of the version. It has 7 bits, so an operation must not
+//!   live through 128 changes; a slot whose version has come round is therefore not used again before all operations
 //!   have ended that may have seen it before ([`Pointer::emptied`]).
 //! - *No block is retired twice, or never*: the swap returns the pointer that it replaced. Each pointer is replaced by
 //!   exactly one swap, and whoever made it retires the block.

@@ -26,7 +26,9 @@ const FINGERPRINT_AT: u32 = VERSION_AT + 8;
 const _: () = assert!(FINGERPRINT_AT + 8 == 64);
 
 /// The first version with which a removed entry leaves a slot that rests.
-const VERSION_REST: u8 = u8::MAX - 2;
+const VERSION_REST: u8 = VERSION_MARK - 3;
+/// The bit of a version that says that the slot leads to something else than an item for now.
+const VERSION_MARK: u8 = 1 << 7;
 /// The hint of an empty slot that rests; its fingerprint is then the epoch in which it began to.
 const RESTING: SizeHint = SizeHint::Line;
 /// After so many epochs no operation is running any more that began before, as for blocks.

@@ -6,7 +6,8 @@ use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::Pointer;
 
-use super::{Census, damaged, examine_item, read_block};
+use super::{Census, damaged, examine_item, in_force, read_block};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::ordered::{Part, layer_of};
@@ -42,6 +43,7 @@ pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mu
             continue;
         }
         let slot = RemoteAddr::NULL;
+        let pointer = in_force(cx, geometry, census, (slot, pointer, Marking::Parity)).await?;
         census.blocks.push(pointer.block());
         let Some(header @ Header::Item { .. }) = read_block(cx, geometry, pointer).await? else {
             census.fault(damaged(slot, pointer));

@@ -10,7 +10,8 @@ use farside_pool::{Geometry, PoolError, root};
 use farside_sync::{Pointer, SizeHint};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Census, damaged, examine_item, read_block};
+use super::{Census, damaged, examine_item, in_force, read_block};
+use crate::descriptor::Marking;
 use crate::item::{Entry, Header, decode_bucket};
 use crate::pointer_array::ROOT;
 use crate::pointer_array::walk::{SLOTS_AT_ONCE, read_slots};
@@ -81,9 +82,10 @@ impl Walk<'_> {
         slot: &Slot,
         pointer: Pointer,
     ) -> Result<(), PoolError> {
+        let pointer = in_force(cx, self.geometry, census, (slot.addr, pointer, Marking::Version)).await?;
         census.blocks.push(pointer.block());
         match read_block(cx, self.geometry, pointer).await? {
-            None => census.fault(damaged(slot.addr, pointer)),
+            None | Some(Header::Descriptor) => census.fault(damaged(slot.addr, pointer)),
             Some(header @ Header::Item { .. }) => {
                 self.examine_item(cx, census, slot, pointer, header);
             }

@@ -6,7 +6,8 @@ use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::Pointer;
 
-use super::{Census, damaged, examine_item, read_block};
+use super::{Census, damaged, examine_item, in_force, read_block};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::race::walk::{Visited, walk};
@@ -51,6 +52,7 @@ async fn examine_subtable(
     let mut keys = BTreeSet::new();
     let is_closed = subtable.image.is_closed();
     for (slot, pointer) in subtable.image.entries(subtable.addr) {
+        let pointer = in_force(cx, geometry, census, (slot, pointer, Marking::Version)).await?;
         let block = pointer.block();
         census.blocks.push(block);
         let Some(header @ Header::Item { .. }) = read_block(cx, geometry, pointer).await? else {

@@ -6,7 +6,8 @@ use farside_fabric::{OpContext, RemoteAddr};
 use farside_pool::{Geometry, PoolError};
 use farside_sync::Pointer;
 
-use super::{Census, damaged, examine_item, read_block};
+use super::{Census, damaged, examine_item, in_force, read_block};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::smart::{self, Image, Visitor};
@@ -63,6 +64,7 @@ pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mu
     census.slots += seen.nodes.values().map(|node| node.room() as u64).sum::<u64>();
     let mut last: Option<Vec<u8>> = None;
     for (slot, pointer) in seen.items {
+        let pointer = in_force(cx, geometry, census, (slot, pointer, Marking::Version)).await?;
         census.blocks.push(pointer.block());
         let Some(header @ Header::Item { .. }) = read_block(cx, geometry, pointer).await? else {
             census.fault(damaged(slot, pointer));

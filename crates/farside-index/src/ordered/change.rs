@@ -138,7 +138,7 @@ impl Ordered {
         decide: Decide<'_, 'v>,
         pin: &Pin,
     ) -> Result<(Here, Decision<'v>), IndexError> {
-        let (part, place) = self.find(cx, key, likely, pin).await?;
+        let (part, place) = self.find_settled(cx, key, likely, pin).await?;
         let (slot, stored, mut draft) = match &place {
             Place::Item {
                 slot,
@@ -286,13 +286,10 @@ impl Ordered {
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         match step {
             TreeStep::Done(Change::Deleted, old) => {
-                let old = Pointer::from_word(old);
-                let bytes = match old == slot.pointer {
-                    true => Some(bytes),
-                    false => self.blocks.item_bytes(cx, old).await,
-                };
-                self.blocks.pool.retire(old.block(), bytes);
-                Ok(Step::Done(Change::Deleted))
+                let retired = self
+                    .blocks
+                    .retire_removed(cx, Pointer::from_word(old), (slot.pointer, bytes));
+                Ok(Step::Done(retired.await?))
             }
             TreeStep::Done(..) => Ok(Step::Lost),
             step => Ok(Step::InTheWay(part, step)),

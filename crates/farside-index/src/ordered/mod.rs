@@ -45,9 +45,11 @@ use self::part::{Layer, PART_BYTES};
 pub(crate) use self::part::{Part, layer_of};
 pub(crate) use self::walk::walk;
 use crate::blocks::{Blocks, Draft};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::{Found, Likely};
+use crate::transaction::{Located, Spot};
 use crate::tree::slot::{Slot, is_layer};
 use crate::tree::{Budget, Shape, Tree, TreeKind, TreeOptions};
 
@@ -135,7 +137,7 @@ impl Ordered {
         (kind, leaf): (TreeKind, LeafOptions),
         budget: Budget,
     ) -> Result<Self, IndexError> {
-        let blocks = Blocks::new(pool.clone(), sync)?;
+        let blocks = Blocks::new(pool.clone(), sync, Marking::Parity)?;
         let scheme = blocks.sync.scheme();
         let shape = leaf.of(kind).of_pointers();
         let options = TreeOptions {
@@ -257,6 +259,52 @@ impl Ordered {
             };
             return Ok(((part, depth), place));
         }
+    }
+
+    /// The same for whoever wants to change the key: of an entry that no transaction has marked.
+    async fn find_settled(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        mut likely: Option<Likely<'_>>,
+        pin: &Pin,
+    ) -> Result<((Part, usize), Place), IndexError> {
+        // Ends: each time another transaction has come.
+        loop {
+            let found = self.find(cx, key, likely.take(), pin).await?;
+            let Place::Item { slot, draft, .. } = &found.1 else {
+                return Ok(found);
+            };
+            if !self.blocks.is_marked(slot.pointer) {
+                return Ok(found);
+            }
+            let drafts = draft.iter();
+            drafts.for_each(|draft| self.blocks.pool.give_back(draft.block, draft.bytes));
+            self.blocks.settle(cx, slot.at, slot.pointer).await?;
+        }
+    }
+
+    /// See [`crate::Index::locate`].
+    pub(crate) async fn locate(&self, cx: &mut OpContext, key: &[u8]) -> Result<Located, IndexError> {
+        let pin = self.tree.pin();
+        let (_, place) = self.find(cx, key, None, &pin).await?;
+        Ok(match place {
+            Place::Item { slot, is_own: true, .. }
+                if slot.pointer.is_frozen() || self.blocks.is_marked(slot.pointer) =>
+            {
+                Located::Busy
+            }
+            Place::Item {
+                slot,
+                header,
+                is_own: true,
+                ..
+            } => Located::Here(
+                Spot::of_slot(slot.at, slot.pointer, header.block_bytes()),
+                Found::in_block(header, 0),
+            ),
+            Place::Item { .. } | Place::Absent => Located::Absent,
+        })
     }
 
     /// The last layer of a key that this client remembers the way to, and where the key's part in it starts.

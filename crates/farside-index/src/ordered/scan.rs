@@ -244,7 +244,8 @@ impl Ordered {
         else {
             return Ok(false);
         };
-        if slot.pointer.to_word() != wanted.mark || expiry_ms != wanted.expiry_ms || slot.pointer.is_frozen() {
+        let is_same = slot.pointer.to_word() == wanted.mark && expiry_ms == wanted.expiry_ms;
+        if !is_same || slot.pointer.is_frozen() || self.blocks.is_marked(slot.pointer) {
             return Ok(false);
         }
         self.unlink(cx, part, slot, header.block_bytes(), &pin).await
@@ -318,7 +319,9 @@ impl Ordered {
             if is_layer(slot.pointer) {
                 return Ok(false);
             }
-            if slot.pointer.is_frozen() {
+            if self.blocks.is_marked(slot.pointer) {
+                self.blocks.settle(cx, slot.at, slot.pointer).await?;
+            } else if slot.pointer.is_frozen() {
                 self.tree.await_thaw(cx, slot, round, &pin).await?;
             } else {
                 let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;

@@ -6,6 +6,7 @@ use farside_fabric::{OpContext, RemoteAddr};
 use farside_sync::Pointer;
 
 use super::Ordered;
+use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 use crate::tree::census_of_pool;
 use crate::tree::slot::is_layer;
@@ -29,9 +30,14 @@ pub(crate) async fn walk(cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) 
         return Ok(());
     };
     census.blocks.into_iter().for_each(&mut *visit);
-    let pointers = census.items.into_values().map(Pointer::from_word);
-    pointers
-        .filter(|&pointer| !is_layer(pointer))
-        .for_each(|pointer| visit(pointer.block()));
+    for word in census.items.into_values() {
+        let pointer = Pointer::from_word(word);
+        if Marking::Parity.is_marked(pointer) {
+            visit_linked(cx, None, &[(RemoteAddr::NULL, pointer)], visit).await?;
+        }
+        if !is_layer(pointer) {
+            visit(pointer.block());
+        }
+    }
     Ok(())
 }

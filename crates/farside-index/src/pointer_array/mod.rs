@@ -27,9 +27,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub use self::walk::walk;
 use self::walk::{SLOTS_AT_ONCE, let_others_run, open_roots, read_slots};
 use crate::blocks::{Blocks, class_bytes};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::{Entry, Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX, bucket_bytes, decode_bucket, encode_bucket};
 use crate::operation::{Change, Decide, Decision, Found};
+use crate::transaction::{Located, Spot};
 
 /// The root of the array on each node.
 pub(crate) const ROOT: u8 = 0;
@@ -158,7 +160,7 @@ impl PointerArray {
         let seed = pool.geometry()[0].pool_id;
         let slots = per_node * roots.len() as u64;
         Ok(Self {
-            blocks: Blocks::new(pool, sync)?,
+            blocks: Blocks::new(pool, sync, Marking::Version)?,
             addressing,
             roots,
             locks,
@@ -262,6 +264,7 @@ impl PointerArray {
         if let Header::Item { .. } = header {
             return Ok(Found::in_item(header, cx.buffer(), 0, key));
         }
+        // Or of what a descriptor leads to: `read` goes on from there.
         self.search_bucket(cx, addr, key, header).await
     }
 
@@ -331,6 +334,7 @@ impl PointerArray {
                     }
                 }
             }
+            Header::Descriptor => unreachable!("what is in force was read"),
         }
         Ok(slot)
     }
@@ -383,7 +387,8 @@ impl PointerArray {
         }
         let pin = self.blocks.pool.pin();
         let attempt = self.attempt(cx, key, decide, &pin);
-        match at_once(attempt).expect("nothing in an attempt waits where memory is mapped") {
+        // Nothing in an attempt waits where memory is mapped but for a transaction to be decided, before anything is taken.
+        match at_once(attempt)? {
             Ok(Step::Done(change)) => Some(Ok(change)),
             Ok(Step::Failed(error)) | Err(error) => Some(Err(error)),
             Ok(Step::Lost | Step::Short(_)) => None,
@@ -399,6 +404,10 @@ impl PointerArray {
     ) -> Result<Step, IndexError> {
         let target = self.target(self.index_of(key));
         let slot = self.read_slot(cx, target.slot, key).await?;
+        if self.blocks.is_marked(slot.pointer) {
+            self.blocks.settle(cx, target.slot, slot.pointer).await?;
+            return Ok(Step::Lost);
+        }
         let stored = match (slot.index, &slot.header) {
             (Some(_), Some(header)) => Some(header.item(cx.buffer())),
             _ => None,
@@ -434,6 +443,23 @@ impl PointerArray {
                 _ => Step::Done(Change::Kept),
             },
         })
+    }
+
+    /// See [`crate::Index::locate`].
+    pub(crate) async fn locate(&self, cx: &mut OpContext, key: &[u8]) -> Result<Located, IndexError> {
+        let slot = self.read_slot(cx, self.slot_of(key), key).await?;
+        if self.blocks.is_marked(slot.pointer) {
+            return Ok(Located::Busy);
+        }
+        let (Some(index), Some(header)) = (slot.index, slot.header) else {
+            return Ok(Located::Absent);
+        };
+        let bytes = header.block_bytes();
+        let spot = match slot.bucket_bytes {
+            None => Spot::of_slot(slot.addr, slot.pointer, bytes),
+            Some(_) => Spot::in_bucket(slot.addr, slot.pointer, bytes, (slot.entries, index)),
+        };
+        Ok(Located::Here(spot, Found::in_block(header, 0)))
     }
 
     /// UPDATE of an existing key without looking at its old item, as the field's micro-benchmark
@@ -554,11 +580,11 @@ impl PointerArray {
         bytes: u64,
         pin: &Pin,
     ) -> Result<Step, IndexError> {
-        let empty = Pointer::NULL.with_version(slot.pointer.version().wrapping_add(1));
+        let empty = Pointer::NULL.with_version(next_version(slot.pointer));
         let old = (slot.pointer, bytes);
         match self.blocks.remove(cx, target, old, (empty, true), pin).await? {
-            true => Ok(Step::Done(Change::Deleted)),
-            false => Ok(Step::Lost),
+            Some(change) => Ok(Step::Done(change)),
+            None => Ok(Step::Lost),
         }
     }
 
@@ -579,7 +605,7 @@ impl PointerArray {
         // A new key in the slot is a new identity; an update keeps it.
         let version = match slot.index {
             Some(_) => slot.pointer.version(),
-            None => slot.pointer.version().wrapping_add(1),
+            None => next_version(slot.pointer),
         };
         let Some(new) = self.blocks.write_item(cx, item, version).await? else {
             let bytes = item.bytes();
@@ -627,7 +653,7 @@ impl PointerArray {
     async fn unlink(&self, cx: &mut OpContext, slot: &Slot, index: usize, bytes: u64) -> Result<Step, IndexError> {
         let mut entries = slot.entries.clone();
         let removed = entries.remove(index);
-        let version = slot.pointer.version().wrapping_add(1);
+        let version = next_version(slot.pointer);
         let step = self.replace(cx, slot, &entries, version, Purpose::Overwrite).await?;
         if let Step::Done(_) = step {
             self.blocks.pool.retire(removed.pointer.block(), Some(bytes));
@@ -726,6 +752,10 @@ impl PointerArray {
             if pointer.is_null() {
                 return Ok(0);
             }
+            if self.blocks.is_marked(pointer) {
+                self.blocks.settle(cx, addr, pointer).await?;
+                continue;
+            }
             let header = self.blocks.read(cx, addr, pointer, 0).await?;
             let mut blocks = vec![(pointer.block(), header.block_bytes())];
             if let Header::Bucket { .. } = header {
@@ -735,7 +765,7 @@ impl PointerArray {
                     blocks.push((entry.pointer.block(), item.block_bytes()));
                 }
             }
-            let empty = Pointer::NULL.with_version(pointer.version().wrapping_add(1));
+            let empty = Pointer::NULL.with_version(next_version(pointer));
             if self.blocks.publish(cx, addr, pointer, empty).await?.is_replaced() {
                 let count = blocks.len() as u64 - u64::from(blocks.len() > 1);
                 for (block, bytes) in blocks {
@@ -746,6 +776,11 @@ impl PointerArray {
         }
     }
 }
+/// The version of a slot with other keys: it has seven bits, as the eighth marks descriptors.
+fn next_version(before: Pointer) -> u8 {
+    before.version().wrapping_add(1) & 0x7f
+}
+
 fn check_value(item: Item<'_>) -> Result<(), IndexError> {
     let bytes = item.value.len();
     if bytes > VALUE_BYTES_MAX {

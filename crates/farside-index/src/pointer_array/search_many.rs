@@ -186,6 +186,7 @@ impl PointerArray {
                 Step::End(found.map_or(Searched::Absent, Searched::Found))
             }
             Header::Bucket { .. } if block.in_bucket => return APART,
+            Header::Descriptor => return APART,
             Header::Bucket { .. } => {
                 let hash = self.hash(key);
                 let mut candidates = decode_bucket(bytes).filter(|entry| entry.hash == hash);

@@ -5,6 +5,7 @@ use farside_pool::{Geometry, Pool, Root, root};
 use farside_sync::{Pointer, SizeHint};
 
 use super::ROOT;
+use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header, decode_bucket};
 
@@ -79,6 +80,9 @@ pub async fn walk(
                 }
                 visit(pointer.block());
                 items += 1;
+                if Marking::Version.is_marked(pointer) {
+                    visit_linked(cx, pool, &[(slot, pointer)], visit).await?;
+                }
                 if pointer.hint() == SizeHint::Bucket {
                     items += walk_block(cx, geometry, slot, pointer, visit).await?;
                 }

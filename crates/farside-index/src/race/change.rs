@@ -19,6 +19,7 @@ use crate::blocks::Draft;
 use crate::error::IndexError;
 use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::operation::{Change, Decide, Decision, Likely};
+use crate::transaction::{Located, Spot};
 
 /// Where a draft stands in the buffer until it is written.
 const DRAFT_AT: u32 = 2048;
@@ -113,7 +114,8 @@ impl Race {
         let found = self.approached_match(cx, key, approach);
         let turn = (0, LockWord::FREE, approach.pin());
         let attempt = self.attempt(cx, key, (place, found), (None, decide), turn);
-        match at_once(attempt).expect("nothing in an attempt waits where memory is mapped") {
+        // Nothing in an attempt waits where memory is mapped but for a transaction to be decided, before anything is taken.
+        match at_once(attempt)? {
             Ok(Step::Done(change)) => Some(Ok(change)),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
@@ -143,6 +145,12 @@ impl Race {
                 self.find_and_draft(cx, &mut place, key, likely).await?
             }
         };
+        if let Some(found) = found.as_ref().filter(|found| self.blocks.is_marked(found.pointer)) {
+            let drafts = draft.into_iter();
+            drafts.for_each(|draft| self.blocks.pool.give_back(draft.block, draft.bytes));
+            self.blocks.settle(cx, found.slot, found.pointer).await?;
+            return Ok(Step::Lost);
+        }
         let stored = found
             .as_ref()
             .map(|found| found.header.item(&cx.buffer()[found.at as usize..]));
@@ -217,6 +225,24 @@ impl Race {
                 Some(found) => self.unlink(cx, &place, &found, (old_bytes, regardless), pin).await,
             },
         }
+    }
+
+    /// See [`crate::Index::locate`].
+    pub(crate) async fn locate(&self, cx: &mut OpContext, key: &[u8]) -> Result<Located, IndexError> {
+        let mut place = self.place(cx, self.hash(key)).await?;
+        let found = match self.look(cx, &place, key) {
+            InPlace::Found(found) => Some(found),
+            InPlace::Absent => None,
+            InPlace::Unknown => self.find_and_draft(cx, &mut place, key, None).await?.0,
+        };
+        Ok(match found {
+            None => Located::Absent,
+            Some(found) if found.pointer.is_frozen() || self.blocks.is_marked(found.pointer) => Located::Busy,
+            Some(found) => {
+                let bytes = found.header.block_bytes();
+                Located::Here(Spot::of_slot(found.slot, found.pointer, bytes), found.value())
+            }
+        })
     }
 
     /// Looks for a key; in the same round trip as its buckets are read, what will probably be stored is
@@ -317,12 +343,15 @@ impl Race {
         if found.pointer.is_frozen() {
             return Ok(Step::Busy(*place));
         }
+        if self.blocks.is_marked(found.pointer) {
+            return Ok(Step::Lost);
+        }
         let target = self.target(place, found.slot);
         let empty = found.pointer.emptied(self.blocks.pool.epoch());
         let old = (found.pointer, bytes);
         match self.blocks.remove(cx, target, old, (empty, regardless), pin).await? {
-            true => Ok(Step::Done(Change::Deleted)),
-            false => Ok(Step::Lost),
+            Some(change) => Ok(Step::Done(change)),
+            None => Ok(Step::Lost),
         }
     }
 

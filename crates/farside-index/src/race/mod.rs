@@ -66,6 +66,7 @@ use self::layout::{
 };
 pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
 use crate::blocks::Blocks;
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header;
 use crate::operation::Found;
@@ -165,7 +166,7 @@ impl Race {
         }
         let seed = pool.geometry()[0].pool_id;
         Ok(Self {
-            blocks: Blocks::new(pool.clone(), sync)?,
+            blocks: Blocks::new(pool.clone(), sync, Marking::Version)?,
             directory: Rc::new(Directory::open(cx, pool, root, format).await?),
             seed,
             splits: Rc::default(),

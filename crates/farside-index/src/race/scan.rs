@@ -192,7 +192,13 @@ impl Race {
         // Ends with the last subtable; one is read again when others have changed it meanwhile.
         while let Some(at) = position {
             let pin = self.blocks.pool.pin();
-            let (place, entries, next) = self.read_subtable(cx, at).await?;
+            let (place, mut entries, next) = self.read_subtable(cx, at).await?;
+            for (slot, pointer) in &mut entries {
+                while self.blocks.is_marked(*pointer) {
+                    *pointer = self.blocks.settle(cx, *slot, *pointer).await?;
+                }
+            }
+            entries.retain(|(_, pointer)| !pointer.is_null());
             let mut old = Vec::new();
             self.blocks
                 .read_items(cx, ITEMS_AT, &entries, |slot, pointer, header, _, _| {

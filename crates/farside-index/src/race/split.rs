@@ -48,6 +48,7 @@ use super::layout::{
 use super::lock::Held;
 use super::subtable::Image;
 use super::{Place, Race};
+use crate::descriptor::settle;
 use crate::error::IndexError;
 use crate::item::{HEADER_BYTES, Header};
 
@@ -440,11 +441,30 @@ impl Race {
                 _ => unknown.push((word, pointer)),
             }
         }
+        for (word, pointer) in &mut unknown {
+            *pointer = self.settle_entry(cx, old, (*word, *pointer)).await?;
+        }
+        unknown.retain(|(_, pointer)| !pointer.is_null());
         for group in unknown.chunks(BATCH_VERBS_MAX) {
             self.read_keys(cx, old, group, &mut entries).await?;
         }
         entries.sort_unstable_by_key(|entry| entry.word);
         Ok(entries)
+    }
+
+    /// Settles an entry if it is marked, without waiting: what moves is no descriptor. Returns what it is then.
+    async fn settle_entry(
+        &self,
+        cx: &mut OpContext,
+        old: &Old,
+        (word, mut pointer): (usize, Pointer),
+    ) -> Result<Pointer, IndexError> {
+        let slot = old.addr.plus(word as u64 * 8);
+        // Ends: each time another transaction has come.
+        while self.blocks.is_marked(pointer) {
+            pointer = Box::pin(settle(cx, &self.blocks.pool, (slot, pointer), 0)).await?;
+        }
+        Ok(pointer)
     }
 
     /// Reads the items of some slots as far as their keys go.
@@ -610,8 +630,9 @@ impl Race {
             cx.post(&mut batch).await?;
             let mut is_done = true;
             for (entry, swap) in entries[first..end].iter_mut().zip(swaps) {
-                let seen = Pointer::from_word(batch.result(swap));
-                if seen == entry.pointer {
+                let found = Pointer::from_word(batch.result(swap));
+                let seen = self.settle_entry(cx, old, (entry.word, found)).await?;
+                if found == entry.pointer {
                     if !seen.is_frozen() && !seen.is_null() {
                         entry.pointer = seen.frozen();
                     }

@@ -17,6 +17,7 @@ use farside_pool::{Geometry, Pool};
 use super::layout::{CHILDREN_AT, DEPTH_AT, DEPTH_MAX, DEPTH_MIN, ENTRIES_AT, Format, Identity};
 use super::subtable::Image;
 use super::{Race, open_root};
+use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 
 /// A subtable that the walk has come to.
@@ -26,6 +27,18 @@ pub(crate) struct Visited {
     pub(crate) image: Image,
     /// Whether others have taken its place; its entries are theirs then.
     pub(crate) is_replaced: bool,
+    /// What its descriptors lead to, if they are its own.
+    pub(crate) linked: Vec<RemoteAddr>,
+}
+
+impl Visited {
+    /// Every block that it links, itself left out.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = RemoteAddr> + '_ {
+        // What has been replaced still says what it once linked; what is still linked has moved on.
+        let own = (!self.is_replaced).then(|| self.image.entries(self.addr));
+        let entries = own.into_iter().flatten().map(|(_, pointer)| pointer.block());
+        entries.chain(self.linked.iter().copied())
+    }
 }
 
 /// Walks the table on the nodes of `cx`. Pins `pool` for each part; where nobody else is, none is needed. Nothing is visited if there is no table.
@@ -47,7 +60,7 @@ pub(crate) async fn walk(
         let _pin = pool.map(Pool::pin);
         let hash = u64::from((position as u32).reverse_bits());
         let subtable = named(cx, format, root.addr, hash).await?;
-        let depth = visit_with_child(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
+        let depth = visit_with_child(cx, geometry, (format, pool), (subtable, hash), &mut seen, visit).await?;
         let step = 1 << (DEPTH_MAX - depth);
         position = (position & !(step - 1)) + step;
     }
@@ -63,7 +76,7 @@ pub(crate) async fn walk(
         let some = entries(cx, root.addr, first, count - first).await?;
         for (hash, &subtable) in (first..).zip(&some) {
             if !seen.contains(&subtable) {
-                visit_with_child(cx, geometry, format, (subtable, hash), &mut seen, visit).await?;
+                visit_with_child(cx, geometry, (format, pool), (subtable, hash), &mut seen, visit).await?;
             }
         }
         first += some.len() as u64;
@@ -107,7 +120,7 @@ async fn named(cx: &mut OpContext, format: Format, directory: RemoteAddr, hash: 
 async fn visit_with_child(
     cx: &mut OpContext,
     geometry: &[Geometry],
-    format: Format,
+    (format, pool): (Format, Option<&Pool>),
     (mut word, hash): (u64, u64),
     seen: &mut BTreeSet<u64>,
     visit: &mut dyn FnMut(Visited),
@@ -135,11 +148,18 @@ async fn visit_with_child(
         let [second, first] = children.map(|child| batch.result(child));
         let is_replaced = second != 0;
         if seen.insert(word) {
+            let mut linked = Vec::new();
+            if !is_replaced {
+                let mut marked = image.entries(addr);
+                marked.retain(|&(_, pointer)| Marking::Version.is_marked(pointer));
+                visit_linked(cx, pool, &marked, &mut |block| linked.push(block)).await?;
+            }
             visit(Visited {
                 addr,
                 identity,
                 image,
                 is_replaced,
+                linked,
             });
         }
         if !is_replaced {
@@ -164,12 +184,7 @@ impl Race {
             Some(&self.blocks.pool),
             &mut |visited| {
                 visit(visited.addr);
-                // What has been replaced still says what it once linked; what is still linked has moved on.
-                if !visited.is_replaced {
-                    for (_, pointer) in visited.image.entries(visited.addr) {
-                        visit(pointer.block());
-                    }
-                }
+                visited.blocks().for_each(&mut *visit);
             },
         )
         .await

@@ -19,8 +19,8 @@ use crate::operation::{Change, Decide, Decision, Likely, Sampled};
 pub(super) enum Step {
     /// As it should.
     Done(Change),
-    /// Likewise: the key is gone. Says whether its node is larger than need be now.
-    Gone { is_untidy: bool },
+    /// Likewise: the key is gone, by this change. Says whether its node is larger than need be now.
+    Gone { is_untidy: bool, change: Change },
     /// Another client was quicker.
     Lost,
     /// This client has no block left.
@@ -70,11 +70,11 @@ impl Smart {
             let step = self.attempt(cx, key, likely, decide, &pin).await?;
             drop(pin);
             match step {
-                Step::Gone { is_untidy } => {
+                Step::Gone { is_untidy, change } => {
                     if is_untidy {
                         self.tidy_or_leave(cx, key).await;
                     }
-                    return Ok(Change::Deleted);
+                    return Ok(change);
                 }
                 Step::Done(change) => return Ok(change),
                 Step::Lost => cx.count_retry(),
@@ -151,7 +151,7 @@ impl Smart {
             draft: None,
         };
         let mut stored = None;
-        match self.find(cx, key, likely).await? {
+        match self.find_settled(cx, key, likely).await? {
             Place::Frozen => return Ok(None),
             Place::Absent(end) => here.end = Some(end),
             Place::Item {
@@ -261,15 +261,15 @@ impl Smart {
         let removed = self
             .blocks
             .remove(cx, target, (slot.word, bytes), (empty, regardless), pin);
-        if !removed.await? {
+        let Some(change) = removed.await? else {
             return Ok(Step::Lost);
-        }
+        };
         self.remember(slot.version, |cache| cache.note(slot.node, slot.place, empty));
         // The key is gone, whatever comes of this.
         let read = read_node(cx, slot.node, Kind::SMALLEST, (0, 0)).await;
         // The first node stays, and no other one decides on the first byte.
         let is_untidy = read.is_ok_and(|image| is_untidy(&image, slot.depth == 0));
-        Ok(Step::Gone { is_untidy })
+        Ok(Step::Gone { is_untidy, change })
     }
 
     /// Replaces nodes that are not worth their size. If that fails they stay, and the operation has not failed.
@@ -295,14 +295,15 @@ impl Smart {
             return Ok(false);
         };
         let expiry_ms = header.item(cx.buffer()).expiry_ms;
-        if slot.word.to_word() != wanted.mark || expiry_ms != wanted.expiry_ms {
+        let is_same = slot.word.to_word() == wanted.mark && expiry_ms == wanted.expiry_ms;
+        if !is_same || self.blocks.is_marked(slot.word) {
             return Ok(false);
         }
         let removed = self
             .remove(cx, wanted.key, (slot, header.block_bytes()), false, &pin)
             .await?;
         drop(pin);
-        let Step::Gone { is_untidy } = removed else {
+        let Step::Gone { is_untidy, .. } = removed else {
             return Ok(false);
         };
         if is_untidy {

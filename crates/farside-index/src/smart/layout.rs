@@ -55,7 +55,7 @@ const ALIGNMENT: u64 = 256;
 const UNIT: u64 = 32;
 const FROZEN_BIT: u64 = 4;
 /// From this version on an entry is not used for another key: the node is renewed first.
-const VERSION_MAX: u8 = 250;
+const VERSION_MAX: u8 = 122;
 /// The hint of an entry whose key is gone.
 const GONE: SizeHint = SizeHint::Pair;
 

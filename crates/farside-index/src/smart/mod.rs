@@ -82,10 +82,12 @@ use self::renew::Which;
 pub(crate) use self::scan::Visitor;
 pub(crate) use self::walk::{walk, walk_blocks};
 use crate::blocks::{Blocks, Draft, link_first, take_block};
+use crate::descriptor::Marking;
 use crate::error::IndexError;
 use crate::item::Header as ItemHeader;
 use crate::operation::{Found, Likely};
 use crate::ordered::Cursors;
+use crate::transaction::{Located, Spot};
 use crate::tree::Budget;
 
 /// The index, as one client sees it. Clones share what the client remembers.
@@ -181,7 +183,7 @@ impl Smart {
     /// # Errors
     /// [`IndexError::Missing`] if the pool has none; [`IndexError::NoLocks`]; what the fabric reports.
     pub async fn open(cx: &mut OpContext, pool: Pool, sync: SyncOptions, budget: Budget) -> Result<Self, IndexError> {
-        let blocks = Blocks::new(pool.clone(), sync)?;
+        let blocks = Blocks::new(pool.clone(), sync, Marking::Version)?;
         let opened = open_area(cx).await?;
         let (area, has_locks) = opened.ok_or(IndexError::Missing { index: "radix tree" })?;
         let scheme = blocks.sync.scheme();
@@ -314,6 +316,48 @@ impl Smart {
             self.blocks.pool.give_back(draft.block, draft.bytes);
         }
         Box::pin(self.find_once(cx, key, (None, How::Fresh))).await
+    }
+
+    /// The same for whoever wants to change the key: of an entry that no transaction has marked.
+    async fn find_settled(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        mut likely: Option<Likely<'_>>,
+    ) -> Result<Place, IndexError> {
+        // Ends: each time another transaction has come.
+        loop {
+            let place = self.find(cx, key, likely.take()).await?;
+            let Place::Item { slot, draft, .. } = &place else {
+                return Ok(place);
+            };
+            if !self.blocks.is_marked(slot.word) {
+                return Ok(place);
+            }
+            let drafts = draft.iter();
+            drafts.for_each(|draft| self.blocks.pool.give_back(draft.block, draft.bytes));
+            let now = self.blocks.settle(cx, slot.at(), slot.word).await?;
+            self.remember(slot.version, |cache| cache.note(slot.node, slot.place, now));
+        }
+    }
+
+    /// See [`crate::Index::locate`].
+    pub(crate) async fn locate(&self, cx: &mut OpContext, key: &[u8]) -> Result<Located, IndexError> {
+        let _pin = self.pin();
+        Ok(match self.find(cx, key, None).await? {
+            Place::Frozen => Located::Busy,
+            Place::Item { slot, is_own: true, .. } if self.blocks.is_marked(slot.word) => Located::Busy,
+            Place::Item {
+                slot,
+                header,
+                is_own: true,
+                ..
+            } => Located::Here(
+                Spot::of_slot(slot.at(), slot.word, header.block_bytes()),
+                Found::in_block(header, 0),
+            ),
+            Place::Item { .. } | Place::Absent(_) => Located::Absent,
+        })
     }
 
     /// Whether a key is known to have all bytes that lead to the node in which its way ends: then it is nowhere else.

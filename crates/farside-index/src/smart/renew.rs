@@ -17,6 +17,7 @@ use super::layout::{
     node_of, place_at, thawed, to_node,
 };
 use super::link::{count, encode_node};
+use crate::descriptor::settle;
 use crate::error::IndexError;
 
 /// A node on the way of a key.
@@ -251,6 +252,17 @@ impl Smart {
         let mut before = image.entries.clone();
         // Ends: each round freezes an entry, or another client has changed it.
         loop {
+            let marked = |image: &Image| {
+                let in_use = &image.entries[..image.used()];
+                let is_marked = |&entry: &Pointer| !is_node(entry) && self.blocks.is_marked(entry);
+                in_use.iter().position(is_marked)
+            };
+            // What moves is no descriptor. Ends: each time another transaction has come.
+            while let Some(place) = marked(image) {
+                let slot = (node.plus(place_at(place)), image.entries[place]);
+                image.entries[place] = Box::pin(settle(cx, &self.blocks.pool, slot, 0)).await?;
+                before[place] = image.entries[place];
+            }
             let used = image.used();
             let free = (used < PLACES && !is_planted("smart: a free entry that is not frozen")).then_some(used);
             let wanted = (0..used).chain(free);

@@ -10,6 +10,7 @@ use super::descend::Image;
 use super::layout::VERSION_AT;
 use super::scan::{NODES_AT_ONCE, Visitor, walk_from};
 use super::{Smart, open_area};
+use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 
 /// How many items the walk comes to under one pin.
@@ -20,6 +21,8 @@ struct Blocks<'v> {
     visit: &'v mut dyn FnMut(RemoteAddr),
     left: usize,
     last: Option<(RemoteAddr, Pointer)>,
+    /// What leads to descriptors.
+    marked: Vec<(RemoteAddr, Pointer)>,
 }
 
 impl Visitor for Blocks<'_> {
@@ -29,6 +32,9 @@ impl Visitor for Blocks<'_> {
 
     fn item(&mut self, slot: RemoteAddr, pointer: Pointer) -> bool {
         (self.visit)(pointer.block());
+        if Marking::Version.is_marked(pointer) {
+            self.marked.push((slot, pointer));
+        }
         self.last = Some((slot, pointer));
         self.left -= 1;
         self.left > 0
@@ -50,9 +56,11 @@ impl Smart {
                 // The first may be one of before.
                 left: ITEMS_AT_ONCE + 1,
                 last: None,
+                marked: Vec::new(),
             };
             let walked = walk_from(cx, (self.shared.area, Some(self)), (&from, NODES_AT_ONCE), &mut blocks);
             let is_end = walked.await?;
+            visit_linked(cx, Some(&self.blocks.pool), &blocks.marked, blocks.visit).await?;
             next = match blocks.last {
                 Some(last) if !is_end => Some(self.key_behind(cx, last).await?),
                 _ => None,
@@ -81,6 +89,12 @@ pub(crate) async fn walk(cx: &mut OpContext, visitor: &mut dyn Visitor) -> Resul
 /// # Errors
 /// See [`IndexError`].
 pub(crate) async fn walk_blocks(cx: &mut OpContext, visit: &mut dyn FnMut(RemoteAddr)) -> Result<(), IndexError> {
-    let (left, last) = (usize::MAX, None);
-    walk(cx, &mut Blocks { visit, left, last }).await
+    let mut blocks = Blocks {
+        visit,
+        left: usize::MAX,
+        last: None,
+        marked: Vec::new(),
+    };
+    walk(cx, &mut blocks).await?;
+    visit_linked(cx, None, &blocks.marked, blocks.visit).await
 }

@@ -303,7 +303,11 @@ impl Tree {
                 self.unlock(cx, held).await?;
                 return Ok(Step::Done(Change::Kept, old));
             }
-            let empty = emptied(Pointer::from_word(old), self.pool().epoch());
+            let pointer = self
+                .settle_entry(cx, held.node, (entry, Pointer::from_word(old)))
+                .await?;
+            let empty = emptied(pointer, self.pool().epoch());
+            old = pointer.to_word();
             let seen = cx.compare_swap(at, old, empty.to_word()).await?;
             if seen == old {
                 break;

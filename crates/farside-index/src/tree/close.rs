@@ -75,6 +75,9 @@ impl Tree {
         let mut rounds = 0;
         // Ends: each round closes or freezes an entry, or another client has changed one, or is waited for until it has or is gone.
         loop {
+            for open in &mut left {
+                self.settle_open(cx, (leaf, at), open).await?;
+            }
             let image = &mut cx.buffer_mut()[at as usize..];
             let acts: Vec<(Open, Act)> = mem::take(&mut left)
                 .into_iter()
@@ -102,6 +105,31 @@ impl Tree {
             }
             rounds += 1;
         }
+    }
+
+    /// Settles an open entry if it is marked.
+    async fn settle_open(
+        &self,
+        cx: &mut OpContext,
+        (leaf, at): (RemoteAddr, u32),
+        open: &mut Open,
+    ) -> Result<(), IndexError> {
+        let (shape, entry) = (self.shape(), open.entry);
+        let image = &cx.buffer()[at as usize..];
+        if open.is_stale || shape.taken(image, entry).is_none() {
+            return Ok(());
+        }
+        let marked = shape.pointer(image, entry);
+        let now = self.settle_entry(cx, leaf, (entry, marked)).await?;
+        if now != marked {
+            set_word(
+                &mut cx.buffer_mut()[at as usize..],
+                shape.value_at(entry),
+                now.to_word(),
+            );
+            open.is_stale = now.identity() | 1 != marked.identity();
+        }
+        Ok(())
     }
 
     /// One round trip for some entries. Those that are still open are added to `left`.

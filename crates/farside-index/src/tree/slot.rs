@@ -14,7 +14,7 @@
 //! A taken entry without a pointer has a key that is being deleted, which is no more.
 //!
 //! The identity counts who the entry has belonged to. It is even, and grows by two with each key that comes and each node write;
-//! it is odd, one more, while the entry is frozen, its key is being deleted, or it leads to a layer. Whoever has seen an entry
+//! it is odd, one more, while the entry is frozen, its key is being deleted, or it leads to a layer or a descriptor. Whoever has seen an entry
 //! before that fails. The check of an entry covers its key and all but the last bit of the identity: an UPDATE leaves it
 //! right, and a pointer that was read beside the key of another time does not fit. All sixteen bits of it count, as
 //! the home says what fingerprints say elsewhere. An entry that has used them up rests for some epochs, so that no operation
@@ -32,6 +32,10 @@
 //!
 //! Whoever settles a leaf freezes it before it writes anything, as a split does. A hint is lost when its pointer was frozen by
 //! somebody else: the next READ of that item asks for more than it needs.
+//!
+//! # Transactions
+//! While one changes a key, the entry leads to a descriptor, by a pointer with an odd identity that is not frozen
+//! ([`crate::descriptor`]). Whoever freezes entries, or deletes a key, settles it first.
 
 use core::mem;
 
@@ -46,6 +50,7 @@ use super::Tree;
 use super::layout::{Key, LAYERS_AT, Shape};
 use super::leaf::{set_word, word};
 use super::lock::Kind;
+use crate::descriptor::{Marking, settle};
 use crate::error::IndexError;
 
 /// From this identity on an entry that goes leaves a slot that rests.
@@ -283,6 +288,9 @@ impl Tree {
             if left.is_empty() {
                 return Ok(());
             }
+            for (entry, pointer) in &mut left {
+                *pointer = self.settle_entry(cx, leaf, (*entry, *pointer)).await?;
+            }
             for some in mem::take(&mut left).chunks(BATCH_VERBS_MAX) {
                 let mut batch = Batch::new();
                 let swaps: ArrayVec<_, BATCH_VERBS_MAX> = some
@@ -304,6 +312,21 @@ impl Tree {
                 }
             }
         }
+    }
+
+    /// Settles an entry if it is marked, without waiting: what moves is no descriptor. Returns what it is then.
+    pub(super) async fn settle_entry(
+        &self,
+        cx: &mut OpContext,
+        leaf: RemoteAddr,
+        (entry, mut pointer): (usize, Pointer),
+    ) -> Result<Pointer, IndexError> {
+        let target = leaf.plus(self.shape().value_at(entry));
+        // Ends: each time another transaction has come.
+        while self.shape().has_pointers() && Marking::Parity.is_marked(pointer) {
+            pointer = Box::pin(settle(cx, self.pool(), (target, pointer), 0)).await?;
+        }
+        Ok(pointer)
     }
 
     /// Freezes every taken entry of a leaf, as [`Tree::freeze`]. A leaf that is closed has been frozen.

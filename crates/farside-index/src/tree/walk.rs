@@ -7,6 +7,7 @@ use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use farside_fabric::{OpContext, RemoteAddr, Slice};
+use farside_sync::Pointer;
 
 use super::inner::{HEAD_AT, Inner, is_gone};
 use super::layout::{IMAGE_AT, INTENT_AT, Key, LOCK_AT, ROOT_AT, SPLIT_KEY_AT, Shape, VERSION_AT};
@@ -15,6 +16,7 @@ use super::lock::Kind;
 use super::slot::is_layer;
 use super::words::{Intent, LockWord, Sibling};
 use super::{LEVEL_MAX, Root, Tree, open_area};
+use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 
 /// What a walk has found.
@@ -98,8 +100,10 @@ impl Tree {
                 self.tidy(cx, held.node).await?;
             }
             // A key that moves to the left comes to a leaf that has the next key to look for, and is seen then.
+            let marked = self.marked_entries(held.node, cx.buffer());
             self.linked_items(cx.buffer()).for_each(&mut *visit);
             self.unlock(cx, held).await?;
+            visit_linked(cx, Some(self.pool()), &marked, visit).await?;
             next = self.shape().key_after(fences.high);
         }
         visit(self.shared.root.get().addr);
@@ -116,6 +120,14 @@ impl Tree {
         let pointers = entries.map(|(entry, _)| shape.pointer(image, entry));
         let linked = pointers.filter(|&pointer| !pointer.is_null() && !is_layer(pointer));
         linked.map(|pointer| pointer.block()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The entries of a leaf that lead to descriptors.
+    fn marked_entries(&self, leaf: RemoteAddr, image: &[u8]) -> Vec<(RemoteAddr, Pointer)> {
+        let shape = self.shape();
+        let entries = shape.entries(image).filter(|_| shape.has_pointers());
+        let words = entries.map(|(entry, _)| (leaf.plus(shape.value_at(entry)), shape.pointer(image, entry)));
+        words.filter(|&(_, word)| Marking::Parity.is_marked(word)).collect()
     }
 
     /// Walks a tree that nobody changes and judges it: fences, siblings, parents; each key in its leaf, once, where a SEARCH

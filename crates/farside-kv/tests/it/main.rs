@@ -17,3 +17,4 @@ mod model;
 mod range;
 mod simulation;
 mod sweep;
+mod transactions;

@@ -4,3 +4,4 @@
 
 pub mod exclusion;
 pub mod linearizability;
+pub mod serializability;

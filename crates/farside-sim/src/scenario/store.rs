@@ -388,8 +388,71 @@ async fn perform(session: &mut Session, client: u32, work: Work, shared: &Shared
             shared.count("operations answered", "get_many");
             Ok(())
         }
+        Work::Together(calls) => together(session, client, calls, shared).await,
         Work::Scan => scan(session, client, shared).await,
         Work::Range { .. } | Work::Critical { .. } => unreachable!("the plan of a store has none"),
+    }
+}
+
+/// Several operations as one transaction.
+async fn together(session: &mut Session, client: u32, calls: Vec<(u64, Call)>, shared: &Shared) -> Result<(), KvError> {
+    let index = session.store().index().kind();
+    let expires = shared.plan.setup.expires();
+    let keys: Vec<Vec<u8>> = calls.iter().map(|&(key, _)| key_bytes(key, index)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let places: Vec<usize> = calls.iter().map(|&(key, call)| shared.ask(client, key, call)).collect();
+    let group = shared.together.borrow().len();
+    shared.together.borrow_mut().push(Vec::new());
+    let made = session.transaction_on(&keys, |transaction| {
+        let mut answers = Vec::new();
+        let mut accesses = Vec::new();
+        for ((&(key, call), bytes), &place) in calls.iter().zip(&keys).zip(&places) {
+            let before = transaction.get(bytes)?.map(|bytes| decode(key, bytes));
+            let mut set = |value| transaction.set(bytes, &encode(key, value), expiry(value, expires));
+            let answer = match (call, before) {
+                (Call::Get, _) => Answer::Value(before),
+                (Call::Put(value), _) => {
+                    set(value)?;
+                    Answer::Done
+                }
+                (Call::Insert(value), None) | (Call::Update(value), Some(_)) => {
+                    set(value)?;
+                    Answer::Happened(true)
+                }
+                (Call::Insert(_) | Call::Update(_), _) => Answer::Happened(false),
+                (Call::Delete, _) => Answer::Happened(transaction.delete(bytes)?),
+                (Call::Take, _) => {
+                    transaction.delete(bytes)?;
+                    Answer::Value(before)
+                }
+                (Call::Add(more), _) => {
+                    let sum = before.unwrap_or(0) + more;
+                    set(sum)?;
+                    Answer::Sum(sum)
+                }
+            };
+            answers.push(answer);
+            accesses.push((place, before));
+        }
+        shared.together.borrow_mut()[group] = accesses;
+        Ok(answers)
+    });
+    match made.await {
+        Ok(answers) => {
+            for (place, answer) in places.into_iter().zip(answers) {
+                shared.answer(place, answer);
+            }
+            shared.count("operations answered", "together");
+            Ok(())
+        }
+        Err(error) => {
+            let is_refused = error.is_out_of_memory() || matches!(error, KvError::Transaction(_));
+            if is_refused {
+                shared.together.borrow_mut()[group].clear();
+                places.into_iter().for_each(|place| shared.refuse(place));
+            }
+            Err(error)
+        }
     }
 }
 
@@ -500,6 +563,7 @@ pub(crate) fn audit(sim: &Sim, shared: &Rc<Shared>, kind: Kind) -> Result<(), Fa
     finish_within(sim, &auditor, 400 * setup.lease_ns, "takeover and last reads", read)??;
 
     audit::history(shared)?;
+    audit::transactions(shared)?;
     let blocks = examine(sim)?;
     shared.coverage.borrow_mut().add("checked", audit::BLOCKS, blocks);
     Ok(())

@@ -1,0 +1,393 @@
+//! Changes of several keys at once: all of them, or none.
+//!
+//! On the path: a session has *located* the keys under one pin, and knows what becomes of them. A commit then
+//!  1. writes the new items, a descriptor for each slot, and the record;
+//!  2. swaps the slots to their descriptors, each by a compare-and-swap of the whole word;
+//!  3. looks again at what was read and is not written;
+//!  4. decides: one compare-and-swap of the record's status. From here on everybody sees the new items;
+//!  5. swaps the slots to the new items, and retires what they replaced.
+//!
+//! With one node 1. and 2. are one batch, as its verbs take effect in the order in which they are posted. What stands in the way ends
+//! it as a conflict, and nothing was changed. The rules are in `descriptor.rs`.
+//!
+//! Keys that come or go: a key that is to come has been stored before as an item that has expired, which nobody sees; one that is to
+//! go becomes such an item, and is removed afterwards. So a commit only ever replaces items.
+
+use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
+use farside_pool::Pool;
+use farside_sync::{Pointer, SizeHint};
+
+use crate::blocks::Draft;
+use crate::descriptor::{BLOCK_BYTES, Descriptor, Marking, Status, decide, encode_record};
+use crate::error::IndexError;
+use crate::index::Index;
+use crate::item::{Entry, Item, bucket_bytes, encode_bucket};
+use crate::operation::Found;
+
+/// What was found of a key that a transaction reads or writes.
+#[derive(Clone, Debug)]
+pub enum Located {
+    /// It is not there.
+    Absent,
+    /// Its entry is moving, or another transaction is changing it.
+    Busy,
+    /// It is here; its value is in the context's buffer.
+    Here(Spot, Found),
+}
+
+/// Where a key was found. It says something as long as the pin is held under which it was.
+#[derive(Clone, Debug)]
+pub struct Spot {
+    slot: RemoteAddr,
+    word: Pointer,
+    /// Bytes of its item.
+    bytes: u64,
+    /// The entries of its bucket and which one it is, if several keys share the slot.
+    bucket: Option<(Vec<Entry>, usize)>,
+}
+
+impl Spot {
+    pub(crate) fn of_slot(slot: RemoteAddr, word: Pointer, bytes: u64) -> Self {
+        Self {
+            slot,
+            word,
+            bytes,
+            bucket: None,
+        }
+    }
+
+    pub(crate) fn in_bucket(slot: RemoteAddr, word: Pointer, bytes: u64, bucket: (Vec<Entry>, usize)) -> Self {
+        Self {
+            slot,
+            word,
+            bytes,
+            bucket: Some(bucket),
+        }
+    }
+}
+
+/// An item that takes the place of another one of the same key.
+#[derive(Clone, Debug)]
+pub struct Replacement<'a> {
+    /// Where that is.
+    pub spot: &'a Spot,
+    /// The new one.
+    pub item: Item<'a>,
+}
+
+/// How a commit has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commit {
+    /// Everything was replaced.
+    Done,
+    /// Somebody has changed a key, or has aborted the transaction: nothing was changed.
+    Conflict,
+    /// This client lacks blocks of so many bytes: nothing was changed.
+    Short {
+        /// Bytes of a block.
+        bytes: u64,
+        /// How many of them.
+        count: usize,
+    },
+}
+
+/// A slot that a commit changes.
+struct Change {
+    slot: RemoteAddr,
+    old: Pointer,
+    new: Pointer,
+    descriptor: RemoteAddr,
+    /// What was allocated for it, its descriptor left out.
+    own: Vec<(RemoteAddr, u64)>,
+    /// What it replaces.
+    replaced: Vec<(RemoteAddr, u64)>,
+    /// What its bucket becomes, if it has one.
+    entries: Option<Vec<Entry>>,
+}
+
+/// Blocks that were allocated, to be written.
+struct Plan {
+    changes: Vec<Change>,
+    record: RemoteAddr,
+    /// Where in the buffer what is written stands, and where it goes.
+    writes: Vec<(Slice, RemoteAddr)>,
+    allocated: Vec<(RemoteAddr, u64)>,
+}
+
+/// Tells the pool that blocks may be lost, unless it is disarmed: a commit that is cut short does not know what it has left.
+struct Doubt<'p>(Option<&'p Pool>);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0 {
+            pool.doubt();
+        }
+    }
+}
+
+impl Index {
+    /// Whether what was `read` is still what it was, and one key is still `absent`: then all of it was so at one instant. Every spot was
+    /// located under one pin, which is still held.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub async fn holds(&self, cx: &mut OpContext, absent: Option<&[u8]>, read: &[&Spot]) -> Result<bool, IndexError> {
+        // That a key is absent says something about one instant: it is looked for while the others were what they were.
+        if let Some(key) = absent
+            && !matches!(self.locate(cx, key).await?, Located::Absent)
+        {
+            return Ok(false);
+        }
+        is_unchanged(cx, read).await
+    }
+
+    /// Replaces items, all or none, if what was `read` is still what it was. Every spot was located under one pin, which is still
+    /// held, and the keys are different ones. Uses the buffer from its start.
+    ///
+    /// # Errors
+    /// What the fabric reports. Nobody knows then whether it was done; it was done wholly or not at all.
+    pub async fn commit(
+        &self,
+        cx: &mut OpContext,
+        read: &[&Spot],
+        replacements: &[Replacement<'_>],
+    ) -> Result<Commit, IndexError> {
+        let (pool, marking) = (self.pool(), self.marking());
+        let mut plan = Plan {
+            changes: Vec::new(),
+            record: RemoteAddr::NULL,
+            writes: Vec::new(),
+            allocated: Vec::new(),
+        };
+        let others: Vec<&Spot> = read
+            .iter()
+            .filter(|spot| !is_written(spot, replacements))
+            .copied()
+            .collect();
+        let is_guarded = !others.is_empty();
+        if let Err(short) = plan.allocate(pool, replacements) {
+            plan.allocated
+                .drain(..)
+                .for_each(|(block, bytes)| pool.give_back(block, bytes));
+            return Ok(short);
+        }
+        plan.encode(cx, pool, (replacements, is_guarded));
+        let mut doubt = Doubt(Some(pool));
+        let is_marked = plan.write_and_mark(cx, pool, marking).await?;
+        let is_whole = is_marked.iter().all(|&is_marked| is_marked);
+        let holds = is_whole
+            && (is_planted("transaction: what was read not looked at again") || is_unchanged(cx, &others).await?);
+        let is_committed = holds && decide(cx, plan.record, Status::Committed).await? == 0;
+        plan.settle(cx, pool, marking, (&is_marked, is_committed)).await?;
+        doubt.0 = None;
+        Ok(match is_committed {
+            true => Commit::Done,
+            false => Commit::Conflict,
+        })
+    }
+}
+
+/// Whether a spot is in a slot that is written.
+fn is_written(spot: &Spot, replacements: &[Replacement<'_>]) -> bool {
+    replacements
+        .iter()
+        .any(|replacement| replacement.spot.slot == spot.slot)
+}
+
+/// Whether slots still hold what they did.
+async fn is_unchanged(cx: &mut OpContext, spots: &[&Spot]) -> Result<bool, IndexError> {
+    for some in spots.chunks(BATCH_VERBS_MAX) {
+        let mut batch = Batch::new();
+        let words: Vec<_> = some.iter().map(|spot| batch.read_word(spot.slot)).collect();
+        cx.post(&mut batch).await?;
+        let mut now = words.into_iter().map(|word| Pointer::from_word(batch.result(word)));
+        if !some.iter().all(|spot| now.next() == Some(spot.word)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Plan {
+    /// Takes every block that is needed; what was taken is in `allocated` in any case.
+    fn allocate(&mut self, pool: &Pool, replacements: &[Replacement<'_>]) -> Result<(), Commit> {
+        let count = 2 * replacements.len() + 1;
+        let mut take = |bytes: u64| match pool.allocate(bytes) {
+            Some(block) => {
+                self.allocated.push((block, bytes));
+                Ok(block)
+            }
+            None => Err(Commit::Short { bytes, count }),
+        };
+        self.record = take(BLOCK_BYTES)?;
+        for Replacement { spot, item } in replacements {
+            let bytes = item.bytes();
+            let block = take(bytes)?;
+            let new = Draft { block, bytes }.pointer(0).with_identity(spot.word.identity());
+            let known = self.changes.iter_mut().find(|change| change.slot == spot.slot);
+            let change = match known {
+                Some(change) => change,
+                None => {
+                    let change = Change {
+                        slot: spot.slot,
+                        old: spot.word,
+                        new,
+                        descriptor: take(BLOCK_BYTES)?,
+                        own: Vec::new(),
+                        replaced: Vec::new(),
+                        entries: None,
+                    };
+                    self.changes.push(change);
+                    self.changes.last_mut().expect("it was pushed")
+                }
+            };
+            change.own.push((block, bytes));
+            match &spot.bucket {
+                None => change.replaced.push((spot.word.block(), spot.bytes)),
+                Some((entries, index)) => {
+                    if change.entries.is_none() {
+                        let bytes = bucket_bytes(entries.len());
+                        let bucket = take(bytes)?;
+                        change.own.push((bucket, bytes));
+                        change.replaced.push((spot.word.block(), bytes));
+                        change.new = Pointer::new(bucket, SizeHint::Bucket, 0).with_identity(spot.word.identity());
+                        change.entries = Some(entries.clone());
+                    }
+                    change.replaced.push((entries[*index].pointer.block(), spot.bytes));
+                    let own = change.entries.as_mut().expect("it was made");
+                    own[*index].pointer = new;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts everything that is written into the buffer.
+    fn encode(&mut self, cx: &mut OpContext, pool: &Pool, (replacements, is_guarded): (&[Replacement<'_>], bool)) {
+        let mut at = 0;
+        let mut put = |block: RemoteAddr, bytes: u64, encode: &mut dyn FnMut(&mut [u8])| {
+            let area = Slice::new(at, bytes as u32);
+            at = (at + area.bytes).next_multiple_of(8);
+            cx.reserve(at as usize);
+            encode(&mut cx.buffer_mut()[area.range()]);
+            self.writes.push((area, block));
+        };
+        put(self.record, BLOCK_BYTES, &mut |target| {
+            encode_record(target, pool.owner());
+        });
+        let mut left: Vec<&Replacement<'_>> = replacements.iter().collect();
+        for change in &self.changes {
+            let mut own = change.own.iter();
+            left.retain(|replacement| {
+                if replacement.spot.slot != change.slot {
+                    return true;
+                }
+                let mut block = own.next();
+                if block.is_some_and(|&(block, _)| block == change.new.block()) && change.entries.is_some() {
+                    // The bucket is among them.
+                    block = own.next();
+                }
+                let &(block, bytes) = block.expect("one for each item");
+                put(block, bytes, &mut |target| replacement.item.encode(target));
+                false
+            });
+            if let Some(entries) = &change.entries {
+                let bytes = bucket_bytes(entries.len());
+                put(change.new.block(), bytes, &mut |target| encode_bucket(entries, target));
+            }
+            let descriptor = Descriptor {
+                record: self.record,
+                old: change.old,
+                new: change.new,
+                is_guarded,
+            };
+            put(change.descriptor, BLOCK_BYTES, &mut |target| descriptor.encode(target));
+        }
+    }
+
+    /// Steps 1 and 2; returns which slots lead to their descriptors.
+    async fn write_and_mark(&self, cx: &mut OpContext, pool: &Pool, marking: Marking) -> Result<Vec<bool>, IndexError> {
+        let mut batch = Batch::new();
+        for &(area, block) in &self.writes {
+            if batch.verbs().len() == BATCH_VERBS_MAX {
+                cx.post(&mut batch).await?;
+                batch.clear();
+            }
+            batch.write(area, block);
+        }
+        // Nothing is ordered across nodes.
+        if pool.geometry().len() > 1 || batch.verbs().len() + self.changes.len() > BATCH_VERBS_MAX {
+            cx.post(&mut batch).await?;
+            batch.clear();
+        }
+        let swaps = self.changes.iter().map(|change| {
+            let marked = marking.mark(change.old, change.descriptor);
+            (change.slot, change.old, marked)
+        });
+        swap_all(cx, batch, swaps.collect()).await
+    }
+
+    /// Step 5, or the way back.
+    async fn settle(
+        self,
+        cx: &mut OpContext,
+        pool: &Pool,
+        marking: Marking,
+        (is_marked, is_committed): (&[bool], bool),
+    ) -> Result<(), IndexError> {
+        if !is_committed {
+            // Who waits for the decision need not wait longer.
+            decide(cx, self.record, Status::Aborted).await?;
+        }
+        let marked = || {
+            self.changes
+                .iter()
+                .zip(is_marked)
+                .filter(|both| *both.1)
+                .map(|both| both.0)
+        };
+        let swaps = marked().map(|change| {
+            let now = if is_committed { change.new } else { change.old };
+            (change.slot, marking.mark(change.old, change.descriptor), now)
+        });
+        let is_settled = swap_all(cx, Batch::new(), swaps.collect()).await?;
+        // Where somebody else has settled a slot he has retired what belongs to it.
+        for (change, _) in marked().zip(is_settled).filter(|both| both.1) {
+            pool.retire(change.descriptor, Some(BLOCK_BYTES));
+            let over = if is_committed { &change.replaced } else { &change.own };
+            for &(block, bytes) in over {
+                pool.retire(block, Some(bytes));
+            }
+        }
+        for (change, _) in self.changes.iter().zip(is_marked).filter(|both| !both.1) {
+            pool.give_back(change.descriptor, BLOCK_BYTES);
+            for &(block, bytes) in &change.own {
+                pool.give_back(block, bytes);
+            }
+        }
+        pool.retire(self.record, Some(BLOCK_BYTES));
+        Ok(())
+    }
+}
+
+/// Swaps words, behind what a batch has already; returns which were what they should be.
+async fn swap_all(
+    cx: &mut OpContext,
+    mut batch: Batch,
+    swaps: Vec<(RemoteAddr, Pointer, Pointer)>,
+) -> Result<Vec<bool>, IndexError> {
+    let mut is_done = Vec::with_capacity(swaps.len());
+    for some in swaps.chunks(BATCH_VERBS_MAX) {
+        let posted: Vec<_> = some
+            .iter()
+            .map(|&(at, before, after)| batch.compare_swap(at, before.to_word(), after.to_word()))
+            .collect();
+        cx.post(&mut batch).await?;
+        let seen = posted.into_iter().map(|swap| batch.result(swap));
+        is_done.extend(seen.zip(some).map(|(seen, (_, before, _))| seen == before.to_word()));
+        batch.clear();
+    }
+    Ok(is_done)
+}

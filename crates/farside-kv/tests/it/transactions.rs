@@ -1,0 +1,415 @@
+//! Several keys changed at once: what it costs, what others see of it, and what is left of who dies within it.
+//!
+//! What it verifies, for every index:
+//!
+//! - the exact cost of a transaction, and that a key which no transaction holds costs what it did;
+//! - with many clients, splits and every scheme: what is written together is seen together, also by plain reads of one key
+//!   after the other; sums stay what they are; what was read and not written has not changed when the rest is;
+//! - for a death after each verb: all or nothing, nobody waits for the dead, and every block is free or linked, once.
+//!
+//! What it does not verify: partitions and the like, which plans draw.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farside_fabric::VerbKind;
+use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
+use farside_kv::{Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, Store, StoreConfig, TransactionError};
+use farside_pool::{FormatOptions, PoolOptions};
+use farside_sync::Scheme;
+
+const LEASE_NS: u64 = 400_000;
+const ACCOUNTS: u64 = 5;
+const START: u64 = 100;
+
+fn config(index: IndexKind, scheme: Scheme) -> StoreConfig {
+    StoreConfig {
+        index: Some(index),
+        scheme,
+        // Keys that share slots.
+        slots: Some(8),
+        race: RaceOptions {
+            items: 0,
+            subtable_bytes: 768,
+            bucket_slots: 2,
+        },
+        leaf: LeafOptions {
+            span: 8,
+            neighbourhood: 4,
+        },
+        format: FormatOptions {
+            clients_max: 16,
+            chunk_bytes: Some(8 << 10),
+            patience_ns: 5 * LEASE_NS,
+        },
+        pool: PoolOptions {
+            tick_ns: 20_000,
+            lease_ns: LEASE_NS,
+        },
+        timeout_ns: None,
+        local_wc: false,
+    }
+}
+
+fn account(number: u64) -> Vec<u8> {
+    format!("account {number}").into_bytes()
+}
+
+fn number(value: Option<&[u8]>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value.try_into().expect("a number")))
+}
+
+async fn transfer(session: &mut Session, from: u64, to: u64, amount: u64) -> Result<(), KvError> {
+    let (from, to) = (account(from), account(to));
+    session
+        .transaction_on(&[&from, &to], |transaction| {
+            let (a, b) = (number(transaction.get(&from)?), number(transaction.get(&to)?));
+            let amount = amount.min(a);
+            transaction.put(&from, &(a - amount).to_le_bytes())?;
+            transaction.put(&to, &(b + amount).to_le_bytes())
+        })
+        .await
+}
+
+/// What all accounts have, as of one instant.
+async fn sum(session: &mut Session) -> u64 {
+    let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let all = session.transaction_on(&keys, |transaction| {
+        let mut all = 0;
+        for key in &keys {
+            all += number(transaction.get(key)?);
+        }
+        Ok(all)
+    });
+    all.await.expect("no fault")
+}
+
+async fn open_accounts(session: &mut Session) {
+    for number in 0..ACCOUNTS {
+        let opened = session.put(&account(number), &START.to_le_bytes()).await;
+        opened.expect("room");
+    }
+}
+
+fn alone<T: 'static>(config: StoreConfig, test: impl AsyncFnOnce(Session) -> T + 'static) -> T {
+    let sim = Sim::new(SimOptions::default());
+    let _ = sim.add_memory_node(8 << 20);
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    sim.block_on(async move {
+        let store = Store::open(endpoint, config).await.expect("a store");
+        let session = store.session();
+        test(session).await
+    })
+}
+
+/// READs, WRITEs, atomics, doorbells.
+async fn cost_of<T>(session: &mut Session, work: impl AsyncFnOnce(&mut Session) -> T) -> [u64; 4] {
+    let endpoint = session.store().endpoint().clone();
+    let before = endpoint.counters().snapshot();
+    work(session).await;
+    let counted = endpoint.counters().snapshot().since(&before);
+    let verbs = &counted.verbs;
+    [
+        verbs.of(VerbKind::Read),
+        verbs.of(VerbKind::Write),
+        verbs.atomics(),
+        counted.doorbells,
+    ]
+}
+
+#[test]
+fn a_transfer_costs_what_it_says() {
+    let mut config = StoreConfig {
+        index: Some(IndexKind::Race),
+        ..StoreConfig::default()
+    };
+    (config.pool.tick_ns, config.pool.lease_ns) = (1 << 40, 1 << 50);
+    alone(config, async |mut session| {
+        open_accounts(&mut session).await;
+        transfer(&mut session, 0, 1, 7).await.expect("blocks at hand");
+        // Both keys: two buckets and an item each, and their slots once more. Two items, two descriptors and the record; two marks
+        // with them. The decision. Two slots.
+        let cost = cost_of(&mut session, async |session| transfer(session, 0, 1, 7).await).await;
+        assert_eq!(cost, [8, 5, 5, 8]);
+        // What is only read is read, and its slots once more.
+        let cost = cost_of(&mut session, async |session| sum(session).await).await;
+        assert_eq!(cost, [20, 0, 0, 11]);
+        // Keys that no transaction holds cost what they do without any.
+        let cost = cost_of(&mut session, async |session| session.get(b"account 1").await.map(drop)).await;
+        assert_eq!(cost, [3, 0, 0, 2]);
+        let cost = cost_of(&mut session, async |session| {
+            session.put(b"account 1", b"12345678").await
+        })
+        .await;
+        assert_eq!(cost, [3, 1, 1, 3]);
+    });
+}
+
+#[test]
+fn keys_come_and_go() {
+    for (index, ..) in IndexKind::ALL {
+        alone(config(index, Scheme::Farside), async move |mut session| {
+            let keys: [&[u8]; 3] = [b"a", b"b", b""];
+            let moved = session.transaction_on(&keys, |transaction| {
+                assert_eq!(transaction.get(b"a")?, None);
+                assert!(!transaction.delete(b"b")?);
+                transaction.put(b"a", b"1")?;
+                transaction.set(b"", b"2", Expiry::AtMs(u64::MAX))?;
+                assert_eq!(transaction.get(b"a")?, Some(&b"1"[..]));
+                Ok(())
+            });
+            moved.await.expect("no fault");
+            assert_eq!(session.get(b"a").await.expect("no fault"), Some(&b"1"[..]));
+            assert_eq!(session.get(b"b").await.expect("no fault"), None);
+            assert_eq!(session.expiry_ms(b"").await.expect("no fault"), Some(u64::MAX));
+            let refused: Result<(), _> = session
+                .transaction_on(&keys, |transaction| {
+                    assert!(transaction.delete(b"a")?);
+                    transaction.put(b"other", b"")
+                })
+                .await;
+            let Err(KvError::Transaction(error @ TransactionError::Undeclared { .. })) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(
+                error.to_string(),
+                "the transaction uses the key \"other\", which is not among those that it was begun with"
+            );
+            assert_eq!(
+                session.get(b"a").await.expect("no fault"),
+                Some(&b"1"[..]),
+                "nothing was changed"
+            );
+            let gone = session.transaction_on(&keys, |transaction| {
+                transaction.delete(b"a")?;
+                transaction.set(b"", b"", Expiry::Keep)?;
+                transaction.put(b"b", b"3")
+            });
+            gone.await.expect("no fault");
+            assert_eq!(session.count().await.expect("no fault"), 2);
+            assert_eq!(session.expiry_ms(b"").await.expect("no fault"), Some(u64::MAX));
+        });
+    }
+}
+
+/// What clients do with a store beside each other.
+async fn work(session: &mut Session, client: u64, round: u64) -> Result<(), KvError> {
+    let endpoint = session.store().endpoint().clone();
+    let pick = |below| endpoint.random_below(below);
+    match pick(8) {
+        0..3 => {
+            let from = pick(ACCOUNTS);
+            let to = (from + 1 + pick(ACCOUNTS - 1)) % ACCOUNTS;
+            transfer(session, from, to, 1 + pick(9)).await?;
+        }
+        3 => assert_eq!(sum(session).await, START * ACCOUNTS, "half of a transfer is seen"),
+        4 => {
+            // What is written together is seen together, also by one read after the other.
+            let pair = session.transaction_on(&[b"left", b"right"], |transaction| {
+                let next = number(transaction.get(b"left")?) + 1;
+                assert_eq!(number(transaction.get(b"right")?) + 1, next);
+                transaction.put(b"left", &next.to_le_bytes())?;
+                transaction.put(b"right", &next.to_le_bytes())
+            });
+            pair.await?;
+        }
+        5 => {
+            let (first, second): (&[u8], &[u8]) = match pick(2) {
+                0 => (b"left", b"right"),
+                _ => (b"right", b"left"),
+            };
+            let before = number(session.get(first).await?);
+            let after = number(session.get(second).await?);
+            assert!(after >= before, "{before} is seen, and {after} after it");
+        }
+        6 => {
+            // What is copied is what it is when the copy is seen.
+            let copied = session.transaction_on(&[b"source", b"copy"], |transaction| {
+                let value = number(transaction.get(b"source")?);
+                transaction.put(b"copy", &value.to_le_bytes())
+            });
+            copied.await?;
+        }
+        _ => {
+            // Others' entries move.
+            let key = [&b"filler"[..], &client.to_le_bytes(), &round.to_le_bytes()].concat();
+            session.put(&key, &[7; 40]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether what was read holds until the rest is written: the copy never gets a value that is older than one that was there
+/// before somebody has seen it.
+async fn watch_copies(session: &mut Session, next: u64) {
+    session.put(b"source", &next.to_le_bytes()).await.expect("no fault");
+    let seen = number(session.get(b"copy").await.expect("no fault"));
+    for _ in 0..3 {
+        let later = number(session.get(b"copy").await.expect("no fault"));
+        assert!(
+            later == seen || later >= next,
+            "the copy was {seen} when the source was {next} already, and became {later}"
+        );
+        if later != seen {
+            return;
+        }
+    }
+}
+
+fn run(index: IndexKind, scheme: Scheme, seed: u64) {
+    let sim = Sim::new(SimOptions {
+        seed,
+        jitter_ns: 3_000,
+        ..SimOptions::default()
+    });
+    let _ = sim.add_memory_node(16 << 20);
+    let first = sim.endpoint(sim.add_compute_node());
+    let opened = first.clone();
+    sim.block_on(async move {
+        let store = Store::open(opened, config(index, scheme)).await.expect("a store");
+        open_accounts(&mut store.session()).await;
+        store.close().await.expect("close");
+    });
+    let left = Rc::new(Cell::new(0));
+    for client in 0..5 {
+        let endpoint = sim.endpoint(sim.add_compute_node());
+        let (task, left) = (endpoint.clone(), Rc::clone(&left));
+        left.set(left.get() + 1);
+        endpoint.spawn(async move {
+            let store = Store::open(task, config(index, scheme)).await.expect("a store");
+            let mut session = store.session();
+            for round in 0..12 {
+                if client == 0 {
+                    watch_copies(&mut session, round + 1).await;
+                } else {
+                    work(&mut session, client, round).await.expect("no fault");
+                }
+            }
+            assert_eq!(sum(&mut session).await, START * ACCOUNTS);
+            drop(session);
+            store.close().await.expect("close");
+            left.set(left.get() - 1);
+        });
+    }
+    let deadline_ns = sim.now_ns() + 4000 * LEASE_NS;
+    while left.get() > 0 {
+        sim.run_until(sim.now_ns() + LEASE_NS);
+        assert!(
+            sim.now_ns() < deadline_ns,
+            "{}/{}: seed {seed}: nobody goes on",
+            index.name(),
+            scheme.name()
+        );
+    }
+    crate::audit::every_block(&sim);
+}
+
+#[test]
+fn what_is_changed_together_is_seen_together() {
+    for (index, ..) in IndexKind::ALL {
+        for (scheme, _) in Scheme::named() {
+            for seed in 0..6 {
+                run(index, scheme, seed);
+            }
+        }
+    }
+}
+
+/// One client transfers and dies after so many verbs; another one looks, and goes on. Returns whether it has died.
+fn die(index: IndexKind, verbs: u64) -> bool {
+    let sim = Sim::new(SimOptions {
+        seed: verbs,
+        ..SimOptions::default()
+    });
+    let _ = sim.add_memory_node(4 << 20);
+    let [worker, survivor] = [(); 2].map(|()| sim.endpoint(sim.add_compute_node()));
+    let (is_open, has_ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (endpoint, opened) = (worker.clone(), Rc::clone(&is_open));
+    let config = config(index, Scheme::Farside);
+    worker.spawn(async move {
+        let store = Store::open(endpoint.clone(), config).await.expect("a store");
+        let mut session = store.session();
+        open_accounts(&mut session).await;
+        opened.set(true);
+        endpoint.sleep(2 * LEASE_NS).await;
+        for round in 0..6 {
+            let made = transfer(&mut session, round % ACCOUNTS, (round + 2) % ACCOUNTS, 1 + round).await;
+            made.expect("no fault");
+            let key = format!("new {round}").into_bytes();
+            let keys: [&[u8]; 2] = [&key, b"count"];
+            let made = session.transaction_on(&keys, |transaction| {
+                transaction.put(&key, b"new")?;
+                transaction.put(b"count", &(round + 1).to_le_bytes())
+            });
+            made.await.expect("no fault");
+        }
+        endpoint.sleep(u64::MAX / 4).await;
+    });
+    while !is_open.get() {
+        sim.run_until(sim.now_ns() + 10_000);
+    }
+    let posted = sim.verbs_posted(worker.id());
+    sim.crash_client_at(
+        worker.id(),
+        CrashPoint {
+            verb: posted + verbs,
+            lines: None,
+        },
+    );
+    let (endpoint, ended) = (survivor.clone(), Rc::clone(&has_ended));
+    survivor.spawn(async move {
+        let store = Store::open(endpoint.clone(), config).await.expect("a store");
+        endpoint.sleep(40 * LEASE_NS).await;
+        store.settle().await.expect("what the dead held is taken over");
+        let mut session = store.session();
+        // One key at a time, whatever was left.
+        let mut all = 0;
+        for number_of in 0..ACCOUNTS {
+            all += number(session.get(&account(number_of)).await.expect("no fault"));
+        }
+        assert_eq!(all, START * ACCOUNTS, "after {verbs} verbs");
+        assert_eq!(sum(&mut session).await, START * ACCOUNTS);
+        let count = number(session.get(b"count").await.expect("no fault"));
+        for round in 0..6_u64 {
+            let key = format!("new {round}").into_bytes();
+            let is_there = session.get(&key).await.expect("no fault").is_some();
+            assert_eq!(is_there, round < count, "after {verbs} verbs");
+        }
+        let begun_ns = endpoint.now_ns();
+        for from in 0..ACCOUNTS {
+            let made = transfer(&mut session, from, (from + 1) % ACCOUNTS, 5).await;
+            made.expect("nobody is in the way for long");
+        }
+        assert!(
+            endpoint.now_ns() - begun_ns < 20_000_000,
+            "nobody waits long for the dead"
+        );
+        assert_eq!(sum(&mut session).await, START * ACCOUNTS);
+        drop(session);
+        store.close().await.expect("close");
+        ended.set(true);
+    });
+    let deadline_ns = sim.now_ns() + 1000 * LEASE_NS;
+    while !has_ended.get() {
+        sim.run_until(sim.now_ns() + LEASE_NS);
+        assert!(
+            sim.now_ns() < deadline_ns,
+            "{}: death after {verbs} verbs: nobody can go on",
+            index.name()
+        );
+    }
+    let has_died = sim.is_crashed(worker.id());
+    if has_died {
+        crate::audit::every_block(&sim);
+    }
+    has_died
+}
+
+#[test]
+fn who_dies_within_a_transaction_leaves_all_or_nothing() {
+    for (index, ..) in IndexKind::ALL {
+        let deaths = (1..420).filter(|&verbs| die(index, verbs)).count();
+        assert!(deaths > 200, "{}: only {deaths} deaths", index.name());
+    }
+}
