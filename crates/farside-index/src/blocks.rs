@@ -118,13 +118,10 @@ impl Blocks {
     ) -> Result<Header, IndexError> {
         let first = self.readable(pointer);
         cx.read(pointer.block(), Slice::new(at, first)).await?;
-        match self.read_rest(cx, slot, pointer, Slice::new(at, first)).await? {
-            Header::Descriptor => self.read_in_force(cx, slot, pointer, at).await,
-            header => Ok(header),
-        }
+        self.read_rest(cx, slot, pointer, Slice::new(at, first)).await
     }
 
-    /// The same where a descriptor was found: reads what is in force.
+    /// Reads what is in force where a descriptor was found.
     #[cold]
     fn read_in_force<'f>(
         &'f self,
@@ -146,7 +143,7 @@ impl Blocks {
         self.marking.is_marked(pointer)
     }
 
-    /// Settles a slot that was found to be marked; see [`descriptor::settle`].
+    /// Settles a slot if it is marked; see [`descriptor::settle`].
     #[cold]
     pub(crate) fn settle<'f>(
         &'f self,
@@ -154,10 +151,15 @@ impl Blocks {
         slot: RemoteAddr,
         pointer: Pointer,
     ) -> LocalFuture<'f, Result<Pointer, IndexError>> {
-        Box::pin(descriptor::settle(cx, &self.pool, (slot, pointer), PATIENCE_NS))
+        Box::pin(descriptor::settle(
+            cx,
+            (&self.pool, self.marking),
+            (slot, pointer),
+            PATIENCE_NS,
+        ))
     }
 
-    /// Reads what is missing of a block whose beginning was read.
+    /// Reads what is missing of a block whose beginning was read; of a descriptor, what is in force.
     #[inline]
     async fn read_rest(
         &self,
@@ -181,7 +183,10 @@ impl Blocks {
         }
         // What the hint made us read beyond its end belongs to somebody else.
         cx.rely_on(Slice::new(at, header.block_bytes() as u32));
-        Ok(header)
+        match header {
+            Header::Descriptor => self.read_in_force(cx, slot, pointer, at).await,
+            header => Ok(header),
+        }
     }
 
     /// The same where only an item can be.
@@ -207,11 +212,7 @@ impl Blocks {
     ) -> Result<Header, IndexError> {
         match self.read_rest(cx, slot, pointer, begun).await? {
             header @ Header::Item { .. } => Ok(header),
-            Header::Descriptor => match self.read_in_force(cx, slot, pointer, begun.at).await? {
-                header @ Header::Item { .. } => Ok(header),
-                _ => Err(damaged(slot, pointer)),
-            },
-            Header::Bucket { .. } => Err(damaged(slot, pointer)),
+            Header::Bucket { .. } | Header::Descriptor => Err(damaged(slot, pointer)),
         }
     }
 
@@ -244,11 +245,7 @@ impl Blocks {
         };
         match read {
             Ok(header @ Header::Item { .. }) => Ok((header, Some(draft))),
-            Ok(Header::Descriptor) => {
-                self.give_up(draft);
-                Ok((self.read_item(cx, slot, pointer, 0).await?, None))
-            }
-            Ok(Header::Bucket { .. }) => {
+            Ok(Header::Bucket { .. } | Header::Descriptor) => {
                 self.give_up(draft);
                 Err(damaged(slot, pointer))
             }

@@ -103,33 +103,25 @@ async fn in_force(
         block.offset() + BLOCK_BYTES <= end
     };
     census.blocks.push(word.block());
-    let described = match reached(word.block()) {
-        true => Descriptor::read(cx, slot, word).await,
-        false => Err(crate::blocks::damaged(slot, word)),
+    let mut read = async || {
+        let damaged = || crate::blocks::damaged(slot, word);
+        if !reached(word.block()) {
+            return Err(damaged());
+        }
+        let descriptor = Descriptor::read(cx, slot, word).await?;
+        if !reached(descriptor.record) {
+            return Err(damaged());
+        }
+        let status = descriptor.status(cx, slot).await?;
+        let now = descriptor.in_force(status);
+        let others = descriptor::exclusive(cx, descriptor.out_of_force(status), now).await?;
+        Ok((descriptor.record, now, others))
     };
-    let described = described.and_then(|descriptor| match reached(descriptor.record) {
-        true => Ok(descriptor),
-        false => Err(crate::blocks::damaged(slot, word)),
-    });
-    let seen = match described {
-        Ok(descriptor) => match descriptor.status(cx, slot).await {
-            Ok(status) => Ok((descriptor, status)),
-            Err(error) => Err(error),
-        },
-        Err(error) => Err(error),
-    };
-    match seen {
-        Ok((descriptor, status)) => {
+    match read().await {
+        Ok((record, now, others)) => {
             census.unsettled += 1;
-            census.records.insert(descriptor.record);
-            let now = descriptor.in_force(status);
-            let other = if now == descriptor.old {
-                descriptor.new
-            } else {
-                descriptor.old
-            };
-            let blocks = descriptor::exclusive(cx, other, now).await?;
-            census.blocks.extend(blocks);
+            census.records.insert(record);
+            census.blocks.extend(others);
             Ok(now)
         }
         Err(IndexError::Pool(error)) => Err(error),

@@ -155,6 +155,14 @@ impl Descriptor {
         }
     }
 
+    /// The other one.
+    pub(crate) fn out_of_force(&self, status: Status) -> Pointer {
+        match status {
+            Status::Committed => self.old,
+            Status::Undecided | Status::Aborted => self.new,
+        }
+    }
+
     /// The pointer that is in force for a reader.
     pub(crate) async fn seen(&self, cx: &mut OpContext, slot: RemoteAddr) -> Result<Pointer, IndexError> {
         let status = match self.is_guarded {
@@ -201,30 +209,29 @@ pub(crate) async fn decide(cx: &mut OpContext, record: RemoteAddr, status: Statu
     Ok(cx.compare_swap(record.plus(STATUS_AT), 0, status as u64).await?)
 }
 
-/// Settles a slot that was found to hold `word`, which is marked: waits for the decision so long, aborts the transaction then, and
-/// puts what is in force into the slot. Returns what it holds now. Leaves the buffer alone. The caller has pinned before it
-/// found the word.
+/// Settles a slot that was found to hold `word`, as long as it is marked: waits for the decision so long, aborts the transaction
+/// then, and puts what is in force into the slot. What moves entries does not wait: no descriptor moves. Returns what the slot holds
+/// then. Leaves the buffer alone. The caller has pinned before it found the word.
 pub(crate) async fn settle(
     cx: &mut OpContext,
-    pool: &Pool,
-    (slot, word): (RemoteAddr, Pointer),
+    (pool, marking): (&Pool, Marking),
+    (slot, mut word): (RemoteAddr, Pointer),
     patience_ns: u64,
 ) -> Result<Pointer, IndexError> {
-    let descriptor = Descriptor::read(cx, slot, word).await?;
-    let status = descriptor.decided(cx, slot, patience_ns).await?;
-    let now = descriptor.in_force(status);
-    let swapped = cx.compare_swap(slot, word.to_word(), now.to_word()).await;
-    let seen = Pointer::from_word(swapped.inspect_err(|_| pool.doubt())?);
-    if seen != word {
-        return Ok(seen);
+    // Ends: each time another transaction has come.
+    while marking.is_marked(word) {
+        let descriptor = Descriptor::read(cx, slot, word).await?;
+        let status = descriptor.decided(cx, slot, patience_ns).await?;
+        let now = descriptor.in_force(status);
+        let swapped = cx.compare_swap(slot, word.to_word(), now.to_word()).await;
+        let seen = Pointer::from_word(swapped.inspect_err(|_| pool.doubt())?);
+        if seen == word {
+            retire_settled(cx, pool, word, (descriptor.out_of_force(status), now)).await?;
+            return Ok(now);
+        }
+        word = seen;
     }
-    let other = if now == descriptor.old {
-        descriptor.new
-    } else {
-        descriptor.old
-    };
-    retire_settled(cx, pool, word, (other, now)).await?;
-    Ok(now)
+    Ok(word)
 }
 
 /// Retires a descriptor that was taken out of its slot, and what the pointer leads to that is not in force.
@@ -298,7 +305,7 @@ async fn bytes_of(cx: &mut OpContext, pointer: Pointer) -> Result<Option<u64>, I
 /// `pool`, what somebody has left who is gone is settled. Leaves the buffer alone. The caller has pinned.
 pub(crate) async fn visit_linked(
     cx: &mut OpContext,
-    pool: Option<&Pool>,
+    pool: Option<(&Pool, Marking)>,
     slots: &[(RemoteAddr, Pointer)],
     visit: &mut dyn FnMut(RemoteAddr),
 ) -> Result<(), IndexError> {
@@ -309,11 +316,11 @@ pub(crate) async fn visit_linked(
             client: owner as u16,
             life: (owner >> 16) as u16,
         };
-        if let Some(pool) = pool
+        if let Some((pool, marking)) = pool
             && !is_planted("transaction: what the dead have left is not settled")
             && pool.is_gone(cx, owner).await?
         {
-            let now = settle(cx, pool, (slot, word), 0).await?;
+            let now = settle(cx, (pool, marking), (slot, word), 0).await?;
             visit_pointer(cx, now, visit).await?;
             continue;
         }

@@ -81,7 +81,7 @@ pub async fn walk(
                 visit(pointer.block());
                 items += 1;
                 if Marking::Version.is_marked(pointer) {
-                    visit_linked(cx, pool, &[(slot, pointer)], visit).await?;
+                    visit_linked(cx, pool.map(|pool| (pool, Marking::Version)), &[(slot, pointer)], visit).await?;
                 }
                 if pointer.hint() == SizeHint::Bucket {
                     items += walk_block(cx, geometry, slot, pointer, visit).await?;

@@ -194,9 +194,7 @@ impl Race {
             let pin = self.blocks.pool.pin();
             let (place, mut entries, next) = self.read_subtable(cx, at).await?;
             for (slot, pointer) in &mut entries {
-                while self.blocks.is_marked(*pointer) {
-                    *pointer = self.blocks.settle(cx, *slot, *pointer).await?;
-                }
+                *pointer = self.blocks.settle(cx, *slot, *pointer).await?;
             }
             entries.retain(|(_, pointer)| !pointer.is_null());
             let mut old = Vec::new();

@@ -452,19 +452,18 @@ impl Race {
         Ok(entries)
     }
 
-    /// Settles an entry if it is marked, without waiting: what moves is no descriptor. Returns what it is then.
+    /// Settles an entry if it is marked; see [`settle`]. Returns what it is then.
     async fn settle_entry(
         &self,
         cx: &mut OpContext,
         old: &Old,
-        (word, mut pointer): (usize, Pointer),
+        (word, pointer): (usize, Pointer),
     ) -> Result<Pointer, IndexError> {
-        let slot = old.addr.plus(word as u64 * 8);
-        // Ends: each time another transaction has come.
-        while self.blocks.is_marked(pointer) {
-            pointer = Box::pin(settle(cx, &self.blocks.pool, (slot, pointer), 0)).await?;
+        if !self.blocks.is_marked(pointer) {
+            return Ok(pointer);
         }
-        Ok(pointer)
+        let (whose, slot) = ((&self.blocks.pool, self.blocks.marking), old.addr.plus(word as u64 * 8));
+        Box::pin(settle(cx, whose, (slot, pointer), 0)).await
     }
 
     /// Reads the items of some slots as far as their keys go.

@@ -152,7 +152,10 @@ async fn visit_with_child(
             if !is_replaced {
                 let mut marked = image.entries(addr);
                 marked.retain(|&(_, pointer)| Marking::Version.is_marked(pointer));
-                visit_linked(cx, pool, &marked, &mut |block| linked.push(block)).await?;
+                visit_linked(cx, pool.map(|pool| (pool, Marking::Version)), &marked, &mut |block| {
+                    linked.push(block);
+                })
+                .await?;
             }
             visit(Visited {
                 addr,

@@ -257,10 +257,10 @@ impl Smart {
                 let is_marked = |&entry: &Pointer| !is_node(entry) && self.blocks.is_marked(entry);
                 in_use.iter().position(is_marked)
             };
-            // What moves is no descriptor. Ends: each time another transaction has come.
+            // Ends: each round has settled one, and a frozen entry gets no other.
             while let Some(place) = marked(image) {
                 let slot = (node.plus(place_at(place)), image.entries[place]);
-                image.entries[place] = Box::pin(settle(cx, &self.blocks.pool, slot, 0)).await?;
+                image.entries[place] = Box::pin(settle(cx, (&self.blocks.pool, self.blocks.marking), slot, 0)).await?;
                 before[place] = image.entries[place];
             }
             let used = image.used();

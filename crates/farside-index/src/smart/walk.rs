@@ -60,7 +60,13 @@ impl Smart {
             };
             let walked = walk_from(cx, (self.shared.area, Some(self)), (&from, NODES_AT_ONCE), &mut blocks);
             let is_end = walked.await?;
-            visit_linked(cx, Some(&self.blocks.pool), &blocks.marked, blocks.visit).await?;
+            visit_linked(
+                cx,
+                Some((&self.blocks.pool, Marking::Version)),
+                &blocks.marked,
+                blocks.visit,
+            )
+            .await?;
             next = match blocks.last {
                 Some(last) if !is_end => Some(self.key_behind(cx, last).await?),
                 _ => None,

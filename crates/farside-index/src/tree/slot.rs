@@ -314,19 +314,18 @@ impl Tree {
         }
     }
 
-    /// Settles an entry if it is marked, without waiting: what moves is no descriptor. Returns what it is then.
+    /// Settles an entry if it is marked; see [`settle`]. Returns what it is then.
     pub(super) async fn settle_entry(
         &self,
         cx: &mut OpContext,
         leaf: RemoteAddr,
-        (entry, mut pointer): (usize, Pointer),
+        (entry, pointer): (usize, Pointer),
     ) -> Result<Pointer, IndexError> {
-        let target = leaf.plus(self.shape().value_at(entry));
-        // Ends: each time another transaction has come.
-        while self.shape().has_pointers() && Marking::Parity.is_marked(pointer) {
-            pointer = Box::pin(settle(cx, self.pool(), (target, pointer), 0)).await?;
+        if !self.shape().has_pointers() || !Marking::Parity.is_marked(pointer) {
+            return Ok(pointer);
         }
-        Ok(pointer)
+        let target = leaf.plus(self.shape().value_at(entry));
+        Box::pin(settle(cx, (self.pool(), Marking::Parity), (target, pointer), 0)).await
     }
 
     /// Freezes every taken entry of a leaf, as [`Tree::freeze`]. A leaf that is closed has been frozen.

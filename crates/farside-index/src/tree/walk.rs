@@ -103,7 +103,7 @@ impl Tree {
             let marked = self.marked_entries(held.node, cx.buffer());
             self.linked_items(cx.buffer()).for_each(&mut *visit);
             self.unlock(cx, held).await?;
-            visit_linked(cx, Some(self.pool()), &marked, visit).await?;
+            visit_linked(cx, Some((self.pool(), Marking::Parity)), &marked, visit).await?;
             next = self.shape().key_after(fences.high);
         }
         visit(self.shared.root.get().addr);

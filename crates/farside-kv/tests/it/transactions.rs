@@ -14,7 +14,10 @@ use std::rc::Rc;
 
 use farside_fabric::VerbKind;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
-use farside_kv::{Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, Store, StoreConfig, TransactionError};
+use farside_kv::{
+    Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, Store, StoreConfig, TRANSACTION_KEYS_MAX,
+    TransactionError, VALUE_BYTES_MAX,
+};
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
 
@@ -191,6 +194,40 @@ fn keys_come_and_go() {
             assert_eq!(session.expiry_ms(b"").await.expect("no fault"), Some(u64::MAX));
         });
     }
+}
+
+#[test]
+fn limits_are_kept_and_a_key_may_be_named_twice() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        let longest = vec![7; VALUE_BYTES_MAX];
+        let put = async |session: &mut Session, value: &[u8]| {
+            let stored = session.transaction_on(&[b"a", b"b", b"a"], |transaction| transaction.put(b"a", value));
+            stored.await
+        };
+        put(&mut session, b"1").await.expect("a key that is named twice is one");
+        assert_eq!(session.get(b"a").await.expect("no fault"), Some(&b"1"[..]));
+        // The memory is too small for it, which is another matter.
+        let error = put(&mut session, &longest).await.expect_err("no room");
+        assert!(error.is_out_of_memory(), "{error}");
+        let error = put(&mut session, &[&longest[..], b"7"].concat())
+            .await
+            .expect_err("too long");
+        assert_eq!(
+            error.to_string(),
+            "the value has 16777217 bytes, at most 16777216 are allowed"
+        );
+        let keys: Vec<[u8; 4]> = (0..=TRANSACTION_KEYS_MAX as u32).map(u32::to_le_bytes).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(<[u8; 4]>::as_slice).collect();
+        let count = async |session: &mut Session, keys: &[&[u8]]| session.transaction_on(keys, |_| Ok(())).await;
+        let error = count(&mut session, &keys).await.expect_err("one too many");
+        assert_eq!(
+            error.to_string(),
+            "the transaction names 65537 keys, at most 65536 are allowed"
+        );
+        // Nobody has so much memory here, but it is tried.
+        let most = count(&mut session, &keys[1..]).await;
+        assert!(!matches!(most, Err(KvError::Transaction(_))), "{most:?}");
+    });
 }
 
 /// What clients do with a store beside each other.

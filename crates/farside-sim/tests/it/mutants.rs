@@ -319,7 +319,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("tree: keys left in a leaf that is gone", 588),
     ("transaction: a body that sees several instants", 1553),
     ("transaction: a reader that sees what was before", 649),
-    ("transaction: what a transaction has removed removed once more", 2504),
+    ("transaction: what a transaction has removed removed once more", 3499),
     ("transaction: what the dead have left is not settled", 10_289),
 ];
 
