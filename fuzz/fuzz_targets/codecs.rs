@@ -91,6 +91,7 @@ fn block(bytes: &[u8]) {
                 assert_eq!((Header::decode(&again), again_listed), (Some(header), listed));
             }
         }
+        Header::Descriptor => assert_eq!(block_bytes, 4 * size_of::<u64>(), "a descriptor is four words"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::context::Shared;
 use crate::latency::Tally;
+use crate::queue::Queue;
 use crate::reply::Reply;
 use crate::roster::{Card, Ends};
 
@@ -34,6 +35,7 @@ pub(crate) struct Client {
     /// The commands of its present burst.
     pub(crate) tally: Tally,
     pub(crate) replies: Replies,
+    pub(crate) queue: Queue,
     /// Index in the table of the command that it gave last.
     pub(crate) command: usize,
 }
@@ -50,15 +52,19 @@ impl Client {
             is_leaving: false,
             tally: Tally::default(),
             replies: Replies::On,
+            queue: Queue::default(),
             command: usize::MAX,
         }
     }
 
     /// Whether GETs of this client may be answered together, past the table of commands: it is known, nobody
-    /// watches, and it wants replies.
+    /// watches, it wants replies, and nothing waits for EXEC.
     #[inline]
     pub(crate) fn may_get_together(&self) -> bool {
-        !self.is_stranger && self.replies == Replies::On && !self.shared.live.monitors.are_there()
+        !self.is_stranger
+            && self.replies == Replies::On
+            && !self.queue.is_open()
+            && !self.shared.live.monitors.are_there()
     }
 
     /// Does what others called the connection for, after a burst: hands out what its monitor saw. Returns
@@ -77,6 +83,7 @@ impl Client {
         self.card.label(|labels| labels.name.clear());
         self.is_stranger = self.shared.password.is_some();
         self.replies = Replies::On;
+        self.queue = Queue::default();
     }
 
     /// Sets the name.

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::Client;
 use crate::command::group::Group;
-use crate::command::{self, Call};
+use crate::command::{self, Call, Keys};
 use crate::context::{Closing, Context};
 use crate::guard::{Framed, Guard};
 use crate::latency::Stopwatch;
@@ -240,7 +240,7 @@ impl Connection {
                     request: &request,
                     client: &mut *client,
                     reply: &mut *reply,
-                    session: &mut *session,
+                    keys: Keys::Apart(&mut *session),
                     stream: &mut self.stream,
                     context,
                 };
@@ -259,6 +259,7 @@ impl Connection {
             client
                 .card
                 .note(client.command, context.store.endpoint().unix_ms(), speaks_resp3);
+            client.card.note_queued(client.queue.len());
         }
         Ok(next)
     }

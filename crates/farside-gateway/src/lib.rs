@@ -34,6 +34,7 @@ pub mod metrics;
 mod monitor;
 mod observer;
 mod password;
+mod queue;
 mod reply;
 pub mod report;
 mod request;

@@ -151,6 +151,14 @@ impl Reply {
         }
     }
 
+    /// Nothing, where otherwise an array would be.
+    pub(crate) fn null_array(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.append(b"*-1\r\n"),
+            Protocol::Resp3 => self.null(),
+        }
+    }
+
     /// Text for people.
     pub(crate) fn text(&mut self, text: &str) {
         match self.protocol {

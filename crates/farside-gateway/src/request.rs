@@ -66,6 +66,21 @@ impl<'a> Request<'a> {
         self.arg(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
+    /// A copy for later.
+    pub(crate) fn keep(&self) -> Kept {
+        let mut bytes = Vec::with_capacity(self.args(0).map(<[u8]>::len).sum());
+        let places = self.args(0).map(|argument| {
+            let start = bytes.len();
+            bytes.extend_from_slice(argument);
+            (start, bytes.len())
+        });
+        let places = places.collect();
+        Kept {
+            bytes: bytes.into(),
+            places,
+        }
+    }
+
     /// An argument as others may see it: of a password, only that there is one.
     pub(crate) fn visible_arg(&self, index: usize) -> &'a [u8] {
         const REDACTED: &[u8] = b"(redacted)";
@@ -78,6 +93,39 @@ impl<'a> Request<'a> {
             false
         };
         if is_password { REDACTED } else { self.arg(index) }
+    }
+}
+
+/// A command that was copied.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    bytes: Box<[u8]>,
+    /// Where each argument starts and ends.
+    places: Box<[(usize, usize)]>,
+}
+
+impl Kept {
+    pub(crate) fn request(&self) -> Request<'_> {
+        Request {
+            bytes: &self.bytes,
+            frames: self.places.iter().map(|&place| RangeFrame::BulkString(place)).collect(),
+        }
+    }
+
+    /// See [`Request::len`].
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// An argument that is there.
+    pub(crate) fn arg(&self, index: usize) -> &[u8] {
+        let (start, end) = self.places[index];
+        &self.bytes[start..end]
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.places)
     }
 }
 

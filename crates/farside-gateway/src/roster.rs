@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -32,6 +32,8 @@ pub(crate) struct Card {
     is_killed: AtomicBool,
     pub(crate) is_monitor: AtomicBool,
     speaks_resp3: AtomicBool,
+    /// Commands that wait for EXEC; -1 if none would.
+    queued: AtomicI64,
     labels: Mutex<Labels>,
     called: Notify,
     killed: Notify,
@@ -65,6 +67,7 @@ impl Roster {
             is_killed: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             speaks_resp3: AtomicBool::new(false),
+            queued: AtomicI64::new(-1),
             labels: Mutex::default(),
             called: Notify::new(),
             killed: Notify::new(),
@@ -91,6 +94,13 @@ impl Card {
         self.command.store(command, Ordering::Relaxed);
         self.active_ms.store(now_ms, Ordering::Relaxed);
         self.speaks_resp3.store(speaks_resp3, Ordering::Relaxed);
+    }
+
+    /// Notes how many commands wait for EXEC, `None` if none would.
+    #[inline]
+    pub(crate) fn note_queued(&self, count: Option<usize>) {
+        let count = count.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX));
+        self.queued.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn labels(&self) -> Labels {
@@ -133,16 +143,17 @@ impl Card {
         }
     }
 
-    /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions, transactions) is said to be so.
+    /// A line of CLIENT LIST. What a gateway has none of (databases, subscriptions) is said to be so.
     /// Sizes of buffers, which only the connection's own thread knows, are 0: client libraries want to see them.
     pub(crate) fn describe(&self, now_ms: u64, command_name: impl Fn(usize) -> Option<&'static str>) -> String {
         let labels = self.labels();
+        let queued = self.queued.load(Ordering::Relaxed);
         let seconds_since = |then_ms: u64| now_ms.saturating_sub(then_ms) / 1000;
         let mut line = String::new();
         // Writing to a string cannot fail.
         let _ = write!(
             line,
-            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi=-1 qbuf=0 qbuf-free=0 \
+            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi={} qbuf=0 qbuf-free=0 \
              argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -150,11 +161,12 @@ impl Card {
             String::from_utf8_lossy(&labels.name),
             seconds_since(self.started_ms),
             seconds_since(self.active_ms.load(Ordering::Relaxed)),
-            if self.is_monitor.load(Ordering::Relaxed) {
-                "O"
-            } else {
-                "N"
+            match (self.is_monitor.load(Ordering::Relaxed), queued) {
+                (true, _) => "O",
+                (false, 0..) => "x",
+                (false, _) => "N",
             },
+            queued,
             command_name(self.command.load(Ordering::Relaxed)).unwrap_or("NULL"),
             if self.speaks_resp3.load(Ordering::Relaxed) {
                 3
@@ -191,8 +203,12 @@ mod tests {
         let card = &roster.cards()[0];
         card.label(|labels| labels.name = b"me".to_vec());
         card.note(0, 3500, true);
+        let line = |card: &Card| card.describe(9000, |index| (index == 0).then_some("get"));
+        card.note_queued(Some(2));
+        assert!(line(card).contains(" flags=x ") && line(card).contains(" multi=2 "));
+        card.note_queued(None);
         assert_eq!(
-            card.describe(9000, |index| (index == 0).then_some("get")),
+            line(card),
             "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 multi=-1 \
              qbuf=0 qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd=get user=default redir=-1 resp=3 lib-name= \
              lib-ver="

@@ -145,7 +145,7 @@ impl Serve<'_> {
         }
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {
-            start(&endpoint, &context, &guests, Guise::Parked(parked));
+            start(&endpoint, &context, &guests, Guise::Parked(Box::new(parked)));
         }
         loop {
             tokio::select! {
@@ -187,7 +187,7 @@ impl Serve<'_> {
 /// What a connection is before it is served.
 enum Guise {
     Arrival(Arrival),
-    Parked(Connection),
+    Parked(Box<Connection>),
 }
 
 fn start(endpoint: &Endpoint, context: &Rc<Context>, guests: &Rc<Guests>, guise: Guise) {

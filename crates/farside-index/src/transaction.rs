@@ -66,6 +66,15 @@ impl Spot {
             bucket: Some(bucket),
         }
     }
+
+    /// The block where its item stands.
+    #[must_use]
+    pub fn block(&self) -> RemoteAddr {
+        match &self.bucket {
+            Some((entries, index)) => entries[*index].pointer.block(),
+            None => self.word.block(),
+        }
+    }
 }
 
 /// An item that takes the place of another one of the same key.
@@ -99,12 +108,24 @@ struct Change {
     old: Pointer,
     new: Pointer,
     descriptor: RemoteAddr,
-    /// What was allocated for it, its descriptor left out.
-    own: Vec<(RemoteAddr, u64)>,
+    /// Its new items: which replacement, and the block for it.
+    items: Vec<(usize, RemoteAddr, u64)>,
+    /// What its bucket becomes, if it has one.
+    bucket: Option<(RemoteAddr, Vec<Entry>)>,
     /// What it replaces.
     replaced: Vec<(RemoteAddr, u64)>,
-    /// What its bucket becomes, if it has one.
-    entries: Option<Vec<Entry>>,
+}
+
+impl Change {
+    /// What was allocated for it, its descriptor left out.
+    fn own(&self) -> impl Iterator<Item = (RemoteAddr, u64)> {
+        let items = self.items.iter().map(|&(_, block, bytes)| (block, bytes));
+        let bucket = self
+            .bucket
+            .iter()
+            .map(|(block, entries)| (*block, bucket_bytes(entries.len())));
+        items.chain(bucket)
+    }
 }
 
 /// Blocks that were allocated, to be written.
@@ -161,13 +182,12 @@ impl Index {
             writes: Vec::new(),
             allocated: Vec::new(),
         };
-        let others: Vec<&Spot> = read
-            .iter()
-            .filter(|spot| !is_written(spot, replacements))
-            .copied()
-            .collect();
+        let order = by_slot(replacements);
+        let is_written = |spot: &Spot| order.binary_search_by_key(&spot.slot, |&(slot, _)| slot).is_ok();
+        let others = read.iter().filter(|spot| !is_written(spot));
+        let others: Vec<&Spot> = others.copied().collect();
         let is_guarded = !others.is_empty();
-        if let Err(short) = plan.allocate(pool, replacements) {
+        if let Err(short) = plan.allocate(pool, replacements, &order) {
             plan.allocated
                 .drain(..)
                 .for_each(|(block, bytes)| pool.give_back(block, bytes));
@@ -189,11 +209,12 @@ impl Index {
     }
 }
 
-/// Whether a spot is in a slot that is written.
-fn is_written(spot: &Spot, replacements: &[Replacement<'_>]) -> bool {
-    replacements
-        .iter()
-        .any(|replacement| replacement.spot.slot == spot.slot)
+/// The slots that are written, in their order, each with the replacements in it.
+fn by_slot(replacements: &[Replacement<'_>]) -> Vec<(RemoteAddr, usize)> {
+    let slots = replacements.iter().map(|replacement| replacement.spot.slot);
+    let mut order: Vec<(RemoteAddr, usize)> = slots.zip(0..).collect();
+    order.sort_unstable();
+    order
 }
 
 /// Whether slots still hold what they did.
@@ -212,54 +233,65 @@ async fn is_unchanged(cx: &mut OpContext, spots: &[&Spot]) -> Result<bool, Index
 
 impl Plan {
     /// Takes every block that is needed; what was taken is in `allocated` in any case.
-    fn allocate(&mut self, pool: &Pool, replacements: &[Replacement<'_>]) -> Result<(), Commit> {
-        let count = 2 * replacements.len() + 1;
+    fn allocate(
+        &mut self,
+        pool: &Pool,
+        replacements: &[Replacement<'_>],
+        order: &[(RemoteAddr, usize)],
+    ) -> Result<(), Commit> {
+        // All that may be needed: keys that share a slot need fewer.
+        let lengths = || {
+            let each = replacements.iter().flat_map(|Replacement { spot, item }| {
+                let bucket = spot.bucket.as_ref().map(|(entries, _)| bucket_bytes(entries.len()));
+                [Some(item.bytes()), Some(BLOCK_BYTES), bucket]
+            });
+            each.flatten().chain([BLOCK_BYTES])
+        };
         let mut take = |bytes: u64| match pool.allocate(bytes) {
             Some(block) => {
                 self.allocated.push((block, bytes));
                 Ok(block)
             }
-            None => Err(Commit::Short { bytes, count }),
+            None => Err(Commit::Short {
+                bytes,
+                count: lengths().filter(|&other| pool.takes_from_same(bytes, other)).count(),
+            }),
         };
         self.record = take(BLOCK_BYTES)?;
-        for Replacement { spot, item } in replacements {
+        for &(slot, number) in order {
+            let Replacement { spot, item } = &replacements[number];
             let bytes = item.bytes();
             let block = take(bytes)?;
             let new = Draft { block, bytes }.pointer(0).with_identity(spot.word.identity());
-            let known = self.changes.iter_mut().find(|change| change.slot == spot.slot);
-            let change = match known {
-                Some(change) => change,
-                None => {
-                    let change = Change {
-                        slot: spot.slot,
-                        old: spot.word,
-                        new,
-                        descriptor: take(BLOCK_BYTES)?,
-                        own: Vec::new(),
-                        replaced: Vec::new(),
-                        entries: None,
-                    };
-                    self.changes.push(change);
-                    self.changes.last_mut().expect("it was pushed")
+            if self.changes.last().is_none_or(|change| change.slot != slot) {
+                self.changes.push(Change {
+                    slot,
+                    old: spot.word,
+                    new,
+                    descriptor: take(BLOCK_BYTES)?,
+                    items: Vec::new(),
+                    bucket: None,
+                    replaced: Vec::new(),
+                });
+            }
+            let change = self.changes.last_mut().expect("it was pushed");
+            change.items.push((number, block, bytes));
+            let Some((entries, index)) = &spot.bucket else {
+                change.replaced.push((spot.word.block(), spot.bytes));
+                continue;
+            };
+            let (_, own) = match &mut change.bucket {
+                Some(bucket) => bucket,
+                none => {
+                    let bytes = bucket_bytes(entries.len());
+                    let bucket = take(bytes)?;
+                    change.replaced.push((spot.word.block(), bytes));
+                    change.new = Pointer::new(bucket, SizeHint::Bucket, 0).with_identity(spot.word.identity());
+                    none.insert((bucket, entries.clone()))
                 }
             };
-            change.own.push((block, bytes));
-            match &spot.bucket {
-                None => change.replaced.push((spot.word.block(), spot.bytes)),
-                Some((entries, index)) => {
-                    if change.entries.is_none() {
-                        let bytes = bucket_bytes(entries.len());
-                        let bucket = take(bytes)?;
-                        change.own.push((bucket, bytes));
-                        change.replaced.push((spot.word.block(), bytes));
-                        change.new = Pointer::new(bucket, SizeHint::Bucket, 0).with_identity(spot.word.identity());
-                        change.entries = Some(entries.clone());
-                    }
-                    change.replaced.push((entries[*index].pointer.block(), spot.bytes));
-                    let own = change.entries.as_mut().expect("it was made");
-                    own[*index].pointer = new;
-                }
-            }
+            change.replaced.push((entries[*index].pointer.block(), spot.bytes));
+            own[*index].pointer = new;
         }
         Ok(())
     }
@@ -277,25 +309,13 @@ impl Plan {
         put(self.record, BLOCK_BYTES, &mut |target| {
             encode_record(target, pool.owner());
         });
-        let mut left: Vec<&Replacement<'_>> = replacements.iter().collect();
         for change in &self.changes {
-            let mut own = change.own.iter();
-            left.retain(|replacement| {
-                if replacement.spot.slot != change.slot {
-                    return true;
-                }
-                let mut block = own.next();
-                if block.is_some_and(|&(block, _)| block == change.new.block()) && change.entries.is_some() {
-                    // The bucket is among them.
-                    block = own.next();
-                }
-                let &(block, bytes) = block.expect("one for each item");
-                put(block, bytes, &mut |target| replacement.item.encode(target));
-                false
-            });
-            if let Some(entries) = &change.entries {
+            for &(number, block, bytes) in &change.items {
+                put(block, bytes, &mut |target| replacements[number].item.encode(target));
+            }
+            if let Some((block, entries)) = &change.bucket {
                 let bytes = bucket_bytes(entries.len());
-                put(change.new.block(), bytes, &mut |target| encode_bucket(entries, target));
+                put(*block, bytes, &mut |target| encode_bucket(entries, target));
             }
             let descriptor = Descriptor {
                 record: self.record,
@@ -356,16 +376,15 @@ impl Plan {
         // Where somebody else has settled a slot he has retired what belongs to it.
         for (change, _) in marked().zip(is_settled).filter(|both| both.1) {
             pool.retire(change.descriptor, Some(BLOCK_BYTES));
-            let over = if is_committed { &change.replaced } else { &change.own };
-            for &(block, bytes) in over {
-                pool.retire(block, Some(bytes));
+            let retire = |(block, bytes)| pool.retire(block, Some(bytes));
+            match is_committed {
+                true => change.replaced.iter().copied().for_each(retire),
+                false => change.own().for_each(retire),
             }
         }
         for (change, _) in self.changes.iter().zip(is_marked).filter(|both| !both.1) {
             pool.give_back(change.descriptor, BLOCK_BYTES);
-            for &(block, bytes) in &change.own {
-                pool.give_back(block, bytes);
-            }
+            change.own().for_each(|(block, bytes)| pool.give_back(block, bytes));
         }
         pool.retire(self.record, Some(BLOCK_BYTES));
         Ok(())

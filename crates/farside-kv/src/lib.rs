@@ -12,9 +12,11 @@
 
 mod background;
 pub mod config;
+pub mod decision;
 pub mod error;
 pub mod evict;
 pub mod expiry;
+pub mod interactive;
 pub mod locks;
 pub mod policy;
 pub mod quota;
@@ -30,9 +32,10 @@ pub use config::StoreConfig;
 pub use error::{KvError, Pending};
 pub use evict::{EvictionPace, KeyUse};
 pub use expiry::Expiry;
-pub use farside_index::{Cursors, IndexKind, KEYS_AT_ONCE, LeafOptions, RaceOptions};
+pub use farside_index::{Change, Cursors, Decide, Decision, IndexKind, Item, KEYS_AT_ONCE, LeafOptions, RaceOptions};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
+pub use interactive::{Interactive, Journal};
 pub use locks::{Locks, LocksError, LocksOptions};
 pub use policy::EvictionPolicy;
 pub use quota::{Quota, SAMPLES_MAX};
@@ -41,4 +44,4 @@ pub use session::{Alteration, Condition, Key, KeyValue, Session, SetOptions, Set
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};
-pub use transaction::{TRANSACTION_KEYS_MAX, Transaction, TransactionError};
+pub use transaction::{TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX, Transaction, TransactionError, Watched};

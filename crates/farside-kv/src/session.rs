@@ -4,8 +4,6 @@
 //! where expiry is decided: an expired item is treated as absent, and replaced or removed by the
 //! next change of its key.
 
-use std::borrow::Cow;
-
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, OpContext};
 use farside_index::IndexError;
@@ -14,6 +12,7 @@ use farside_index::{
     Approach, Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted,
 };
 
+use crate::decision;
 use crate::error::{KvError, Pending};
 use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
@@ -264,29 +263,13 @@ impl Session {
         };
         // Unless what is stored decides.
         let is_known = options.condition != Condition::IfAbsent && options.expiry != Expiry::Keep;
-        let expiry_ms = options.expiry.resolve(0);
-        let regardless = is_known && options.condition == Condition::Always && !options.returns_old;
         let likely = is_known.then_some(Likely {
             value,
-            expiry_ms,
-            regardless,
+            expiry_ms: options.expiry.resolve(0),
+            regardless: decision::is_regardless(options),
         });
         self.change_likely(key, likely, &mut |stored| {
-            outcome.is_stored = match options.condition {
-                Condition::Always => true,
-                Condition::IfAbsent => stored.is_none() || is_planted("kv: an insert over what is there"),
-                Condition::IfPresent => stored.is_some(),
-            };
-            outcome.old = stored.filter(|_| options.returns_old).map(|item| item.value.to_vec());
-            if !outcome.is_stored {
-                return Decision::Keep;
-            }
-            let expiry_ms = options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms));
-            Decision::Put {
-                value: Cow::Borrowed(value),
-                expiry_ms,
-                regardless,
-            }
+            decision::set(stored, value, options, &mut outcome)
         })
         .await?;
         Ok(outcome)
@@ -302,26 +285,8 @@ impl Session {
         self.make_room(key, 0).await?;
         let endpoint = self.store.endpoint.clone();
         self.change(key, &mut |stored| {
-            let before_ms = stored.map_or(0, |item| item.expiry_ms);
-            let (value, expiry) = match decide(stored.map(|item| (item.value, item.expiry_ms))) {
-                Alteration::Keep => return Decision::Keep,
-                Alteration::Delete => return Decision::Delete { regardless: false },
-                Alteration::Expire(expiry) => match stored {
-                    Some(item) => (Cow::Owned(item.value.to_vec()), expiry),
-                    None => return Decision::Keep,
-                },
-                Alteration::Put { value, expiry } => (Cow::Borrowed(value), expiry),
-            };
-            let expiry_ms = expiry.resolve(before_ms);
-            if expiry::is_there(expiry_ms, || endpoint.unix_ms()) {
-                Decision::Put {
-                    value,
-                    expiry_ms,
-                    regardless: false,
-                }
-            } else {
-                Decision::Delete { regardless: false }
-            }
+            let alteration = decide(stored.map(|item| (item.value, item.expiry_ms)));
+            decision::alter(stored, alteration, || endpoint.unix_ms())
         })
         .await
         .map(drop)
@@ -447,23 +412,7 @@ impl Session {
         self.change(key, &mut |stored| {
             // What an attempt before this one saw does not count.
             answer = None;
-            let Some(item) = stored else {
-                return Decision::Keep;
-            };
-            let (expiry, reply) = decide(item.value, item.expiry_ms);
-            answer = Some(reply);
-            let expiry_ms = expiry.resolve(item.expiry_ms);
-            if expiry_ms == item.expiry_ms {
-                Decision::Keep
-            } else if expiry::is_there(expiry_ms, || endpoint.unix_ms()) {
-                Decision::Put {
-                    value: Cow::Owned(item.value.to_vec()),
-                    expiry_ms,
-                    regardless: false,
-                }
-            } else {
-                Decision::Delete { regardless: false }
-            }
+            decision::expire(stored, &mut decide, &mut answer, || endpoint.unix_ms())
         })
         .await?;
         Ok(answer)
@@ -481,27 +430,13 @@ impl Session {
     ) -> Result<Result<(), R>, KvError> {
         self.make_room(key, 0).await?;
         let mut result = Ok(());
-        self.change(key, &mut |stored| match update(stored.map(|item| item.value)) {
-            Ok(value) => {
-                result = Ok(());
-                let expiry_ms = stored.map_or(0, |item| item.expiry_ms);
-                Decision::Put {
-                    value: Cow::Owned(value),
-                    expiry_ms,
-                    regardless: false,
-                }
-            }
-            Err(refusal) => {
-                result = Err(refusal);
-                Decision::Keep
-            }
-        })
-        .await?;
+        self.change(key, &mut |stored| decision::update(stored, &mut update, &mut result))
+            .await?;
         Ok(result)
     }
 
     /// Makes room for an item, if there is a limit and it would be passed.
-    async fn make_room(&mut self, key: &[u8], value_bytes: usize) -> Result<(), KvError> {
+    pub async fn make_room(&mut self, key: &[u8], value_bytes: usize) -> Result<(), KvError> {
         let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
         if self.store.has_room(bytes) {
             return Ok(());
@@ -509,8 +444,13 @@ impl Session {
         Box::pin(self.store.make_room(bytes)).await
     }
 
+    /// Changes a key as `decide` says, given its item, or `None` if it is not there: what all changes come to. [`decision`] has
+    /// what they decide. It may be asked several times; the last answer counts.
+    ///
+    /// # Errors
+    /// See [`KvError`]. Where there is a limit of memory, the caller has made room ([`Session::make_room`]).
     #[inline]
-    async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
+    pub async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
         self.change_likely(key, None, decide).await
     }
 

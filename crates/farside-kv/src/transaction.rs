@@ -8,23 +8,29 @@
 
 use core::fmt;
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, OpContext};
+use farside_fabric::{Deadline, OpContext, RemoteAddr};
 use farside_index::{
-    Commit, Decision, GONE_MS, IndexError, Item, KEY_BYTES_MAX, Located, Replacement, Spot, VALUE_BYTES_MAX,
+    Commit, Decide, Decision, GONE_MS, IndexError, Item, KEY_BYTES_MAX, Located, Replacement, Spot, VALUE_BYTES_MAX,
 };
 use farside_pool::{PoolError, Purpose};
 
+use crate::decision;
 use crate::error::{KvError, Pending};
-use crate::expiry::Expiry;
-use crate::session::Session;
+use crate::expiry::{Expiry, is_there};
+use crate::session::{Alteration, Session, SetOptions, SetOutcome};
 use crate::store::Store;
 
 /// How many keys a transaction may name.
 pub const TRANSACTION_KEYS_MAX: usize = 1 << 16;
 /// For how long a transaction is tried if a session's operations have no deadline, in nanoseconds.
 const TRY_NS: u64 = 10_000_000_000;
+/// How often blocks are fetched before it is known that there are too few of them, for no key at all.
+const FETCHES_MIN: usize = 16;
+/// Bytes of items that a transaction may store.
+pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
 /// The pause after a conflict: the first, and the longest.
 const PAUSE_NS: (u64, u64) = (2_000, 1_000_000);
 
@@ -44,6 +50,12 @@ pub enum TransactionError {
         /// How many.
         count: usize,
     },
+    /// It stores too much.
+    #[error("the transaction stores {bytes} bytes, at most {TRANSACTION_BYTES_MAX} are allowed")]
+    TooLarge {
+        /// Bytes of its items.
+        bytes: u64,
+    },
     /// Others were quicker, again and again.
     #[error("the transaction lost against others {rounds} times: try again later, or with fewer keys at once")]
     Contended {
@@ -53,26 +65,29 @@ pub enum TransactionError {
 }
 
 /// What becomes of a key.
-enum After {
+#[derive(Clone)]
+pub(crate) enum After {
     Put { value: Vec<u8>, expiry_ms: u64 },
     Delete,
 }
 
 /// A key of a transaction.
-struct Held {
-    key: Vec<u8>,
+pub(crate) struct Held {
+    pub(crate) key: Vec<u8>,
     /// Its value and its expiry, if it is there.
-    before: Option<(Vec<u8>, u64)>,
+    pub(crate) before: Option<(Vec<u8>, u64)>,
     /// Where it was found, even if what is there has expired.
     spot: Option<Spot>,
-    after: Option<After>,
+    pub(crate) after: Option<After>,
     is_read: bool,
 }
 
-/// Several keys, as they were at one instant, and what becomes of them.
+/// Several keys, as they were at one instant, and what becomes of them. The same operations as a session's, which see what this
+/// transaction has done before.
 pub struct Transaction {
     /// In the order of the keys.
-    held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
+    now_ms: u64,
 }
 
 impl fmt::Debug for Transaction {
@@ -81,9 +96,48 @@ impl fmt::Debug for Transaction {
     }
 }
 
+/// What a key was when [`Transaction::watch`] saw it.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    key: Vec<u8>,
+    /// If it was there.
+    seen: Option<Seen>,
+    /// How its value is hashed: nobody can know two values that look alike.
+    hasher: RandomState,
+}
+
+/// Where an item stands, its expiry, and a hash of its value. The place tells apart what was stored twice; it may come back with
+/// something else, so all three count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    block: RemoteAddr,
+    expiry_ms: u64,
+    value: (usize, u64),
+}
+
+impl Watched {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
 impl Transaction {
-    fn held(&mut self, key: &[u8]) -> Result<&mut Held, KvError> {
-        match self.held.binary_search_by(|held| held.key.as_slice().cmp(key)) {
+    pub(crate) fn new(now_ms: u64, key_count: usize) -> Self {
+        Self {
+            held: Vec::with_capacity(key_count),
+            now_ms,
+        }
+    }
+
+    /// Where among its keys one is, or would be.
+    pub(crate) fn place(&self, key: &[u8]) -> Result<usize, usize> {
+        self.held.binary_search_by(|held| held.key.as_slice().cmp(key))
+    }
+
+    pub(crate) fn held(&mut self, key: &[u8]) -> Result<&mut Held, KvError> {
+        match self.place(key) {
             Ok(index) => Ok(&mut self.held[index]),
             Err(_) => Err(TransactionError::Undeclared {
                 key: String::from_utf8_lossy(key).into_owned(),
@@ -102,46 +156,133 @@ impl Transaction {
 
     /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
     pub fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
+        let now_ms = self.now_ms;
         let held = self.held(key)?;
-        Ok(match &held.after {
-            Some(After::Put { value, expiry_ms }) => Some((value, *expiry_ms)),
+        let now = match &held.after {
+            Some(After::Put { value, expiry_ms }) => Some((value.as_slice(), *expiry_ms)),
             Some(After::Delete) => None,
             None => {
                 held.is_read = true;
-                held.before
-                    .as_ref()
-                    .map(|(value, expiry_ms)| (value.as_slice(), *expiry_ms))
+                let before = held.before.as_ref();
+                before.map(|(value, expiry_ms)| (value.as_slice(), *expiry_ms))
             }
-        })
+        };
+        Ok(now.filter(|&(_, expiry_ms)| is_there(expiry_ms, || now_ms)))
+    }
+
+    /// When a key expires: `None` if it is not there, 0 if it never does.
+    pub fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        Ok(self.get_with_expiry(key)?.map(|(_, expiry_ms)| expiry_ms))
+    }
+
+    /// See [`Session::change`].
+    pub fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        let stored = self.get_with_expiry(key)?;
+        let stored = stored.map(|(value, expiry_ms)| Item { key, value, expiry_ms });
+        let after = match decide(stored) {
+            Decision::Keep => return Ok(()),
+            Decision::Delete { .. } => After::Delete,
+            Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
+                return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
+            }
+            Decision::Put { value, expiry_ms, .. } => After::Put {
+                value: value.into_owned(),
+                expiry_ms,
+            },
+        };
+        self.held(key)?.after = Some(after);
+        Ok(())
     }
 
     /// Stores a value for good.
+    ///
+    /// # Errors
+    /// Also if the value is too long; likewise for whatever stores one.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
-        self.set(key, value, Expiry::Never)
+        self.set(key, value, SetOptions::default()).map(drop)
     }
 
-    /// Stores a value.
-    pub fn set(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), KvError> {
-        let bytes = value.len();
-        if bytes > VALUE_BYTES_MAX {
-            return Err(IndexError::ValueTooLong { bytes }.into());
-        }
-        let before_ms = match expiry {
-            Expiry::Keep => self.get_with_expiry(key)?.map_or(0, |(_, expiry_ms)| expiry_ms),
-            Expiry::Never | Expiry::AtMs(_) => 0,
-        };
-        self.held(key)?.after = Some(After::Put {
-            value: value.to_vec(),
-            expiry_ms: expiry.resolve(before_ms),
-        });
-        Ok(())
+    /// See [`Session::set`].
+    pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        let mut outcome = SetOutcome::default();
+        self.change(key, &mut |stored| decision::set(stored, value, options, &mut outcome))?;
+        Ok(outcome)
+    }
+
+    /// See [`Session::alter`].
+    pub fn alter<'v>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
+    ) -> Result<(), KvError> {
+        let now_ms = self.now_ms;
+        self.change(key, &mut |stored| {
+            let alteration = decide(stored.map(|item| (item.value, item.expiry_ms)));
+            decision::alter(stored, alteration, || now_ms)
+        })
+    }
+
+    /// See [`Session::update`].
+    ///
+    /// # Errors
+    /// What `update` refuses stands in the inner result.
+    pub fn update<R>(
+        &mut self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, KvError> {
+        let mut result = Ok(());
+        self.change(key, &mut |stored| decision::update(stored, &mut update, &mut result))?;
+        Ok(result)
+    }
+
+    /// See [`Session::expire`].
+    pub fn expire<R>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
+    ) -> Result<Option<R>, KvError> {
+        let (mut answer, now_ms) = (None, self.now_ms);
+        self.change(key, &mut |stored| {
+            decision::expire(stored, &mut decide, &mut answer, || now_ms)
+        })?;
+        Ok(answer)
     }
 
     /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        let was_there = self.get(key)?.is_some();
-        self.held(key)?.after = Some(After::Delete);
-        Ok(was_there)
+        Ok(self.take(key)?.is_some())
+    }
+
+    /// Removes a key; returns the value it had.
+    pub fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let mut taken = None;
+        self.change(key, &mut |stored| {
+            taken = stored.map(|item| item.value.to_vec());
+            Decision::Delete { regardless: false }
+        })?;
+        Ok(taken)
+    }
+
+    /// Notes what a key is, for a later transaction to ask whether it [has stayed](Self::is_as_watched) so. What this transaction
+    /// does to it does not count.
+    pub fn watch(&mut self, key: &[u8]) -> Result<Watched, KvError> {
+        let held = self.held(key)?;
+        held.is_read = true;
+        let hasher = RandomState::new();
+        Ok(Watched {
+            key: key.to_vec(),
+            seen: held.seen(&hasher),
+            hasher,
+        })
+    }
+
+    /// Whether a key has not been stored, removed or given another expiry since it was watched, nor has expired. A key that was not
+    /// there, was stored and is not there again counts as unchanged.
+    pub fn is_as_watched(&mut self, watched: &Watched) -> Result<bool, KvError> {
+        let held = self.held(&watched.key)?;
+        held.is_read = true;
+        Ok(held.seen(&watched.hasher) == watched.seen)
     }
 
     /// Takes back everything that was to be changed.
@@ -165,6 +306,42 @@ enum Round {
     Tight {
         bytes: u64,
     },
+}
+
+/// How long a transaction is tried.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    until_ns: u64,
+    pause_ns: u64,
+    rounds: u64,
+}
+
+impl Patience {
+    pub(crate) fn new(session: &Session) -> Self {
+        let try_ns = session.store.timeout_ns.unwrap_or(TRY_NS);
+        Self {
+            until_ns: session.store.endpoint.now_ns().saturating_add(try_ns),
+            pause_ns: PAUSE_NS.0,
+            rounds: 0,
+        }
+    }
+
+    /// Pauses after a conflict.
+    ///
+    /// # Errors
+    /// [`TransactionError::Contended`] if time is up.
+    pub(crate) async fn pause(&mut self, session: &mut Session) -> Result<(), KvError> {
+        let endpoint = session.store.endpoint.clone();
+        if endpoint.now_ns() >= self.until_ns {
+            return Err(TransactionError::Contended { rounds: self.rounds }.into());
+        }
+        session.cx.count_retry();
+        let pause_ns = self.pause_ns + endpoint.random_below(self.pause_ns);
+        endpoint.sleep(pause_ns).await;
+        self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS.1);
+        self.rounds += 1;
+        Ok(())
+    }
 }
 
 impl Session {
@@ -208,14 +385,16 @@ impl Session {
             if let Some(key) = sorted.iter().find(|key| key.len() > KEY_BYTES_MAX) {
                 return Err(IndexError::KeyTooLong { bytes: key.len() }.into());
             }
-            let now = |session: &Self| session.store.endpoint.now_ns();
-            let until_ns = now(self).saturating_add(self.store.timeout_ns.unwrap_or(TRY_NS));
-            let (mut rounds, mut pause_ns, mut has_room) = (0, PAUSE_NS.0, false);
+            let mut patience = Patience::new(self);
+            let mut has_room = false;
+            // Blocks of different lengths may be had, but not all of them: fetching one kind then costs another.
+            let fetches_max = 2 * sorted.len() + FETCHES_MIN;
+            let mut fetches_left = fetches_max;
             // Ends: nobody is in the way, or time is up.
             loop {
                 self.cx.shrink();
                 if self.store.timeout_ns.is_some() {
-                    self.cx.set_deadline(Deadline(until_ns));
+                    self.cx.set_deadline(Deadline(patience.until_ns));
                 }
                 match self.round(&sorted, has_room, body).await? {
                     Round::Done => return Ok(()),
@@ -226,9 +405,14 @@ impl Session {
                     }
                     Round::Short { bytes, count } => {
                         let pool = self.store.pool();
-                        let restocked = pool.restock(bytes, count, Purpose::Overwrite).await;
+                        let restocked = match fetches_left {
+                            0 => Err(PoolError::OutOfMemory { bytes }),
+                            _ => pool.restock(bytes, count, Purpose::Overwrite).await,
+                        };
+                        fetches_left = fetches_left.saturating_sub(1);
                         if let Err(error) = restocked {
                             self.make_room_for(error, bytes).await?;
+                            fetches_left = fetches_max;
                         }
                     }
                     Round::Tight { bytes } => {
@@ -236,17 +420,10 @@ impl Session {
                         has_room = true;
                     }
                     Round::Lost(key) => {
-                        if now(self) >= until_ns {
-                            return Err(TransactionError::Contended { rounds }.into());
-                        }
-                        self.cx.count_retry();
                         if let Some(key) = key {
                             self.store.clear_way(&mut self.cx, &key).await?;
                         }
-                        let pause = pause_ns + self.store.endpoint.random_below(pause_ns);
-                        self.store.endpoint.sleep(pause).await;
-                        pause_ns = (pause_ns * 2).min(PAUSE_NS.1);
-                        rounds += 1;
+                        patience.pause(self).await?;
                     }
                 }
             }
@@ -271,7 +448,7 @@ impl Session {
     ) -> Result<Round, KvError> {
         let Self { store, cx, .. } = self;
         let pin = store.pool().pin();
-        let mut transaction = Transaction { held: Vec::new() };
+        let mut transaction = Transaction::new(store.endpoint.unix_ms(), keys.len());
         for &key in keys {
             let (spot, before) = match store.index.locate(cx, key).await? {
                 Located::Busy => return Ok(Round::Lost(Some(key.to_vec()))),
@@ -283,11 +460,9 @@ impl Session {
                 }
             };
             transaction.held.push(Held {
-                key: key.to_vec(),
                 before,
                 spot,
-                after: None,
-                is_read: false,
+                ..Held::unknown(key)
             });
         }
         let absent: Vec<&[u8]> = transaction
@@ -333,6 +508,9 @@ impl Session {
         let read: Vec<&Spot> = read.filter_map(|held| held.spot.as_ref()).collect();
         let replacements: Vec<Replacement<'_>> = held.iter().filter_map(Held::replacement).collect();
         let bytes: u64 = replacements.iter().map(|replacement| replacement.item.bytes()).sum();
+        if bytes > TRANSACTION_BYTES_MAX {
+            return Err(TransactionError::TooLarge { bytes }.into());
+        }
         if !has_room && !store.has_room(bytes) {
             return Ok(Round::Tight { bytes });
         }
@@ -364,6 +542,27 @@ impl Session {
 }
 
 impl Held {
+    /// A key of which nothing is known.
+    pub(crate) fn unknown(key: &[u8]) -> Self {
+        Self {
+            key: key.to_vec(),
+            before: None,
+            spot: None,
+            after: None,
+            is_read: false,
+        }
+    }
+
+    /// What a watch notes of it, if it is there.
+    fn seen(&self, hasher: &RandomState) -> Option<Seen> {
+        let (value, expiry_ms) = self.before.as_ref()?;
+        Some(Seen {
+            block: self.spot.as_ref()?.block(),
+            expiry_ms: *expiry_ms,
+            value: (value.len(), hasher.hash_one(value)),
+        })
+    }
+
     fn replacement(&self) -> Option<Replacement<'_>> {
         let (value, expiry_ms) = match self.after.as_ref()? {
             After::Put { value, expiry_ms } => (value.as_slice(), *expiry_ms),

@@ -235,6 +235,13 @@ impl Pool {
         SizeClass::for_bytes(bytes, self.shared.geometry[0].chunk_bytes)
     }
 
+    /// Whether a block for `other` bytes is one of those that a block for `bytes` bytes is taken from.
+    #[must_use]
+    pub fn takes_from_same(&self, bytes: u64, other: u64) -> bool {
+        let class = self.class_for(bytes);
+        self.class_for(other) == class && (class != SizeClass::RUN || other >= bytes)
+    }
+
     /// Takes back a block that was allocated for `bytes` bytes and never linked.
     pub fn give_back(&self, block: RemoteAddr, bytes: u64) {
         let class = self.class_for(bytes);

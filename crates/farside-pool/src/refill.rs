@@ -120,7 +120,7 @@ impl Pool {
         if self.shared.endpoint.now_ns() < hints.full_until_ns && !self.digs() {
             return Ok(false);
         }
-        if self.take_chunk(cx, hints, request).await? {
+        if self.take_chunks(cx, hints, request).await? {
             return Ok(true);
         }
         // During a recovery chunks that nobody owns are left to those who search them.
@@ -137,7 +137,7 @@ impl Pool {
         if may_adopt {
             self.free_unowned(cx).await?;
         }
-        let found = self.take_chunk(cx, hints, request).await?;
+        let found = self.take_chunks(cx, hints, request).await?;
         if !found {
             hints.full_until_ns = self.shared.endpoint.now_ns() + FULL_NS;
         }
@@ -153,6 +153,16 @@ impl Pool {
             .heap
             .borrow()
             .has(request.class, request.bytes, request.count)
+    }
+
+    /// Takes free chunks until there are as many blocks as are wanted; false if there are too few.
+    async fn take_chunks(&self, cx: &mut OpContext, hints: &mut Hints, request: Request) -> Result<bool, PoolError> {
+        while self.take_chunk(cx, hints, request).await? {
+            if self.has(request) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Takes a free chunk, or a run of them, of the first node that has it.

@@ -50,5 +50,8 @@ pub use embed::walk::with_prefix;
 
 pub use farside_fabric::tcp::Secret;
 pub use farside_kv::locks::{Holder, LOCK_NAME_BYTES_MAX, LocksError, Mode};
-pub use farside_kv::{Condition, EvictionPolicy, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
+pub use farside_kv::{Alteration, Condition, EvictionPolicy, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};
+pub use farside_kv::{
+    Interactive, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX, Transaction, TransactionError, Watched,
+};
 pub use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -25,7 +25,7 @@ pub(crate) async fn decrby(call: &mut Call<'_>) -> Handled {
 
 async fn add(call: &mut Call<'_>, more: i64) -> Handled {
     let mut sum = 0;
-    let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {
+    let added = call.keys.update(call.request.arg(1), |value| -> Result<_, Refusal> {
         let number = integer::parse(value.unwrap_or(b"0")).ok_or(NOT_AN_INTEGER)?;
         sum = number
             .checked_add(more)
@@ -40,7 +40,7 @@ async fn add(call: &mut Call<'_>, more: i64) -> Handled {
 pub(crate) async fn incrbyfloat(call: &mut Call<'_>) -> Handled {
     let mut sum = String::new();
     let more = call.request.arg(2);
-    let added = call.session.update(call.request.arg(1), |value| -> Result<_, Refusal> {
+    let added = call.keys.update(call.request.arg(1), |value| -> Result<_, Refusal> {
         sum = match decimal::add(value.unwrap_or(b"0"), more) {
             Sum::Number(number) => number,
             Sum::NotANumber => return Err("ERR value is not a valid float".into()),

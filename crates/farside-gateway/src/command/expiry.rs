@@ -5,6 +5,7 @@
 use farside_kv::Expiry;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, strings};
+use crate::context::Context;
 use crate::integer;
 use crate::request::Request;
 
@@ -67,6 +68,11 @@ impl Unit {
     }
 }
 
+/// The clock by which keys expire, in milliseconds since the Unix epoch.
+pub(crate) fn now(context: &Context) -> impl Fn() -> u64 {
+    || context.store.endpoint().unix_ms()
+}
+
 fn invalid(command: &str) -> String {
     format!("ERR invalid expire time in '{command}' command")
 }
@@ -90,14 +96,16 @@ pub(crate) async fn pexpireat(call: &mut Call<'_>) -> Handled {
 async fn set_expiry(call: &mut Call<'_>, command: &str, unit: Unit) -> Handled {
     let now_ms = || call.context.store.endpoint().unix_ms();
     let (at_ms, when) = time_and_condition(call.request, command, unit, now_ms)?;
-    let is_set = call.session.expire(call.request.arg(1), |_, before_ms| {
-        if when.holds(at_ms, before_ms) {
-            // What is before 1970 is past like its first millisecond.
-            (Expiry::AtMs(at_ms.max(0).unsigned_abs()), true)
-        } else {
-            (Expiry::Keep, false)
-        }
-    });
+    let is_set = call
+        .keys
+        .expire(call.request.arg(1), now(call.context), |_, before_ms| {
+            if when.holds(at_ms, before_ms) {
+                // What is before 1970 is past like its first millisecond.
+                (Expiry::AtMs(at_ms.max(0).unsigned_abs()), true)
+            } else {
+                (Expiry::Keep, false)
+            }
+        });
     let is_set = is_set.await?.unwrap_or(false);
     call.reply.integer(is_set.into());
     Ok(())
@@ -159,8 +167,10 @@ fn time_and_condition(
 
 pub(crate) async fn persist(call: &mut Call<'_>) -> Handled {
     let expire = call
-        .session
-        .expire(call.request.arg(1), |_, before_ms| (Expiry::Never, before_ms != 0));
+        .keys
+        .expire(call.request.arg(1), now(call.context), |_, before_ms| {
+            (Expiry::Never, before_ms != 0)
+        });
     let did_expire = expire.await?.unwrap_or(false);
     call.reply.integer(did_expire.into());
     Ok(())
@@ -187,9 +197,9 @@ pub(crate) async fn getex(call: &mut Call<'_>) -> Handled {
     };
     // As in Redis, a time that is none is an error only if the key is there.
     let kept_or_set = *expiry.as_ref().unwrap_or(&Expiry::Keep);
-    let value = call
-        .session
-        .expire(call.request.arg(1), |value, _| (kept_or_set, value.to_vec()));
+    let value = call.keys.expire(call.request.arg(1), now(call.context), |value, _| {
+        (kept_or_set, value.to_vec())
+    });
     let value = value.await?;
     call.context.count_lookup(value.is_some());
     if value.is_some() {
@@ -250,7 +260,7 @@ fn in_seconds(ms: i64) -> i64 {
 
 /// -2: no such key. -1: it never expires.
 async fn time_ms(call: &mut Call<'_>) -> Result<i64, Refusal> {
-    Ok(match call.session.expiry_ms(call.request.arg(1)).await? {
+    Ok(match call.keys.expiry_ms(call.request.arg(1)).await? {
         None => -2,
         Some(0) => -1,
         Some(at_ms) => i64::try_from(at_ms).unwrap_or(i64::MAX),

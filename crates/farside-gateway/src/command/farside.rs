@@ -146,12 +146,12 @@ async fn range(call: &mut Call<'_>, wanted: Wanted) -> Handled {
     loop {
         let count = left.min(KEYS_AT_ONCE);
         let (found, behind) = if wanted.has_values {
-            let (mut page, behind) = call.session.range(&next, to, count).await?;
+            let (mut page, behind) = call.keys.session()?.range(&next, to, count).await?;
             let found = page.len();
             items.append(&mut page);
             (found, behind)
         } else {
-            let (mut page, behind) = call.session.range_keys(&next, to, count).await?;
+            let (mut page, behind) = call.keys.session()?.range_keys(&next, to, count).await?;
             let found = page.len();
             keys.append(&mut page);
             (found, behind)

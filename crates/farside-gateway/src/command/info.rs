@@ -274,7 +274,7 @@ pub(crate) async fn key_count(call: &mut Call<'_>) -> Result<u64, Refusal> {
     if now_ms.saturating_sub(known.taken_ms) < CENSUS_MS_MAX {
         return Ok(known.keys);
     }
-    let keys = call.session.count().await?;
+    let keys = call.keys.session()?.count().await?;
     *lock(&call.context.shared.census) = Census { taken_ms: now_ms, keys };
     Ok(keys)
 }

@@ -106,13 +106,10 @@ fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
         let keys = keys.filter(|&keys| keys <= count - 3).unwrap_or(0);
         return Ok(request.args(5).take(keys).collect());
     }
-    let [first, last, step] = command.keys;
-    if first == 0 {
+    if command.keys[0] == 0 {
         return Err("ERR The command has no key arguments".into());
     }
-    let last = if last < 0 { count as i64 + last } else { last };
-    let indexes = (first..=last).step_by(step.unsigned_abs() as usize);
-    Ok(indexes.map(|index| request.arg(2 + index as usize)).collect())
+    Ok(command.key_places(count).map(|place| request.arg(2 + place)).collect())
 }
 
 fn describe(reply: &mut Reply, command: &Command) {

@@ -5,7 +5,7 @@ use super::{Call, Handled, SYNTAX};
 pub(crate) async fn del(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
-        count += u64::from(call.session.delete(key).await?);
+        count += u64::from(call.keys.delete(key).await?);
     }
     call.reply.count(count);
     Ok(())
@@ -14,7 +14,7 @@ pub(crate) async fn del(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn exists(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
-        count += u64::from(call.session.expiry_ms(key).await?.is_some());
+        count += u64::from(call.keys.expiry_ms(key).await?.is_some());
     }
     call.reply.count(count);
     Ok(())
@@ -29,20 +29,20 @@ pub(crate) async fn unlink(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn touch(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
-        count += u64::from(call.session.touch(key).await?);
+        count += u64::from(call.keys.get(key).await?.is_some());
     }
     call.reply.count(count);
     Ok(())
 }
 
 pub(crate) async fn r#type(call: &mut Call<'_>) -> Handled {
-    let is_there = call.session.expiry_ms(call.request.arg(1)).await?.is_some();
+    let is_there = call.keys.expiry_ms(call.request.arg(1)).await?.is_some();
     call.reply.simple(if is_there { "string" } else { "none" });
     Ok(())
 }
 
 pub(crate) async fn dbsize(call: &mut Call<'_>) -> Handled {
-    let count = call.session.count().await?;
+    let count = call.keys.session()?.count().await?;
     call.reply.count(count);
     Ok(())
 }
@@ -56,7 +56,7 @@ pub(crate) async fn flushall(call: &mut Call<'_>) -> Handled {
     if !is_plain {
         return Err(SYNTAX.into());
     }
-    call.session.clear().await?;
+    call.keys.session()?.clear().await?;
     call.reply.ok();
     Ok(())
 }

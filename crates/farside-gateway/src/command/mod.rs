@@ -17,6 +17,7 @@ pub(crate) mod group;
 mod info;
 mod introspection;
 mod keys;
+mod keyspace;
 mod object;
 mod observe;
 mod scan;
@@ -25,14 +26,16 @@ mod server;
 mod set;
 pub(crate) mod strings;
 pub(crate) mod table;
+mod transactions;
 mod transfer;
 
 use std::borrow::Cow;
 use std::io;
 
-use farside_kv::{KvError, Session};
+use farside_kv::KvError;
 
 use self::group::Group;
+pub(crate) use self::keyspace::Keys;
 use crate::client::{Client, Replies};
 use crate::context::{Closing, Context};
 use crate::monitor;
@@ -48,7 +51,7 @@ pub(crate) struct Call<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) client: &'a mut Client,
     pub(crate) reply: &'a mut Reply,
-    pub(crate) session: &'a mut Session,
+    pub(crate) keys: Keys<'a>,
     pub(crate) stream: &'a mut Stream,
     pub(crate) context: &'a Context,
 }
@@ -99,13 +102,17 @@ pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
     let statistics = call.context.statistics();
     let mark = call.reply.mark();
     let replies = call.client.replies;
+    let mut is_queueing = call.client.queue.is_open();
     let outcome = match check(call) {
         Ok(id) => {
             call.client.command = id as usize;
+            is_queueing &= !transactions::is_immediate(id);
             if call.context.shared.live.monitors.are_there() {
                 show(call);
             }
-            if table::TABLE[id as usize].is_timed {
+            if is_queueing {
+                transactions::queue(id, call)
+            } else if table::TABLE[id as usize].is_timed {
                 run_timed(id, call).await
             } else {
                 run(id, call).await
@@ -113,6 +120,9 @@ pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
         }
         Err(refusal) => Err(refusal),
     };
+    if outcome.is_err() && is_queueing {
+        call.client.queue.spoil();
+    }
     statistics.commands.add(1);
     let handled = match outcome {
         Ok(()) => Ok(()),
@@ -174,27 +184,36 @@ fn answer(call: &mut Call<'_>, mark: u64, refusal: Refusal) -> io::Result<()> {
 /// Counts and executes a command.
 #[inline]
 async fn run(id: table::Id, call: &mut Call<'_>) -> Handled {
+    count(id, call.request, call.client, call.context);
+    table::run(id, call).await
+}
+
+/// Counts a command, and notices its keys.
+#[inline]
+fn count(id: table::Id, request: &Request<'_>, client: &mut Client, context: &Context) {
     let command = &table::TABLE[id as usize];
-    call.context.statistics().calls[id as usize].add(1);
-    call.client.tally.add(command.latency, 1);
+    context.statistics().calls[id as usize].add(1);
+    client.tally.add(command.latency, 1);
     match command.keys {
         [0, ..] => {}
-        [first, last, _] if first == last => call.context.notice(call.request.arg(first as usize)),
-        [first, last, step] => {
-            // A last key that is negative is counted from the end.
-            let from_end = if last < 0 { call.request.len() as i64 } else { 0 };
-            for index in (first..=from_end + last).step_by(step as usize) {
-                call.context.notice(call.request.arg(index as usize));
-            }
-        }
+        [first, last, _] if first == last => context.notice(request.arg(first as usize)),
+        _ => command
+            .key_places(request.len())
+            .for_each(|place| context.notice(request.arg(place))),
     }
-    table::run(id, call).await
 }
 
 /// Appends the error line for a refusal.
 fn refuse(context: &Context, reply: &mut Reply, refusal: Refusal) {
     context.statistics().errors.add(1);
-    let line = match refusal {
+    let line = line(context, refusal);
+    context.shared.live.count_error(&line);
+    reply.error(&line);
+}
+
+/// The error line for a refusal.
+fn line(context: &Context, refusal: Refusal) -> Cow<'static, str> {
+    match refusal {
         Refusal::Text(text) => text,
         Refusal::Store(error) if error.is_out_of_memory() => {
             Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'.")
@@ -206,9 +225,7 @@ fn refuse(context: &Context, reply: &mut Reply, refusal: Refusal) {
             Cow::Owned(format!("ERR {error}"))
         }
         Refusal::Connection(error) => Cow::Owned(format!("ERR {error}")),
-    };
-    context.shared.live.count_error(&line);
-    reply.error(&line);
+    }
 }
 
 #[inline]

@@ -44,7 +44,7 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
     if request.len() != 3 {
         return Err(wrong_arity(&format!("object|{name}")).into());
     }
-    if call.session.expiry_ms(request.arg(2)).await?.is_none() {
+    if call.keys.session()?.expiry_ms(request.arg(2)).await?.is_none() {
         call.reply.null();
         return Ok(());
     }
@@ -138,7 +138,7 @@ async fn usage(call: &mut Call<'_>) -> Handled {
         }
     }
     let key = request.arg(2);
-    match call.session.stored_bytes(key).await? {
+    match call.keys.session()?.stored_bytes(key).await? {
         Some(bytes) => call.reply.count(bytes),
         None => call.reply.null(),
     }
@@ -150,7 +150,12 @@ pub(crate) async fn debug(call: &mut Call<'_>) -> Handled {
     if request.arg_is(1, "sleep") && request.len() == 3 {
         sleep(call).await?;
     } else if request.arg_is(1, "object") && request.len() == 3 {
-        let value = call.session.get(request.arg(2)).await?.ok_or("ERR no such key")?;
+        let value = call
+            .keys
+            .session()?
+            .get(request.arg(2))
+            .await?
+            .ok_or("ERR no such key")?;
         let text = format!(
             "Value at:0x0 refcount:1 encoding:{ENCODING} serializedlength:{} lru:0 lru_seconds_idle:0",
             value.len()

@@ -24,9 +24,9 @@ const PAGES_PER_KEY: i64 = 10;
 
 pub(crate) async fn scan(call: &mut Call<'_>) -> Handled {
     let options = options(call.request)?;
-    let (cursor, wanted) = match first_key(call.session, options.cursor)? {
-        Some(first) => scan_in_order(call.session, &options, first).await?,
-        None => scan_slots(call.session, &options).await?,
+    let (cursor, wanted) = match first_key(call.keys.session()?, options.cursor)? {
+        Some(first) => scan_in_order(call.keys.session()?, &options, first).await?,
+        None => scan_slots(call.keys.session()?, &options).await?,
     };
     call.reply.array(2);
     call.reply.bulk(cursor.to_string().as_bytes());
@@ -142,9 +142,9 @@ pub(crate) async fn keys(call: &mut Call<'_>) -> Handled {
         count: i64::MAX,
         has_strings: true,
     };
-    let (_, wanted) = match first_key(call.session, 0)? {
-        Some(first) => scan_in_order(call.session, &options, first).await?,
-        None => scan_slots(call.session, &options).await?,
+    let (_, wanted) = match first_key(call.keys.session()?, 0)? {
+        Some(first) => scan_in_order(call.keys.session()?, &options, first).await?,
+        None => scan_slots(call.keys.session()?, &options).await?,
     };
     call.reply.array(wanted.len());
     wanted.iter().for_each(|key| call.reply.bulk(key));
@@ -154,11 +154,11 @@ pub(crate) async fn keys(call: &mut Call<'_>) -> Handled {
 /// One of the keys of the first page that has any, from a random slot on.
 pub(crate) async fn randomkey(call: &mut Call<'_>) -> Handled {
     let is_ordered = call.context.store.index().kind().is_ordered();
-    let first = call.session.random_cursor();
+    let first = call.keys.session()?.random_cursor();
     let mut cursor = first;
     let mut ends = 0;
     loop {
-        let (keys, next) = call.session.random_keys(cursor).await?;
+        let (keys, next) = call.keys.session()?.random_keys(cursor).await?;
         let choice = call.context.store.endpoint().random_below(keys.len() as u64);
         if let Some(key) = keys.get(choice as usize) {
             call.reply.bulk(key);

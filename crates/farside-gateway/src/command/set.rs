@@ -12,7 +12,7 @@ pub(crate) async fn set(call: &mut Call<'_>) -> Handled {
         3 => SetOptions::default(),
         _ => options(call.request, || call.context.store.endpoint().unix_ms())?,
     };
-    let outcome = call.session.set(key, value, options).await?;
+    let outcome = call.keys.set(key, value, options).await?;
     match options.returns_old {
         true => call.reply.bulk_or_null(outcome.old.as_deref()),
         false if outcome.is_stored => call.reply.ok(),
@@ -35,9 +35,7 @@ async fn set_for(call: &mut Call<'_>, name: &str, unit: Unit) -> Handled {
         expiry: Expiry::AtMs(at_ms),
         ..SetOptions::default()
     };
-    call.session
-        .set(call.request.arg(1), call.request.arg(3), options)
-        .await?;
+    call.keys.set(call.request.arg(1), call.request.arg(3), options).await?;
     call.reply.ok();
     Ok(())
 }

@@ -7,25 +7,26 @@ use std::io;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
 use super::table::Id;
-use super::{Call, Handled, NOT_AN_INTEGER, refuse, wrong_arity};
+use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, refuse, wrong_arity};
 use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
 use crate::integer;
 use crate::reply::Reply;
+use crate::request::Request;
 use crate::stream::Stream;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 pub(crate) async fn get(call: &mut Call<'_>) -> Handled {
-    let value = call.session.get(call.request.arg(1)).await?;
+    let value = call.keys.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.bulk_or_null(value);
     Ok(())
 }
 
 pub(crate) async fn strlen(call: &mut Call<'_>) -> Handled {
-    let value = call.session.get(call.request.arg(1)).await?;
+    let value = call.keys.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.count(value.map_or(0, <[u8]>::len) as u64);
     Ok(())
@@ -36,10 +37,7 @@ pub(crate) async fn getset(call: &mut Call<'_>) -> Handled {
         returns_old: true,
         ..SetOptions::default()
     };
-    let outcome = call
-        .session
-        .set(call.request.arg(1), call.request.arg(2), options)
-        .await?;
+    let outcome = call.keys.set(call.request.arg(1), call.request.arg(2), options).await?;
     call.reply.bulk_or_null(outcome.old.as_deref());
     Ok(())
 }
@@ -50,10 +48,7 @@ pub(crate) async fn setnx(call: &mut Call<'_>) -> Handled {
         expiry: Expiry::Never,
         returns_old: false,
     };
-    let outcome = call
-        .session
-        .set(call.request.arg(1), call.request.arg(2), options)
-        .await?;
+    let outcome = call.keys.set(call.request.arg(1), call.request.arg(2), options).await?;
     call.reply.integer(outcome.is_stored.into());
     Ok(())
 }
@@ -61,7 +56,7 @@ pub(crate) async fn setnx(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn append(call: &mut Call<'_>) -> Handled {
     let more = call.request.arg(2);
     let mut length = 0;
-    let appended = call.session.update(call.request.arg(1), |value| {
+    let appended = call.keys.update(call.request.arg(1), |value| {
         let value = value.unwrap_or_default();
         length = value.len() + more.len();
         if length > VALUE_BYTES_MAX {
@@ -75,7 +70,7 @@ pub(crate) async fn append(call: &mut Call<'_>) -> Handled {
 }
 
 pub(crate) async fn getdel(call: &mut Call<'_>) -> Handled {
-    let value = call.session.take(call.request.arg(1)).await?;
+    let value = call.keys.take(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     call.reply.bulk_or_null(value.as_deref());
     Ok(())
@@ -84,7 +79,7 @@ pub(crate) async fn getdel(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn getrange(call: &mut Call<'_>) -> Handled {
     let first = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     let last = integer::parse(call.request.arg(3)).ok_or(NOT_AN_INTEGER)?;
-    let value = call.session.get(call.request.arg(1)).await?;
+    let value = call.keys.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
     let value = value.unwrap_or_default();
     call.reply.bulk(&value[range(value.len(), first, last)]);
@@ -121,14 +116,14 @@ pub(crate) async fn setrange(call: &mut Call<'_>) -> Handled {
     let patch = call.request.arg(3);
     if patch.is_empty() {
         // It changes nothing, and makes no key.
-        let value = call.session.get(call.request.arg(1)).await?;
+        let value = call.keys.get(call.request.arg(1)).await?;
         call.reply.count(value.map_or(0, <[u8]>::len) as u64);
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).filter(|&end| end <= VALUE_BYTES_MAX);
     let end = end.ok_or(TOO_LONG)?;
     let mut length = 0;
-    let patched = call.session.update(call.request.arg(1), |value| {
+    let patched = call.keys.update(call.request.arg(1), |value| {
         let mut value = value.unwrap_or_default().to_vec();
         value.resize(value.len().max(end), 0);
         value[offset..end].copy_from_slice(patch);
@@ -140,20 +135,38 @@ pub(crate) async fn setrange(call: &mut Call<'_>) -> Handled {
     Ok(())
 }
 
-/// It would have to be atomic over all its keys, and only one key at a time is.
-pub(crate) async fn msetnx(_call: &mut Call<'_>) -> Handled {
-    Err("ERR MSETNX is not supported: it would have to set all keys or none, and each key is set for itself".into())
+/// The keys of MSET and MSETNX, each with its value.
+fn pairs<'a>(request: &Request<'a>, name: &str) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone, Refusal> {
+    if request.len().is_multiple_of(2) {
+        return Err(wrong_arity(name).into());
+    }
+    let pairs = (1..request.len()).step_by(2);
+    Ok(pairs.map(|at| (request.arg(at), request.arg(at + 1))))
 }
 
+pub(crate) async fn msetnx(call: &mut Call<'_>) -> Handled {
+    let pairs = pairs(call.request, "msetnx")?;
+    let keys: Vec<&[u8]> = pairs.clone().map(|(key, _)| key).collect();
+    let set = call.keys.together(&keys, |transaction| {
+        for key in &keys {
+            if transaction.get(key)?.is_some() {
+                return Ok(false);
+            }
+        }
+        for (key, value) in pairs.clone() {
+            transaction.put(key, value)?;
+        }
+        Ok(true)
+    });
+    let is_set = set.await?;
+    call.reply.integer(is_set.into());
+    Ok(())
+}
+
+/// Each key is set for itself; together, if they are many, they would be in the way of others.
 pub(crate) async fn mset(call: &mut Call<'_>) -> Handled {
-    let count = call.request.len();
-    if count.is_multiple_of(2) {
-        return Err(wrong_arity("mset").into());
-    }
-    for index in (1..count).step_by(2) {
-        call.session
-            .put(call.request.arg(index), call.request.arg(index + 1))
-            .await?;
+    for (key, value) in pairs(call.request, "mset")? {
+        call.keys.set(key, value, SetOptions::default()).await?;
     }
     call.reply.ok();
     Ok(())
@@ -162,7 +175,18 @@ pub(crate) async fn mset(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
     let keys: Vec<&[u8]> = call.request.args(1).collect();
     call.reply.array(keys.len());
-    let mut values = call.session.get_many(&keys);
+    let session = match &mut call.keys {
+        Keys::Apart(session) => session,
+        Keys::Together(transaction) => {
+            for key in keys {
+                let value = transaction.get(key)?;
+                call.context.count_lookup(value.is_some());
+                call.reply.bulk_or_null(value);
+            }
+            return Ok(());
+        }
+    };
+    let mut values = session.get_many(&keys);
     for _ in &keys {
         let value = values.next().await?;
         call.context.count_lookup(value.is_some());

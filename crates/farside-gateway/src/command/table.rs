@@ -6,7 +6,7 @@
 
 use super::{
     Call, Group, Handled, clients, config, connection, counters, expiry, farside, info, introspection, keys, object,
-    observe, scan, scripts, server, set, strings, transfer,
+    observe, scan, scripts, server, set, strings, transactions, transfer,
 };
 
 /// A command as the table has it.
@@ -40,6 +40,15 @@ impl Command {
         } else {
             count == self.arity
         }
+    }
+
+    /// Which of so many arguments are keys.
+    pub(crate) fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let [first, last, step] = self.keys;
+        // A last key that is negative is counted from the end; no key at all is an empty range.
+        let last = if last < 0 { count as i64 + last } else { last };
+        let end = if first == 0 { first } else { last + 1 };
+        (first..end).step_by(step.max(1) as usize).map(|place| place as usize)
     }
 }
 
@@ -114,8 +123,8 @@ commands! {
     config in config, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Returns configuration parameters, and changes some.";
     copy in transfer, -3, ["write" "denyoom"], [1, 2, 1], "generic",
-        "Copies the value of a key to a new key, in two steps.";
-    dbsize in keys, 1, ["readonly" "fast"], NO_KEYS, "server",
+        "Copies the value of a key to a new key.";
+    dbsize in keys, 1, ["readonly" "fast" "no_multi"], NO_KEYS, "server",
         "Returns the number of keys in the database.";
     debug in object, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Waits, or describes a value.";
@@ -125,12 +134,16 @@ commands! {
         "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.";
     del in keys, -2, ["write"], ALL_KEYS, "generic",
         "Deletes one or more keys.";
+    discard in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
+        "Discards a transaction.";
     echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Returns the given string.";
-    eval in scripts, -3, ["noscript" "stale" "movablekeys"], NO_KEYS, "scripting",
+    eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS, "scripting",
         "Executes one of the known scripts of lock libraries.";
-    evalsha in scripts, -3, ["noscript" "stale" "movablekeys"], NO_KEYS, "scripting",
+    evalsha in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS, "scripting",
         "Executes one of the known scripts, given its SHA1 digest.";
+    exec in transactions, 1, ["noscript" "loading" "stale"], NO_KEYS, "transactions",
+        "Executes all commands in a transaction.";
     exists in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
         "Determines whether one or more keys exist.";
     expire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
@@ -139,11 +152,11 @@ commands! {
         "Sets the expiration time of a key to a Unix timestamp.";
     expiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix timestamp.";
-    farside in farside, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
+    farside in farside, -2, ["admin" "noscript" "loading" "stale" "no_multi"], NO_KEYS, "server",
         "Tells what this gateway counts and which keys are used most, and reads keys in order.";
-    flushall in keys, -1, ["write"], NO_KEYS, "server",
+    flushall in keys, -1, ["write" "no_multi"], NO_KEYS, "server",
         "Removes all keys from all databases.";
-    flushdb in keys, -1, ["write"], NO_KEYS, "server",
+    flushdb in keys, -1, ["write" "no_multi"], NO_KEYS, "server",
         "Removes all keys from the current database.";
     get in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the string value of a key.";
@@ -165,7 +178,7 @@ commands! {
         "Increments the number of a key by a decimal number. Uses 0 as initial value if the key doesn't exist.";
     info in info, -1, ["loading" "stale"], NO_KEYS, "server",
         "Returns information and statistics about the server.";
-    keys in scan, 2, ["readonly"], NO_KEYS, "generic",
+    keys in scan, 2, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Returns all key names that match a pattern.";
     latency in observe, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Returns no latency events: none are sampled.";
@@ -178,7 +191,9 @@ commands! {
     mset in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
         "Sets the string values of one or more keys; each is set for itself.";
     msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
-        "Not supported: it would have to be atomic over all its keys.";
+        "Sets the string values of one or more keys only when none of them exists.";
+    multi in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
+        "Starts a transaction.";
     object in object, -2, ["readonly"], NO_KEYS, "generic",
         "Describes how a value is stored.";
     persist in expiry, 2, ["write" "fast"], ONE_KEY, "generic",
@@ -197,15 +212,15 @@ commands! {
         "Returns the expiration time in milliseconds of a key.";
     quit in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Closes the connection.";
-    randomkey in scan, 1, ["readonly"], NO_KEYS, "generic",
+    randomkey in scan, 1, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Returns a random key name from the database.";
     rename in transfer, 3, ["write"], [1, 2, 1], "generic",
-        "Renames a key and overwrites the destination, in two steps.";
+        "Renames a key and overwrites the destination.";
     renamenx in transfer, 3, ["write" "fast"], [1, 2, 1], "generic",
-        "Not supported: it would have to be atomic over both keys.";
+        "Renames a key only when the destination doesn't exist.";
     reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Resets the connection.";
-    scan in scan, -2, ["readonly"], NO_KEYS, "generic",
+    scan in scan, -2, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Iterates over the key names in the database.";
     script in scripts, -2, ["noscript"], NO_KEYS, "scripting",
         "Loads, looks for and forgets scripts.";
@@ -235,8 +250,12 @@ commands! {
         "Determines the type of value stored at a key.";
     unlink in keys, -2, ["write" "fast"], ALL_KEYS, "generic",
         "Deletes one or more keys.";
+    unwatch in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
+        "Forgets about watched keys of a transaction.";
     wait in server, 3, ["noscript"], NO_KEYS, "generic",
         "Returns 0: there are no replicas.";
+    watch in transactions, -2, ["noscript" "loading" "stale" "fast"], ALL_KEYS, "transactions",
+        "Monitors changes to keys to determine the execution of a transaction.";
 }
 
 /// The longest name of a command.

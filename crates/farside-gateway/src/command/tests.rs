@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::{FabricError, NodeId};
-use farside_kv::{Quota, Store, StoreConfig};
+use farside_kv::{Quota, Session, Store, StoreConfig};
 
 use super::*;
 use crate::context::Shared;
@@ -73,7 +73,7 @@ impl Place {
             request: &request,
             client: &mut self.client,
             reply: &mut self.reply,
-            session: &mut self.session,
+            keys: Keys::Apart(&mut self.session),
             stream: &mut self.stream,
             context: &self.context,
         };
@@ -336,7 +336,7 @@ fn a_reply_that_is_half_written_is_not_followed_by_an_error() {
             request: &request,
             client: &mut place.client,
             reply: &mut place.reply,
-            session: &mut place.session,
+            keys: Keys::Apart(&mut place.session),
             stream: &mut place.stream,
             context: &place.context,
         };

@@ -1,24 +1,13 @@
-//! COPY and RENAME: a value goes from one key to another.
+//! COPY, RENAME and RENAMENX: a value goes from one key to another, both at one instant.
 //!
-//! The store changes one key at a time. Both commands are made of steps that are atomic for themselves:
-//!  1. read the source, value and expiry of one instant;
-//!  2. store both under the destination: from now on both keys are there;
-//!  3. RENAME only: remove the source if it still has this value and this expiry. If somebody has changed
-//!     it, begin again, so that no acknowledged change is lost; if somebody has removed it, it is gone as
-//!     wanted.
-//!
-//! A reader of the destination sees the value before or the value after, nothing else. Whoever reads both
-//! keys may see both. A crash between the steps leaves both; the value is never nowhere. RENAMENX is
-//! refused: it is used to claim a key, and two clients could believe that they have claimed the source.
+//! On the path: each is a transaction over both keys.
 
-use farside_kv::{Alteration, Expiry};
+use farside_kv::{Expiry, KvError, SetOptions, Transaction};
 
-use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
+use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
 use crate::integer;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
-/// How often RENAME begins again when the source changes meanwhile.
-const ATTEMPTS_MAX: u32 = 64;
 
 /// Whether a key that is there is overwritten.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,39 +16,40 @@ enum Destination {
     Absent,
 }
 
-/// What the source had.
-struct Source {
-    value: Vec<u8>,
-    expiry_ms: u64,
+/// What has become of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// There is no source.
+    Absent,
+    /// The destination is there.
+    Taken,
 }
 
-async fn read(call: &mut Call<'_>, key: &[u8]) -> Result<Option<Source>, Refusal> {
-    let found = call.session.get_with_expiry(key).await?;
-    Ok(found.map(|(value, expiry_ms)| Source {
-        value: value.to_vec(),
-        expiry_ms,
-    }))
-}
-
-/// Stores what the source had; returns whether the destination could take it.
-async fn store(call: &mut Call<'_>, key: &[u8], source: &Source, destination: Destination) -> Result<bool, Refusal> {
-    let expiry = match source.expiry_ms {
+/// Stores the source's value and expiry under the destination, too.
+fn copy_to(
+    transaction: &mut Transaction,
+    from: &[u8],
+    to: &[u8],
+    destination: Destination,
+) -> Result<Outcome, KvError> {
+    let Some((value, expiry_ms)) = transaction.get_with_expiry(from)? else {
+        return Ok(Outcome::Absent);
+    };
+    let value = value.to_vec();
+    if destination == Destination::Absent && transaction.get(to)?.is_some() {
+        return Ok(Outcome::Taken);
+    }
+    let expiry = match expiry_ms {
         0 => Expiry::Never,
         at_ms => Expiry::AtMs(at_ms),
     };
-    let mut is_stored = false;
-    let stored = call.session.alter(key, |before| {
-        is_stored = destination == Destination::Any || before.is_none();
-        match is_stored {
-            true => Alteration::Put {
-                value: &source.value,
-                expiry,
-            },
-            false => Alteration::Keep,
-        }
-    });
-    stored.await?;
-    Ok(is_stored)
+    let options = SetOptions {
+        expiry,
+        ..SetOptions::default()
+    };
+    transaction.set(to, &value, options)?;
+    Ok(Outcome::Done)
 }
 
 pub(crate) async fn copy(call: &mut Call<'_>) -> Handled {
@@ -84,47 +74,45 @@ pub(crate) async fn copy(call: &mut Call<'_>) -> Handled {
     if from == to {
         return Err("ERR source and destination objects are the same".into());
     }
-    let is_copied = match read(call, from).await? {
-        Some(source) => store(call, to, &source, destination).await?,
-        None => false,
-    };
+    let keys = [from, to];
+    let copied = call
+        .keys
+        .together(&keys, |transaction| copy_to(transaction, from, to, destination));
+    let is_copied = copied.await? == Outcome::Done;
     call.reply.integer(is_copied.into());
     Ok(())
 }
 
 pub(crate) async fn rename(call: &mut Call<'_>) -> Handled {
-    let (from, to) = (call.request.arg(1), call.request.arg(2));
-    let mut source = read(call, from).await?.ok_or(NO_SUCH_KEY)?;
-    if from == to {
-        call.reply.ok();
-        return Ok(());
+    match move_key(call, Destination::Any).await? {
+        Outcome::Absent => return Err(NO_SUCH_KEY.into()),
+        Outcome::Done | Outcome::Taken => call.reply.ok(),
     }
-    for _ in 0..ATTEMPTS_MAX {
-        store(call, to, &source, Destination::Any).await?;
-        let is_same = |value: &[u8], expiry_ms| value == source.value && expiry_ms == source.expiry_ms;
-        if call.session.delete_if(from, is_same).await? != Some(false) {
-            call.reply.ok();
-            return Ok(());
-        }
-        // Lost to a concurrent change of the source: the destination must get what it is now.
-        match read(call, from).await? {
-            Some(changed) => source = changed,
-            None => {
-                call.reply.ok();
-                return Ok(());
-            }
-        }
-    }
-    Err(
-        "ERR the source key changes all the time; the destination has one of its values, and both keys are there"
-            .into(),
-    )
+    Ok(())
 }
 
-pub(crate) async fn renamenx(_: &mut Call<'_>) -> Handled {
-    Err(
-        "ERR RENAMENX is not supported: it would have to test and change two keys at one instant. \
-         SET with NX tests and sets one"
-            .into(),
-    )
+pub(crate) async fn renamenx(call: &mut Call<'_>) -> Handled {
+    match move_key(call, Destination::Absent).await? {
+        Outcome::Absent => return Err(NO_SUCH_KEY.into()),
+        outcome => call.reply.integer((outcome == Outcome::Done).into()),
+    }
+    Ok(())
+}
+
+async fn move_key(call: &mut Call<'_>, destination: Destination) -> Result<Outcome, KvError> {
+    let (from, to) = (call.request.arg(1), call.request.arg(2));
+    let keys = [from, to];
+    let moved = call.keys.together(&keys, |transaction| {
+        if from == to {
+            // It is there already, or there is nothing to move.
+            let is_there = transaction.get(from)?.is_some();
+            return Ok(if is_there { Outcome::Taken } else { Outcome::Absent });
+        }
+        let outcome = copy_to(transaction, from, to, destination)?;
+        if outcome == Outcome::Done {
+            transaction.delete(from)?;
+        }
+        Ok(outcome)
+    });
+    moved.await
 }

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use farside_fabric::VerbKind;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_kv::{
-    Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, Store, StoreConfig, TRANSACTION_KEYS_MAX,
-    TransactionError, VALUE_BYTES_MAX,
+    Alteration, Condition, Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, SetOptions, Store,
+    StoreConfig, TRANSACTION_KEYS_MAX, Transaction, TransactionError, VALUE_BYTES_MAX, Watched,
 };
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
@@ -51,6 +51,13 @@ fn config(index: IndexKind, scheme: Scheme) -> StoreConfig {
         },
         timeout_ns: None,
         local_wc: false,
+    }
+}
+
+fn until(expiry: Expiry) -> SetOptions {
+    SetOptions {
+        expiry,
+        ..SetOptions::default()
     }
 }
 
@@ -158,7 +165,7 @@ fn keys_come_and_go() {
                 assert_eq!(transaction.get(b"a")?, None);
                 assert!(!transaction.delete(b"b")?);
                 transaction.put(b"a", b"1")?;
-                transaction.set(b"", b"2", Expiry::AtMs(u64::MAX))?;
+                transaction.set(b"", b"2", until(Expiry::AtMs(u64::MAX)))?;
                 assert_eq!(transaction.get(b"a")?, Some(&b"1"[..]));
                 Ok(())
             });
@@ -186,7 +193,7 @@ fn keys_come_and_go() {
             );
             let gone = session.transaction_on(&keys, |transaction| {
                 transaction.delete(b"a")?;
-                transaction.set(b"", b"", Expiry::Keep)?;
+                transaction.set(b"", b"", until(Expiry::Keep))?;
                 transaction.put(b"b", b"3")
             });
             gone.await.expect("no fault");
@@ -230,12 +237,223 @@ fn limits_are_kept_and_a_key_may_be_named_twice() {
     });
 }
 
+#[test]
+fn operations_are_those_of_a_session() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        let keys: [&[u8]; 2] = [b"key", b"other"];
+        let now_ms = session.store().endpoint().unix_ms();
+        let done = session.transaction_on(&keys, |transaction| {
+            let absent = SetOptions {
+                condition: Condition::IfAbsent,
+                returns_old: true,
+                expiry: Expiry::AtMs(now_ms + 1000),
+            };
+            assert!(transaction.set(b"key", b"1", absent)?.is_stored);
+            let again = transaction.set(b"key", b"2", absent)?;
+            assert_eq!((again.is_stored, again.old.as_deref()), (false, Some(&b"1"[..])));
+            let present = SetOptions {
+                condition: Condition::IfPresent,
+                ..SetOptions::default()
+            };
+            assert!(!transaction.set(b"other", b"2", present)?.is_stored);
+            // The expiry stays with an update, and another one can be asked for.
+            assert_eq!(
+                transaction.update(b"key", |value| Ok::<_, ()>([value.unwrap_or_default(), b"2"].concat()))?,
+                Ok(())
+            );
+            assert_eq!(transaction.update(b"key", |_| Err("no"))?, Err("no"));
+            assert_eq!(transaction.get_with_expiry(b"key")?, Some((&b"12"[..], now_ms + 1000)));
+            let seen = transaction.expire(b"key", |value, at_ms| (Expiry::Never, (value.to_vec(), at_ms)))?;
+            assert_eq!(seen, Some((b"12".to_vec(), now_ms + 1000)));
+            assert_eq!(transaction.expire(b"other", |_, _| (Expiry::Never, ()))?, None);
+            assert_eq!(
+                (transaction.expiry_ms(b"key")?, transaction.expiry_ms(b"other")?),
+                (Some(0), None)
+            );
+            // What expires in the past is gone, also within the transaction.
+            transaction.set(b"other", b"3", until(Expiry::AtMs(1)))?;
+            assert_eq!(transaction.get(b"other")?, None);
+            transaction.alter(b"key", |stored| {
+                assert_eq!(stored, Some((&b"12"[..], 0)));
+                Alteration::Expire(Expiry::AtMs(1))
+            })?;
+            assert_eq!(transaction.take(b"key")?, None);
+            transaction.alter(b"key", |_| Alteration::Put {
+                value: b"4",
+                expiry: Expiry::Never,
+            })?;
+            assert_eq!(transaction.take(b"key")?.as_deref(), Some(&b"4"[..]));
+            assert!(!transaction.delete(b"key")?);
+            transaction.put(b"other", b"5")
+        });
+        done.await.expect("no fault");
+        assert_eq!(session.get(b"key").await.expect("no fault"), None);
+        assert_eq!(session.get(b"other").await.expect("no fault"), Some(&b"5"[..]));
+    });
+}
+
+#[test]
+fn keys_become_known_on_the_way() {
+    for (index, ..) in IndexKind::ALL {
+        alone(config(index, Scheme::Farside), async move |mut session| {
+            session.put(b"first", b"second").await.expect("no fault");
+            session.put(b"second", b"7").await.expect("no fault");
+            // Where the second key is named by the first.
+            let made = session.transaction(async |transaction| {
+                let next = transaction.get(b"first").await?.expect("it is there").to_vec();
+                let value = transaction.take(&next).await?.expect("it is there");
+                assert_eq!(transaction.get(&next).await?, None);
+                transaction.put(b"third", &value).await?;
+                assert_eq!(transaction.get(b"third").await?, Some(&value[..]));
+                assert!(!transaction.delete(b"none").await?);
+                let absent = SetOptions {
+                    condition: Condition::IfAbsent,
+                    ..SetOptions::default()
+                };
+                assert!(!transaction.set(b"first", b"", absent).await?.is_stored);
+                assert_eq!(
+                    transaction.update(b"first", |_| Ok::<_, ()>(b"third".to_vec())).await?,
+                    Ok(())
+                );
+                Ok::<_, KvError>(value)
+            });
+            assert_eq!(made.await.expect("no fault"), b"7");
+            let values = [b"first".as_slice(), b"second", b"third", b"none"];
+            let mut found = session.get_many(&values);
+            for expected in [Some(&b"third"[..]), None, Some(b"7"), None] {
+                assert_eq!(found.next().await.expect("no fault"), expected);
+            }
+            // An answer that is an error changes nothing, nor does one that is taken back.
+            let refused: Result<(), _> = session
+                .transaction(async |transaction| {
+                    transaction.put(b"first", b"changed").await?;
+                    transaction.put(b"first", &vec![0; VALUE_BYTES_MAX + 1]).await
+                })
+                .await;
+            assert!(matches!(refused, Err(KvError::Index(_))), "{refused:?}");
+            let taken_back = session.transaction(async |transaction| {
+                transaction.put(b"first", b"changed").await?;
+                transaction.give_up();
+                Ok::<_, KvError>(())
+            });
+            taken_back.await.expect("no fault");
+            assert_eq!(session.get(b"first").await.expect("no fault"), Some(&b"third"[..]));
+        });
+    }
+}
+
+#[test]
+fn who_was_overtaken_begins_again() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        session.put(b"key", b"1").await.expect("no fault");
+        let store = session.store().clone();
+        let mut rounds = 0;
+        let made = session.transaction(async |transaction| {
+            rounds += 1;
+            let seen = transaction.get(b"key").await?.map(<[u8]>::to_vec);
+            if rounds == 1 {
+                store.session().put(b"key", b"2").await?;
+                // What it has seen is not so any more, so its answer does not count.
+                return Err(KvError::from(TransactionError::Contended { rounds: 0 }));
+            }
+            transaction.put(b"seen", &seen.expect("it is there")).await
+        });
+        made.await.expect("no fault");
+        assert_eq!(rounds, 2);
+        assert_eq!(session.get(b"seen").await.expect("no fault"), Some(&b"2"[..]));
+    });
+}
+
+/// What keys are, each by itself.
+async fn watch(session: &mut Session, keys: &[&[u8]]) -> Vec<Watched> {
+    let mut watched = Vec::new();
+    for key in keys {
+        let keys = [*key];
+        let watch = session.transaction_on(&keys, |transaction| transaction.watch(key));
+        watched.push(watch.await.expect("no fault"));
+    }
+    watched
+}
+
+async fn are_as_watched(session: &mut Session, watched: &[Watched]) -> bool {
+    let keys: Vec<&[u8]> = watched.iter().map(Watched::key).collect();
+    let all = |transaction: &mut Transaction| {
+        let mut all = true;
+        for watched in watched {
+            all &= transaction.is_as_watched(watched)?;
+        }
+        Ok(all)
+    };
+    session.transaction_on(&keys, all).await.expect("no fault")
+}
+
+#[test]
+fn a_watched_key_is_seen_to_change() {
+    for (index, ..) in IndexKind::ALL {
+        alone(config(index, Scheme::Farside), async move |mut session| {
+            let keys: [&[u8]; 3] = [b"key", b"none", b"expires"];
+            session.put(b"key", b"1").await.expect("no fault");
+            let until_ms = session.store().endpoint().unix_ms() + 1000;
+            let expires = until(Expiry::AtMs(until_ms));
+            session.set(b"expires", b"1", expires).await.expect("no fault");
+            let watched = watch(&mut session, &keys).await;
+            assert!(are_as_watched(&mut session, &watched).await);
+            // Others do not matter, and what a transaction does itself does not count.
+            for number in 0..40_u32 {
+                session.put(&number.to_le_bytes(), b"x").await.expect("no fault");
+            }
+            let own = session.transaction_on(&keys, |transaction| {
+                transaction.put(b"key", b"2")?;
+                let is_same = transaction.is_as_watched(&watched[0])?;
+                transaction.give_up();
+                Ok(is_same)
+            });
+            assert!(own.await.expect("no fault"));
+            // The same value once more, another expiry, a key that comes.
+            session.put(b"key", b"1").await.expect("no fault");
+            assert!(!are_as_watched(&mut session, &watched).await, "{index:?}");
+            let watched = watch(&mut session, &keys).await;
+            let later = |_: &[u8], at_ms| (Expiry::AtMs(at_ms + 1000), ());
+            session.expire(b"expires", later).await.expect("no fault");
+            assert!(!are_as_watched(&mut session, &watched).await, "{index:?}");
+            let watched = watch(&mut session, &keys).await;
+            session.put(b"none", b"").await.expect("no fault");
+            assert!(!are_as_watched(&mut session, &watched).await, "{index:?}");
+            let watched = watch(&mut session, &keys).await;
+            session.delete(b"none").await.expect("no fault");
+            assert!(!are_as_watched(&mut session, &watched).await, "{index:?}");
+            // A key whose time is over.
+            let watched = watch(&mut session, &keys).await;
+            session.store().endpoint().sleep(3_000_000_000).await;
+            assert!(!are_as_watched(&mut session, &watched).await, "{index:?}");
+            let watched = watch(&mut session, &keys).await;
+            session.delete(b"expires").await.expect("no fault");
+            assert!(are_as_watched(&mut session, &watched).await, "it was gone before");
+        });
+    }
+}
+
 /// What clients do with a store beside each other.
 async fn work(session: &mut Session, client: u64, round: u64) -> Result<(), KvError> {
     let endpoint = session.store().endpoint().clone();
     let pick = |below| endpoint.random_below(below);
     match pick(8) {
-        0..3 => {
+        0 => {
+            let from = pick(ACCOUNTS);
+            let to = (from + 1 + pick(ACCOUNTS - 1)) % ACCOUNTS;
+            let amount = 1 + pick(9);
+            let made = session.transaction(async |transaction| {
+                let left = number(transaction.get(&account(from)).await?);
+                let more = number(transaction.get(&account(to)).await?) + amount;
+                if let Some(left) = left.checked_sub(amount) {
+                    transaction.put(&account(from), &left.to_le_bytes()).await?;
+                    transaction.put(&account(to), &more.to_le_bytes()).await?;
+                }
+                Ok::<_, KvError>(())
+            });
+            made.await?;
+        }
+        1..3 => {
             let from = pick(ACCOUNTS);
             let to = (from + 1 + pick(ACCOUNTS - 1)) % ACCOUNTS;
             transfer(session, from, to, 1 + pick(9)).await?;

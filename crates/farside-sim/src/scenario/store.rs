@@ -403,41 +403,50 @@ async fn together(session: &mut Session, client: u32, calls: Vec<(u64, Call)>, s
     let places: Vec<usize> = calls.iter().map(|&(key, call)| shared.ask(client, key, call)).collect();
     let group = shared.together.borrow().len();
     shared.together.borrow_mut().push(Vec::new());
-    let made = session.transaction_on(&keys, |transaction| {
-        let mut answers = Vec::new();
-        let mut accesses = Vec::new();
-        for ((&(key, call), bytes), &place) in calls.iter().zip(&keys).zip(&places) {
-            let before = transaction.get(bytes)?.map(|bytes| decode(key, bytes));
-            let mut set = |value| transaction.set(bytes, &encode(key, value), expiry(value, expires));
-            let answer = match (call, before) {
-                (Call::Get, _) => Answer::Value(before),
-                (Call::Put(value), _) => {
-                    set(value)?;
-                    Answer::Done
+    let options = |value| SetOptions {
+        expiry: expiry(value, expires),
+        ..SetOptions::default()
+    };
+    let asked = || calls.iter().zip(&keys).zip(&places);
+    let made = if group.is_multiple_of(3) {
+        // As if the keys became known one after the other.
+        let made = session.transaction(async |transaction| {
+            let (mut answers, mut accesses) = (Vec::new(), Vec::new());
+            for ((&(key, call), bytes), &place) in asked() {
+                let before = transaction.get(bytes).await?.map(|bytes| decode(key, bytes));
+                let (answer, step) = outcome(call, before);
+                match step {
+                    Step::Nothing => {}
+                    Step::Set(value) => drop(transaction.set(bytes, &encode(key, value), options(value)).await?),
+                    Step::Delete => drop(transaction.delete(bytes).await?),
                 }
-                (Call::Insert(value), None) | (Call::Update(value), Some(_)) => {
-                    set(value)?;
-                    Answer::Happened(true)
+                answers.push(answer);
+                accesses.push((place, before));
+            }
+            shared.together.borrow_mut()[group] = accesses;
+            Ok(answers)
+        });
+        Box::pin(made).await
+    } else {
+        let made = session.transaction_on(&keys, |transaction| {
+            let (mut answers, mut accesses) = (Vec::new(), Vec::new());
+            for ((&(key, call), bytes), &place) in asked() {
+                let before = transaction.get(bytes)?.map(|bytes| decode(key, bytes));
+                let (answer, step) = outcome(call, before);
+                match step {
+                    Step::Nothing => {}
+                    Step::Set(value) => drop(transaction.set(bytes, &encode(key, value), options(value))?),
+                    Step::Delete => drop(transaction.delete(bytes)?),
                 }
-                (Call::Insert(_) | Call::Update(_), _) => Answer::Happened(false),
-                (Call::Delete, _) => Answer::Happened(transaction.delete(bytes)?),
-                (Call::Take, _) => {
-                    transaction.delete(bytes)?;
-                    Answer::Value(before)
-                }
-                (Call::Add(more), _) => {
-                    let sum = before.unwrap_or(0) + more;
-                    set(sum)?;
-                    Answer::Sum(sum)
-                }
-            };
-            answers.push(answer);
-            accesses.push((place, before));
-        }
-        shared.together.borrow_mut()[group] = accesses;
-        Ok(answers)
-    });
-    match made.await {
+                answers.push(answer);
+                accesses.push((place, before));
+            }
+            shared.together.borrow_mut()[group] = accesses;
+            Ok(answers)
+        });
+        made.await
+    };
+    match made {
         Ok(answers) => {
             for (place, answer) in places.into_iter().zip(answers) {
                 shared.answer(place, answer);
@@ -452,6 +461,29 @@ async fn together(session: &mut Session, client: u32, calls: Vec<(u64, Call)>, s
                 places.into_iter().for_each(|place| shared.refuse(place));
             }
             Err(error)
+        }
+    }
+}
+
+/// What an operation within a transaction does to its key.
+enum Step {
+    Nothing,
+    Set(u64),
+    Delete,
+}
+
+/// What is answered to an operation, and what it does, given the value.
+fn outcome(call: Call, before: Option<u64>) -> (Answer, Step) {
+    match (call, before) {
+        (Call::Get, _) => (Answer::Value(before), Step::Nothing),
+        (Call::Put(value), _) => (Answer::Done, Step::Set(value)),
+        (Call::Insert(value), None) | (Call::Update(value), Some(_)) => (Answer::Happened(true), Step::Set(value)),
+        (Call::Insert(_) | Call::Update(_), _) => (Answer::Happened(false), Step::Nothing),
+        (Call::Delete, _) => (Answer::Happened(before.is_some()), Step::Delete),
+        (Call::Take, _) => (Answer::Value(before), Step::Delete),
+        (Call::Add(more), _) => {
+            let sum = before.unwrap_or(0) + more;
+            (Answer::Sum(sum), Step::Set(sum))
         }
     }
 }

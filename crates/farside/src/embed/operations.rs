@@ -5,7 +5,9 @@
 use core::pin::Pin;
 
 use farside_fabric::{Pipeline, interleave};
-use farside_kv::{KvError, Session, Store};
+use farside_kv::{KvError, Session, Store, Transaction};
+
+use super::error::Error;
 
 /// How many changes [`put_many`] keeps in flight.
 const IN_FLIGHT: usize = 16;
@@ -29,6 +31,23 @@ pub(crate) async fn visit_many<K: AsRef<[u8]>>(
         }
     }
     Ok(())
+}
+
+/// A transaction over some keys; the inner result is that of its body.
+pub(crate) async fn transaction<R, K: AsRef<[u8]>>(
+    session: &mut Session,
+    keys: &[K],
+    mut body: impl FnMut(&mut Transaction) -> Result<R, Error>,
+) -> Result<Result<R, Error>, KvError> {
+    let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+    let answered = session.transaction_on(&keys, |transaction| {
+        let answer = body(transaction);
+        if answer.is_err() {
+            transaction.give_up();
+        }
+        Ok(answer)
+    });
+    answered.await
 }
 
 /// Stores many items with several changes in flight; returns how many were stored before the first error.

@@ -4,10 +4,10 @@ use core::ops::RangeBounds;
 use core::time::Duration;
 
 use farside_kv as kv;
-use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome};
+use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome, Transaction};
 
 use super::error::Error;
-use super::operations::{boxed, memory_used, visit_many};
+use super::operations::{boxed, memory_used, transaction, visit_many};
 use super::store::Store;
 use super::time::{Lifetime, after};
 use super::walk::Walk;
@@ -133,6 +133,83 @@ impl Session {
         update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
     ) -> Result<Result<(), R>, Error> {
         Ok(self.inner.update(key, update).await?)
+    }
+
+    /// Reads and changes some keys as if nobody else were there: `body` sees them as they were at one instant, and what it changes
+    /// is changed at that instant, all of it or nothing, whoever dies. If another client is quicker with one of the keys `body` is asked
+    /// again; its last answer counts. It can use the keys that are named, and cannot use the session.
+    ///
+    /// # Errors
+    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// session.put(b"alice", b"100").await?;
+    /// session.put(b"bob", b"0").await?;
+    /// let balance = |value: Option<&[u8]>| -> i64 {
+    ///     let digits = core::str::from_utf8(value.unwrap_or(b"0"));
+    ///     digits.ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    /// };
+    /// let made = session.transaction_on(&["alice", "bob"], |transaction| {
+    ///     let (alice, bob) = (balance(transaction.get(b"alice")?), balance(transaction.get(b"bob")?));
+    ///     if alice < 30 {
+    ///         return Ok(false); // nothing is changed
+    ///     }
+    ///     transaction.put(b"alice", (alice - 30).to_string().as_bytes())?;
+    ///     transaction.put(b"bob", (bob + 30).to_string().as_bytes())?;
+    ///     Ok(true)
+    /// }).await?;
+    /// assert!(made);
+    /// assert_eq!(session.get(b"bob").await?, Some(&b"30"[..]));
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn transaction_on<R>(
+        &mut self,
+        keys: &[impl AsRef<[u8]>],
+        body: impl FnMut(&mut Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        boxed(transaction(&mut self.inner, keys, body)).await?
+    }
+
+    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
+    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
+    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing that cannot be done
+    /// twice. [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    ///
+    /// # Errors
+    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// session.put(b"newest", b"article:17").await?;
+    /// session.put(b"article:17", b"draft").await?;
+    /// let published = session.transaction(async |transaction| {
+    ///     let Some(name) = transaction.get(b"newest").await?.map(<[u8]>::to_vec) else {
+    ///         return Ok(None);
+    ///     };
+    ///     transaction.put(&name, b"published").await?;
+    ///     transaction.delete(b"newest").await?;
+    ///     Ok::<_, farside::Error>(Some(name))
+    /// }).await?;
+    /// assert_eq!(published.as_deref(), Some(&b"article:17"[..]));
+    /// assert_eq!(session.get(b"article:17").await?, Some(&b"published"[..]));
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn transaction<R>(
+        &mut self,
+        body: impl AsyncFnMut(&mut kv::Interactive<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        boxed(self.inner.transaction(body)).await
     }
 
     /// Changes when a key expires; returns whether it is there.

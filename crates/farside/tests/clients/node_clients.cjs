@@ -37,6 +37,13 @@ async function nodeRedis() {
   for await (const key of client.scanIterator({ MATCH: "key:*", COUNT: 50 })) seen.push(key);
   assert.deepEqual(seen.sort(), [...keys].sort());
   assert.deepEqual(await client.multi().get("a").ttl("key:1").execAsPipeline(), ["2", await client.ttl("key:1")]);
+  assert.deepEqual(await client.multi().incr("a").get("a").decr("a").exec(), [3, "3", 2]);
+  await client.executeIsolated(async (own) => {
+    await own.watch("a");
+    await client.incr("a");
+    await assert.rejects(own.multi().set("a", "0").exec(), redis.WatchError);
+  });
+  assert.equal(await client.decr("a"), 2);
 
   const info = await client.clientInfo();
   assert.equal(info.name, "tests");

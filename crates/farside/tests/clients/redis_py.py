@@ -97,9 +97,38 @@ def server(client):
     assert client.wait(1, 10) == 0
     assert client.time()[0] > 1_600_000_000
     refuses(ResponseError, lambda: client.execute_command("LPUSH", "l", "x"), "unknown command")
-    refuses(ResponseError, lambda: client.pipeline().set("a", 1).execute(), "unknown command")
-    # redis-py leaves a transaction that could not begin; the connection is good for the next command.
-    assert client.ping() is True
+
+
+def transactions(client):
+    client.flushall()
+    assert client.pipeline().set("a", 1).incr("a").get("a").ping().execute() == [True, 2, b"2", True]
+    refuses(ResponseError, lambda: client.pipeline().set("b", "x").incr("b").execute(), "not an integer")
+    assert client.get("b") == b"x"
+    refuses(ResponseError, lambda: client.pipeline().set("b", 1).execute_command("LPUSH").execute(), "unknown command")
+    assert client.get("b") == b"x"
+    assert client.msetnx({"c": 1, "d": 1}) is True and client.msetnx({"d": 2, "e": 2}) is False
+    assert client.renamenx("c", "d") is False and client.renamenx("c", "e") is True
+
+    # Transfers with WATCH, again when somebody was quicker.
+    client.mset({"left": 100, "right": 0})
+
+    def transfer():
+        own = connect()
+
+        def move(pipeline):
+            left = int(pipeline.get("left"))
+            pipeline.multi()
+            pipeline.set("left", left - 1).incr("right")
+
+        for _ in range(20):
+            own.transaction(move, "left")
+
+    threads = [threading.Thread(target=transfer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.mget("left", "right") == [b"20", b"80"]
 
 
 def killing(client):
@@ -176,7 +205,7 @@ def monitor(client):
 
 for protocol in (2, 3):
     client = connect(protocol=protocol, client_name="tests", health_check_interval=30)
-    for part in (strings, expiry, keys, server, killing, locks, scripts):
+    for part in (strings, expiry, keys, server, transactions, killing, locks, scripts):
         part(client)
     if protocol == 2:
         # redis-py reads the lines of a monitor only in the older protocol.

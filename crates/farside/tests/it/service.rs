@@ -9,6 +9,7 @@ mod expiry;
 mod floods;
 mod libraries;
 mod locks;
+mod multi;
 mod observability;
 mod observing;
 mod persistence;

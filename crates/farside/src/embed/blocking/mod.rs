@@ -47,12 +47,14 @@
 //! one opens the session anew. If nothing was under way, no error is seen.
 
 mod client;
+mod interactive;
 mod keeper;
 mod locks;
 mod presence;
 mod session;
 mod store;
 
+pub use interactive::Interactive;
 pub use locks::{LockGuard, Locks};
 pub use session::{Items, Keys, Session};
 pub use store::Store;

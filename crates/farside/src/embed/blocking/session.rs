@@ -6,9 +6,10 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use farside_kv::stack;
-use farside_kv::{self as kv, Expiry, KeyValue, KvError, SetOptions, SetOutcome};
+use farside_kv::{self as kv, Expiry, KeyValue, KvError, SetOptions, SetOutcome, Transaction};
 
 use super::client::{Client, EventLoop, Host};
+use super::interactive::Interactive;
 use super::keeper::Keeper;
 use crate::embed::error::Error;
 use crate::embed::operations;
@@ -221,6 +222,90 @@ impl Session {
         mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
     ) -> Result<Result<(), R>, Error> {
         self.carry_out(|session| session.update(key, &mut update))
+    }
+
+    /// Reads and changes some keys as if nobody else were there: `body` sees them as they were at one instant, and what it changes
+    /// is changed at that instant, all of it or nothing, whoever dies. If another client is quicker with one of the keys `body` is asked
+    /// again; its last answer counts. It can use the keys that are named, and cannot use the session. It must be quick: while it runs, nobody can
+    /// reclaim memory.
+    ///
+    /// # Errors
+    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"alice", b"100")?;
+    /// session.put(b"bob", b"0")?;
+    /// let balance = |value: Option<&[u8]>| -> i64 {
+    ///     let digits = core::str::from_utf8(value.unwrap_or(b"0"));
+    ///     digits.ok().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    /// };
+    /// let made = session.transaction_on(&["alice", "bob"], |transaction| {
+    ///     let (alice, bob) = (balance(transaction.get(b"alice")?), balance(transaction.get(b"bob")?));
+    ///     if alice < 30 {
+    ///         return Ok(false); // nothing is changed
+    ///     }
+    ///     transaction.put(b"alice", (alice - 30).to_string().as_bytes())?;
+    ///     transaction.put(b"bob", (bob + 30).to_string().as_bytes())?;
+    ///     Ok(true)
+    /// })?;
+    /// assert!(made);
+    /// assert_eq!(session.get(b"bob")?, Some(&b"30"[..]));
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn transaction_on<R>(
+        &mut self,
+        keys: &[impl AsRef<[u8]>],
+        mut body: impl FnMut(&mut Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.carry_out(|session| operations::boxed(operations::transaction(session, keys, &mut body)))?
+    }
+
+    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
+    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
+    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing that cannot be done
+    /// twice. [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    ///
+    /// # Errors
+    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"newest", b"article:17")?;
+    /// session.put(b"article:17", b"draft")?;
+    /// let published = session.transaction(|transaction| {
+    ///     let Some(name) = transaction.get(b"newest")?.map(<[u8]>::to_vec) else {
+    ///         return Ok(None);
+    ///     };
+    ///     transaction.put(&name, b"published")?;
+    ///     transaction.delete(b"newest")?;
+    ///     Ok::<_, farside::Error>(Some(name))
+    /// })?;
+    /// assert_eq!(published.as_deref(), Some(&b"article:17"[..]));
+    /// assert_eq!(session.get(b"article:17")?, Some(&b"published"[..]));
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn transaction<R>(
+        &mut self,
+        mut body: impl FnMut(&mut Interactive<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut journal = self.carry_out(async |session| Ok(session.journal()))?;
+        loop {
+            let answer = body(&mut Interactive::new(self, &mut journal));
+            let is_wanted = answer.is_ok();
+            if self.carry_out(|session| session.conclude(&mut journal, is_wanted))? {
+                return answer;
+            }
+        }
+    }
+
+    /// Adds a key to those that a journal knows.
+    pub(super) fn get_to_know(&mut self, journal: &mut kv::Journal, key: &[u8], is_blind: bool) -> Result<(), Error> {
+        self.carry_out(|session| session.get_to_know(journal, key, is_blind))
     }
 
     /// Changes when a key expires; returns whether it is there.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use super::remote::Node;
+
 /// cargo builds the examples with the tests, in the folder beside them.
 fn example(name: &str, arguments: &str) -> Output {
     let mut folder: PathBuf = std::env::current_exe().expect("it runs");
@@ -41,6 +43,26 @@ fn counter_service_loses_no_increment() {
         "--processes 3 --increments 3000 --counters 2",
     ));
     assert!(text.contains("9000 increments by 3 processes, none lost"), "{text}");
+}
+
+#[test]
+fn bank_loses_no_coin_when_its_processes_are_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("segment").to_str().expect("plain").to_owned();
+    let node = Node::start(&path, "127.0.0.1:0");
+    for pool in [String::new(), format!("--pool tcp:{}", node.address)] {
+        let text = text(&example(
+            "bank",
+            &format!("--processes 3 --accounts 5 --kills 10 {pool}"),
+        ));
+        assert!(text.contains("10 processes killed among them, no coin lost"), "{text}");
+        let made: u64 = text.split(' ').next().expect("a word").parse().expect("a number");
+        assert!(made > 0, "{text}");
+    }
+    let wrong = example("bank", "--pool nowhere");
+    let line = String::from_utf8_lossy(&wrong.stderr);
+    assert!(line.starts_with("bank: `nowhere` names no memory node"), "{line}");
+    assert!(!wrong.status.success());
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! Where a command finds its keys.
+//!
+//! On the path: between a command and the store. A command by itself goes to the session; one that EXEC runs goes to the
+//! transaction that holds its keys, where nothing has to be waited for.
+
+use farside_kv::{Alteration, Decide, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Transaction, decision};
+
+use super::Refusal;
+
+/// The keys of a command.
+pub(crate) enum Keys<'a> {
+    /// Each for itself.
+    Apart(&'a mut Session),
+    /// As one with those of other commands.
+    Together(&'a mut Transaction),
+}
+
+/// Operations as a session has them.
+impl Keys<'_> {
+    /// The session, for commands that look at more than the keys which they name.
+    pub(crate) fn session(&mut self) -> Result<&mut Session, Refusal> {
+        match self {
+            Self::Apart(session) => Ok(session),
+            Self::Together(_) => Err(super::transactions::NOT_INSIDE.into()),
+        }
+    }
+
+    #[inline]
+    pub(crate) async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        match self {
+            Self::Apart(session) => session.get(key).await,
+            Self::Together(transaction) => transaction.get(key),
+        }
+    }
+
+    pub(crate) async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        match self {
+            Self::Apart(session) => session.expiry_ms(key).await,
+            Self::Together(transaction) => transaction.expiry_ms(key),
+        }
+    }
+
+    #[inline]
+    pub(crate) async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        match self {
+            Self::Apart(session) => session.set(key, value, options).await,
+            Self::Together(transaction) => transaction.set(key, value, options),
+        }
+    }
+
+    /// Changes a key that may get longer.
+    async fn grow<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        if let Self::Apart(session) = self {
+            session.make_room(key, 0).await?;
+        }
+        self.change(key, decide).await.map(drop)
+    }
+
+    /// Whether it was there is what [`Change`] says only of a key by itself.
+    async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        match self {
+            Self::Apart(session) => session.change(key, decide).await.map(drop),
+            Self::Together(transaction) => transaction.change(key, decide),
+        }
+    }
+
+    pub(crate) async fn alter<'v>(
+        &mut self,
+        key: &[u8],
+        now_ms: impl Fn() -> u64,
+        mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
+    ) -> Result<(), KvError> {
+        let decide = &mut |stored: Option<Item<'_>>| {
+            let alteration = decide(stored.map(|item| (item.value, item.expiry_ms)));
+            decision::alter(stored, alteration, &now_ms)
+        };
+        self.grow(key, decide).await
+    }
+
+    pub(crate) async fn update<R>(
+        &mut self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, KvError> {
+        let mut result = Ok(());
+        self.grow(key, &mut |stored| decision::update(stored, &mut update, &mut result))
+            .await?;
+        Ok(result)
+    }
+
+    pub(crate) async fn expire<R>(
+        &mut self,
+        key: &[u8],
+        now_ms: impl Fn() -> u64,
+        mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
+    ) -> Result<Option<R>, KvError> {
+        let mut answer = None;
+        let decide = &mut |stored: Option<Item<'_>>| {
+            // What an attempt before this one saw does not count.
+            answer = None;
+            decision::expire(stored, &mut decide, &mut answer, &now_ms)
+        };
+        self.change(key, decide).await?;
+        Ok(answer)
+    }
+
+    pub(crate) async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        match self {
+            Self::Apart(session) => session.delete(key).await,
+            Self::Together(transaction) => transaction.delete(key),
+        }
+    }
+
+    pub(crate) async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        match self {
+            Self::Apart(session) => session.take(key).await,
+            Self::Together(transaction) => transaction.take(key),
+        }
+    }
+
+    /// Does something with several keys as one. `body` may be asked several times.
+    pub(crate) async fn together<R>(
+        &mut self,
+        keys: &[&[u8]],
+        mut body: impl FnMut(&mut Transaction) -> Result<R, KvError>,
+    ) -> Result<R, KvError> {
+        match self {
+            Self::Apart(session) => session.transaction_on(keys, body).await,
+            Self::Together(transaction) => body(transaction),
+        }
+    }
+}

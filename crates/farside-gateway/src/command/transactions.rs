@@ -1,0 +1,235 @@
+//! Several commands as one: MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! On the path: after MULTI, commands are checked and put into the client's [queue](crate::queue). EXEC makes one transaction of those
+//! that name keys, over all of these keys and those that are watched; then it runs the others, in their places among the replies.
+//! So the transaction may be tried several times, and nothing else is.
+//!
+//! As in Redis, a command that fails within a transaction has its error among the replies and the others count; what is wrong
+//! before EXEC refuses all of them.
+
+use farside_fabric::at_once;
+use farside_kv::{KvError, Transaction, Watched};
+
+use super::keyspace::Keys;
+use super::table::{Id, TABLE};
+use super::{Call, Handled, Refusal, line, table};
+use crate::queue::{Batch, Queued};
+use crate::reply::Reply;
+
+/// Commands that look at more keys than they name cannot be part of a transaction.
+pub(crate) const NOT_INSIDE: &str =
+    "ERR Command not allowed inside a transaction: it looks at more keys than those that it names";
+/// Replies are kept until it is known that they count: so many bytes of them.
+const ANSWERS_BYTES_MAX: usize = 256 << 20;
+const TOO_LONG: &str = "ERR the replies are longer than 256 MiB";
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+pub(crate) async fn multi(call: &mut Call<'_>) -> Handled {
+    if !call.client.queue.open() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(crate) async fn discard(call: &mut Call<'_>) -> Handled {
+    if call.client.queue.take().is_none() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// Each key is seen for itself.
+pub(crate) async fn watch(call: &mut Call<'_>) -> Handled {
+    if call.client.queue.is_open() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    for key in call.request.args(1) {
+        if !call.client.queue.watches(key) {
+            let watched = call.keys.together(&[key], |transaction| transaction.watch(key)).await?;
+            call.client.queue.watch(watched);
+        }
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(crate) async fn unwatch(call: &mut Call<'_>) -> Handled {
+    call.client.queue.unwatch();
+    call.reply.ok();
+    Ok(())
+}
+
+/// Whether a command is executed at once between MULTI and EXEC.
+pub(super) fn is_immediate(id: Id) -> bool {
+    matches!(
+        id,
+        Id::multi | Id::exec | Id::discard | Id::watch | Id::quit | Id::reset
+    )
+}
+
+/// Puts a command into the queue.
+pub(super) fn queue(id: Id, call: &mut Call<'_>) -> Handled {
+    let flags = TABLE[id as usize].flags;
+    if flags.contains(&"no_multi") {
+        return Err(NOT_INSIDE.into());
+    }
+    call.client.queue.push(id, call.request)?;
+    call.reply.simple("QUEUED");
+    Ok(())
+}
+
+pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
+    let batch = call.client.queue.take().ok_or("ERR EXEC without MULTI")?;
+    if batch.is_broken {
+        return Err(ABORTED.into());
+    }
+    let mut answers = Answers::new(call.reply);
+    match transact(call, &batch, &mut answers).await {
+        Ok(Outcome::Done) => {}
+        Ok(Outcome::Overtaken) => {
+            call.reply.null_array();
+            return Ok(());
+        }
+        Ok(Outcome::TooLong) => return Err(discarded(TOO_LONG.into(), call)),
+        // Nothing was changed.
+        Err(error @ KvError::Transaction(_)) => return Err(discarded(Refusal::Store(error), call)),
+        Err(error) if error.is_out_of_memory() => return Err(discarded(Refusal::Store(error), call)),
+        Err(error) => return Err(error.into()),
+    }
+    call.reply.array(batch.queued.len());
+    let mut answered = answers.each();
+    for queued in &batch.queued {
+        match queued.has_keys() {
+            true => call.reply.append(answered.next().expect("one for each")),
+            false => run_apart(call, queued).await?,
+        }
+    }
+    Ok(())
+}
+
+fn discarded(why: Refusal, call: &Call<'_>) -> Refusal {
+    let why = line(call.context, why);
+    format!("EXECABORT Transaction discarded because of: {why}").into()
+}
+
+/// What has become of the commands that have keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// A watched key has changed; nothing was done.
+    Overtaken,
+    /// The replies are longer than what is kept; nothing was done.
+    TooLong,
+}
+
+/// Runs the commands that have keys as one transaction.
+async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
+    let with_keys = || batch.queued.iter().filter(|queued| queued.has_keys());
+    let mut keys: Vec<&[u8]> = with_keys().flat_map(Queued::keys).collect();
+    keys.extend(batch.watched.iter().map(Watched::key));
+    if keys.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let Call {
+        client,
+        stream,
+        context,
+        keys: Keys::Apart(session),
+        ..
+    } = call
+    else {
+        unreachable!("EXEC is not queued");
+    };
+    let body = |transaction: &mut Transaction| {
+        answers.clear();
+        for watched in &batch.watched {
+            if !transaction.is_as_watched(watched)? {
+                return Ok(Outcome::Overtaken);
+            }
+        }
+        for queued in with_keys() {
+            let request = queued.request();
+            let mut call = Call {
+                request: &request,
+                client,
+                reply: &mut answers.reply,
+                keys: Keys::Together(transaction),
+                stream,
+                context,
+            };
+            let handled = at_once(table::run(queued.id, &mut call)).expect("nothing in a transaction is waited for");
+            answers.end(handled, context);
+            if answers.reply.len() > ANSWERS_BYTES_MAX {
+                transaction.give_up();
+                return Ok(Outcome::TooLong);
+            }
+        }
+        Ok(Outcome::Done)
+    };
+    let outcome = session.transaction_on(&keys, body).await?;
+    if outcome == Outcome::Done {
+        with_keys().for_each(|queued| super::count(queued.id, &queued.request(), client, context));
+    }
+    Ok(outcome)
+}
+
+/// Runs a command without keys.
+async fn run_apart(call: &mut Call<'_>, queued: &Queued) -> Handled {
+    let request = queued.request();
+    let mark = call.reply.mark();
+    let keys = Keys::Apart(call.keys.session()?);
+    let mut inner = Call {
+        request: &request,
+        client: call.client,
+        reply: call.reply,
+        keys,
+        stream: call.stream,
+        context: call.context,
+    };
+    // Boxed: this is called by one of the commands that it may call.
+    let handled = Box::pin(super::run(queued.id, &mut inner)).await;
+    match handled {
+        Ok(()) => Ok(()),
+        Err(refusal) => Ok(super::answer(call, mark, refusal)?),
+    }
+}
+
+/// The replies of the commands of a transaction, until it is known that they count.
+struct Answers {
+    reply: Reply,
+    ends: Vec<usize>,
+}
+
+impl Answers {
+    fn new(as_in: &Reply) -> Self {
+        let mut reply = Reply::default();
+        reply.set_protocol(as_in.protocol());
+        Self {
+            reply,
+            ends: Vec::new(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.reply.take_back(0);
+        self.ends.clear();
+    }
+
+    /// Ends the reply of one command, with an error line in its place if it was refused.
+    fn end(&mut self, handled: Handled, context: &super::Context) {
+        if let Err(refusal) = handled {
+            self.reply.take_back(self.ends.last().copied().unwrap_or(0) as u64);
+            super::refuse(context, &mut self.reply, refusal);
+        }
+        self.ends.push(self.reply.len());
+    }
+
+    fn each(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = core::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, &end)| &self.reply.bytes()[start..end])
+    }
+}

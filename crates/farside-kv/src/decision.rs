@@ -1,0 +1,107 @@
+//! What an operation makes of what is stored under its key: the same by itself and within a transaction.
+//!
+//! On the path: a session asks from within a change of the index, a transaction when its body calls it.
+
+use std::borrow::Cow;
+
+use farside_fabric::mutant::is_planted;
+use farside_index::{Decision, Item};
+
+use crate::expiry::{Expiry, is_there};
+use crate::session::{Alteration, Condition, SetOptions, SetOutcome};
+
+/// Whether a value is stored whatever is there.
+pub fn is_regardless(options: SetOptions) -> bool {
+    options.condition == Condition::Always && options.expiry != Expiry::Keep && !options.returns_old
+}
+
+/// A value is to be stored.
+#[inline]
+pub fn set<'v>(
+    stored: Option<Item<'_>>,
+    value: &'v [u8],
+    options: SetOptions,
+    outcome: &mut SetOutcome,
+) -> Decision<'v> {
+    outcome.is_stored = match options.condition {
+        Condition::Always => true,
+        Condition::IfAbsent => stored.is_none() || is_planted("kv: an insert over what is there"),
+        Condition::IfPresent => stored.is_some(),
+    };
+    outcome.old = stored.filter(|_| options.returns_old).map(|item| item.value.to_vec());
+    if !outcome.is_stored {
+        return Decision::Keep;
+    }
+    Decision::Put {
+        value: Cow::Borrowed(value),
+        expiry_ms: options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
+        regardless: is_regardless(options),
+    }
+}
+
+/// Whoever saw the value and the expiry said what becomes of them.
+pub fn alter<'v>(stored: Option<Item<'_>>, alteration: Alteration<'v>, now_ms: impl FnOnce() -> u64) -> Decision<'v> {
+    let before_ms = stored.map_or(0, |item| item.expiry_ms);
+    let (value, expiry) = match alteration {
+        Alteration::Keep => return Decision::Keep,
+        Alteration::Delete => return Decision::Delete { regardless: false },
+        Alteration::Expire(expiry) => match stored {
+            Some(item) => (Cow::Owned(item.value.to_vec()), expiry),
+            None => return Decision::Keep,
+        },
+        Alteration::Put { value, expiry } => (Cow::Borrowed(value), expiry),
+    };
+    until(value, expiry.resolve(before_ms), now_ms)
+}
+
+/// A value, unless its time is over already.
+fn until(value: Cow<'_, [u8]>, expiry_ms: u64, now_ms: impl FnOnce() -> u64) -> Decision<'_> {
+    match is_there(expiry_ms, now_ms) {
+        true => Decision::Put {
+            value,
+            expiry_ms,
+            regardless: false,
+        },
+        false => Decision::Delete { regardless: false },
+    }
+}
+
+/// `decide` sees value and expiry, says until when the key stays, and answers the caller.
+pub fn expire<R>(
+    stored: Option<Item<'_>>,
+    decide: &mut impl FnMut(&[u8], u64) -> (Expiry, R),
+    answer: &mut Option<R>,
+    now_ms: impl FnOnce() -> u64,
+) -> Decision<'static> {
+    let Some(item) = stored else {
+        return Decision::Keep;
+    };
+    let (expiry, reply) = decide(item.value, item.expiry_ms);
+    *answer = Some(reply);
+    match expiry.resolve(item.expiry_ms) {
+        same if same == item.expiry_ms => Decision::Keep,
+        expiry_ms => until(Cow::Owned(item.value.to_vec()), expiry_ms, now_ms),
+    }
+}
+
+/// `update` makes a value of the one that is there, or refuses; the expiry stays.
+pub fn update<R>(
+    stored: Option<Item<'_>>,
+    update: &mut impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    result: &mut Result<(), R>,
+) -> Decision<'static> {
+    match update(stored.map(|item| item.value)) {
+        Ok(value) => {
+            *result = Ok(());
+            Decision::Put {
+                value: Cow::Owned(value),
+                expiry_ms: stored.map_or(0, |item| item.expiry_ms),
+                regardless: false,
+            }
+        }
+        Err(refusal) => {
+            *result = Err(refusal);
+            Decision::Keep
+        }
+    }
+}

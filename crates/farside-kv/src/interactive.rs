@@ -1,0 +1,233 @@
+//! Transactions whose keys become known on the way.
+//!
+//! On the path: the body reads keys one after the other, each by itself; what it has read and what it changes stands in a
+//! [`Journal`]. When it is done, one transaction over all of these keys ([`Session::transaction_on`]) looks whether what was read
+//! is still so, and makes the changes. If not, the body begins again: also if it has answered with an error, which may come of things
+//! that do not belong together.
+//!
+//! Nothing is locked meanwhile, so nobody waits for a body, and no order of keys can lead to a deadlock.
+
+use farside_fabric::mutant::is_planted;
+use farside_index::{Decide, KEY_BYTES_MAX};
+
+use crate::error::{KvError, Pending};
+use crate::session::{Alteration, Session, SetOptions, SetOutcome};
+use crate::transaction::{Held, Patience, TRANSACTION_KEYS_MAX, Transaction, TransactionError, Watched};
+use crate::{Expiry, decision};
+
+/// What a transaction has read, and what becomes of it. It belongs to no session, so that whoever has another way to wait can use it,
+/// too.
+#[derive(Debug)]
+pub struct Journal {
+    transaction: Transaction,
+    /// In the order of their keys.
+    watched: Vec<Watched>,
+    patience: Patience,
+}
+
+impl Journal {
+    /// The keys that it knows, to be read and changed.
+    pub fn known(&mut self) -> &mut Transaction {
+        &mut self.transaction
+    }
+}
+
+impl Session {
+    /// A journal of nothing.
+    #[must_use]
+    pub fn journal(&self) -> Journal {
+        Journal {
+            transaction: Transaction::new(self.store.endpoint.unix_ms(), 0),
+            watched: Vec::new(),
+            patience: Patience::new(self),
+        }
+    }
+
+    /// Adds a key to those that a journal knows, if it is not among them. It is read, unless `is_blind`: then it will be stored, whatever
+    /// is there.
+    pub fn get_to_know<'f>(&'f mut self, journal: &'f mut Journal, key: &'f [u8], is_blind: bool) -> Pending<'f, ()> {
+        Box::pin(async move {
+            let Err(place) = journal.transaction.place(key) else {
+                return Ok(());
+            };
+            if key.len() > KEY_BYTES_MAX {
+                return Err(farside_index::IndexError::KeyTooLong { bytes: key.len() }.into());
+            }
+            let count = journal.transaction.held.len() + 1;
+            if count > TRANSACTION_KEYS_MAX {
+                return Err(TransactionError::TooManyKeys { count }.into());
+            }
+            let mut held = Held::unknown(key);
+            if !is_blind {
+                let keys = [key];
+                let read = self.transaction_on(&keys, |transaction| {
+                    let watched = transaction.watch(key)?;
+                    let found = transaction.get_with_expiry(key)?;
+                    Ok((watched, found.map(|(value, expiry_ms)| (value.to_vec(), expiry_ms))))
+                });
+                let (watched, before) = read.await?;
+                held.before = before;
+                let place = journal.watched.partition_point(|before| before.key() < key);
+                journal.watched.insert(place, watched);
+            }
+            journal.transaction.held.insert(place, held);
+            Ok(())
+        })
+    }
+
+    /// Makes the changes of a journal, or none of them, if what was read is still so; returns whether it is. If not, the journal is one of
+    /// nothing again, and others have been given way to.
+    ///
+    /// # Errors
+    /// [`TransactionError::Contended`] if that has happened for too long; otherwise as for all operations.
+    pub fn conclude<'f>(&'f mut self, journal: &'f mut Journal, is_wanted: bool) -> Pending<'f, bool> {
+        Box::pin(async move {
+            let Journal {
+                transaction,
+                watched,
+                patience,
+            } = journal;
+            if !is_wanted {
+                transaction.give_up();
+            }
+            let changed = transaction.held.iter().filter(|held| held.after.is_some());
+            let mut keys: Vec<&[u8]> = changed.clone().map(|held| held.key.as_slice()).collect();
+            keys.extend(watched.iter().map(Watched::key));
+            let is_done = self.transaction_on(&keys, |now| {
+                for watched in &*watched {
+                    let is_so = now.is_as_watched(watched)?;
+                    if !is_so && !is_planted("transaction: what was read on the way not looked at again") {
+                        return Ok(false);
+                    }
+                }
+                for held in changed.clone() {
+                    now.held(&held.key)?.after.clone_from(&held.after);
+                }
+                Ok(true)
+            });
+            let is_done = is_done.await?;
+            if !is_done {
+                patience.pause(self).await?;
+                *transaction = Transaction::new(self.store.endpoint.unix_ms(), 0);
+                watched.clear();
+            }
+            Ok(is_done)
+        })
+    }
+
+    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
+    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
+    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing but read and
+    /// change keys that cannot be done twice.
+    ///
+    /// [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    ///
+    /// # Errors
+    /// What the body answers, if everything that it has read was so at one instant; nothing is changed then. [`TransactionError`];
+    /// otherwise as for all operations.
+    pub async fn transaction<R, E: From<KvError>>(
+        &mut self,
+        mut body: impl AsyncFnMut(&mut Interactive<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut journal = self.journal();
+        loop {
+            let mut interactive = Interactive {
+                journal: &mut journal,
+                session: self,
+            };
+            let answer = body(&mut interactive).await;
+            if self.conclude(&mut journal, answer.is_ok()).await? {
+                return answer;
+            }
+        }
+    }
+}
+
+/// A transaction that learns its keys on the way; see [`Session::transaction`]. The same operations as a session's, which see what this
+/// transaction has done before.
+#[derive(Debug)]
+pub struct Interactive<'s> {
+    session: &'s mut Session,
+    journal: &'s mut Journal,
+}
+
+/// All operations fail as a session's.
+impl Interactive<'_> {
+    /// A key and those that were used before.
+    async fn with(&mut self, key: &[u8]) -> Result<&mut Transaction, KvError> {
+        self.session.get_to_know(self.journal, key, false).await?;
+        Ok(&mut self.journal.transaction)
+    }
+
+    /// The value of a key, as this transaction has left it.
+    ///
+    /// # Errors
+    /// See [`KvError`]; likewise for all operations below.
+    pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        self.with(key).await?.get(key)
+    }
+
+    /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
+    pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
+        self.with(key).await?.get_with_expiry(key)
+    }
+
+    /// See [`Session::change`].
+    pub async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        self.with(key).await?.change(key, decide)
+    }
+
+    /// Stores a value for good. The key is not read.
+    pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.set(key, value, SetOptions::default()).await.map(drop)
+    }
+
+    /// See [`Session::set`]. The key is read only if what is there matters.
+    pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        let is_blind = decision::is_regardless(options);
+        self.session.get_to_know(self.journal, key, is_blind).await?;
+        self.journal.transaction.set(key, value, options)
+    }
+
+    /// See [`Session::alter`].
+    pub async fn alter<'v>(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
+    ) -> Result<(), KvError> {
+        self.with(key).await?.alter(key, decide)
+    }
+
+    /// See [`Session::update`].
+    pub async fn update<R>(
+        &mut self,
+        key: &[u8],
+        update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, KvError> {
+        self.with(key).await?.update(key, update)
+    }
+
+    /// See [`Session::expire`].
+    pub async fn expire<R>(
+        &mut self,
+        key: &[u8],
+        decide: impl FnMut(&[u8], u64) -> (Expiry, R),
+    ) -> Result<Option<R>, KvError> {
+        self.with(key).await?.expire(key, decide)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        self.with(key).await?.delete(key)
+    }
+
+    /// Removes a key; returns the value it had.
+    pub async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.with(key).await?.take(key)
+    }
+
+    /// Takes back everything that was to be changed.
+    pub fn give_up(&mut self) {
+        self.journal.transaction.give_up();
+    }
+}
