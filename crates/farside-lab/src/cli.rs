@@ -35,7 +35,7 @@ use crate::stage::{Conditions, FabricKind, Setting};
 use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name, index_names};
 use crate::tree::{self, TreeProgram, tree_by_name};
 use crate::verbs;
-use crate::workload::{Population, Workload};
+use crate::workload::{Population, TransactionWorkload, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
 /// What messages begin with.
@@ -135,6 +135,10 @@ struct LockArgs {
     /// How many words are read while a lock is held
     #[arg(long, default_value_t = 0)]
     section_verbs: u64,
+    /// Take the locks of transactions, under two-phase locking: tatp or tpc-c. An operation is a transaction then; how many locks
+    /// there are, which it takes in which mode, and how long it works, the workload says
+    #[arg(long, value_parser = TransactionWorkload::by_name, conflicts_with_all = ["locks", "theta", "read_ratio", "section_verbs"])]
+    workload: Option<TransactionWorkload>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -407,8 +411,9 @@ impl LockArgs {
             let program = LockProgram {
                 kind,
                 options: LockOptions::default(),
-                locks: self.locks,
-                theta: self.theta,
+                locks: self.workload.map_or(self.locks, |workload| workload.locks),
+                transactions: self.workload,
+                theta: if self.workload.is_some() { 0.0 } else { self.theta },
                 read_ratio: self.read_ratio,
                 section_verbs: self.section_verbs,
                 failure_rate: 0.0,

@@ -38,7 +38,7 @@ pub use report::Report;
 
 use lock::LockProgram;
 use progress::Progress;
-use report::{Combine, PhaseTimes, ResetTimes, Subject};
+use report::{Combine, PhaseTimes, ResetTimes, Subject, TransactionTimes};
 use stage::{FabricKind, Fault, Prepared, Setting};
 use store::StoreProgram;
 use tree::TreeProgram;
@@ -51,9 +51,10 @@ pub fn catalogue() -> [(&'static str, Vec<(&'static str, String)>); 3] {
     let workloads = workload::WORKLOADS
         .iter()
         .map(|workload| (workload.name, workload.about()));
+    let transactions = workload::TRANSACTIONS.map(|workload| (workload.name, workload.about.to_owned()));
     [
         ("locks", locks.collect()),
-        ("workloads", workloads.collect()),
+        ("workloads", workloads.chain(transactions).collect()),
         ("figures", figure::list()),
     ]
 }
@@ -73,13 +74,23 @@ pub fn measure_lock(
     let subject = Subject::Lock {
         lock: program.kind.name(),
         locks: program.locks,
-        read_ratio: program.read_ratio,
+        read_ratio: program.transactions.is_none().then_some(program.read_ratio),
+        workload: program.transactions.map(|workload| workload.name),
     };
-    let mut report = Report::new(subject, program.theta, setting, &outcome);
+    let theta = program.transactions.is_none().then_some(program.theta);
+    let mut report = Report::new(subject, theta, setting, &outcome);
+    let recorder = &outcome.recorder;
+    let grants = match program.transactions {
+        Some(_) => recorder.transactions.shared + recorder.transactions.exclusive,
+        None => recorder.operations,
+    };
+    report.transactions = program
+        .transactions
+        .map(|_| TransactionTimes::of(&recorder.transactions, recorder.operations));
     if matches!(program.kind, LockKind::Cas | LockKind::CasBackoff) {
         // Of all that were posted one per grant succeeded.
         let swaps = outcome.effort.posted.verbs.atomics().max(1) as f64;
-        report.retry_rate = Some((1.0 - outcome.recorder.operations as f64 / swaps).max(0.0));
+        report.retry_rate = Some((1.0 - grants as f64 / swaps).max(0.0));
     }
     let noted = program.noted.lock().expect("nobody panics with it");
     report.phases_us = program.is_timed.then(|| PhaseTimes::of(&noted.phases));
@@ -87,7 +98,7 @@ pub fn measure_lock(
         let count = noted.resets.count as f64;
         report.resets = Some(ResetTimes {
             count: noted.resets.count,
-            per_op: count / outcome.recorder.operations.max(1) as f64,
+            per_op: count / recorder.operations.max(1) as f64,
             mean_us: noted.resets.spent_ns as f64 / count.max(1.0) / 1e3,
         });
     }
@@ -113,7 +124,7 @@ pub fn measure_store(
         items: program.population.items,
         workload: program.population.workload.name,
     };
-    let mut report = Report::new(subject, program.population.theta, setting, &outcome);
+    let mut report = Report::new(subject, Some(program.population.theta), setting, &outcome);
     report.cache_bytes = Some(program.seen.cache_bytes());
     report.growth = program.seen.growth(outcome.laid);
     report.pointer_bytes = Some(program.pointer_bytes());
@@ -156,7 +167,7 @@ pub fn measure_tree(
         items: population.items,
         workload: population.workload.name,
     };
-    let mut report = Report::new(subject, population.theta, setting, &outcome);
+    let mut report = Report::new(subject, Some(population.theta), setting, &outcome);
     report.cache_bytes = Some(program.seen.cache_bytes());
     let lookups = report
         .mix

@@ -1,4 +1,8 @@
 //! Clients that take locks: acquire, work, release.
+//!
+//! On the path: the program of `bench lock`. A client takes one lock at a time, or those of a transaction (`transaction.rs`).
+
+mod transaction;
 
 use core::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -14,7 +18,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::BenchError;
 use crate::program::{Client, Laid, LockStep, Program, Step};
-use crate::workload::{Scatter, Zipf, client_random, zipf::unit};
+use crate::workload::{Scatter, TransactionWorkload, Zipf, client_random, zipf::unit};
+use transaction::Begun;
 
 /// Where the locks start; what clients read under a lock stands behind the last of them.
 const LOCKS_AT: u64 = 64;
@@ -28,6 +33,9 @@ pub struct LockProgram {
     pub options: LockOptions,
     /// How many there are.
     pub locks: u64,
+    /// The transactions whose locks are taken; one lock at a time, if there are none. They say themselves which locks
+    /// in which mode, and for how long.
+    pub transactions: Option<TransactionWorkload>,
     /// How much more popular some are than others.
     pub theta: f64,
     /// The share of acquires in shared mode.
@@ -112,6 +120,16 @@ impl LockProgram {
                 "the failure rate is a number from 0 to less than 1",
             ));
         }
+        if let Some(workload) = self.transactions {
+            let is_chosen = self.theta != 0.0 || self.read_ratio != 0.0 || self.section_verbs != 0;
+            if is_chosen || self.locks != workload.locks || self.failure_rate != 0.0 || self.is_timed {
+                let text = format!(
+                    "the transactions of {} say themselves which locks they take",
+                    workload.name
+                );
+                return Err(BenchError::Argument(text));
+            }
+        }
         check_theta(self.theta)
     }
 }
@@ -180,6 +198,7 @@ impl Program for LockProgram {
             random: client_random(self.seed, number),
             zipf: Zipf::new(self.locks, self.theta),
             scatter: Scatter::new(self.locks),
+            begun: None,
         }
     }
 
@@ -198,14 +217,19 @@ pub struct LockClient {
     random: Xoshiro256PlusPlus,
     zipf: Zipf,
     scatter: Scatter,
+    /// The transaction that did not commit.
+    begun: Option<Begun>,
 }
 
 impl Client for LockClient {
     async fn step(&mut self, cx: &mut OpContext) -> Result<Option<Step>, BenchError> {
-        let locker = match &mut self.locker {
-            Some(locker) => locker,
-            none => none.insert(Locker::new(self.program.kind, cx.endpoint(), &self.site)?),
-        };
+        if self.locker.is_none() {
+            self.locker = Some(Locker::new(self.program.kind, cx.endpoint(), &self.site)?);
+        }
+        if let Some(workload) = self.program.transactions {
+            return self.transaction(cx, workload).await.map(Some);
+        }
+        let locker = self.locker.as_ref().expect("it was just made");
         let rank = self.zipf.rank(&mut self.random);
         let lock = self.scatter.key(rank);
         let is_shared = self.program.read_ratio > 0.0 && unit(&mut self.random) < self.program.read_ratio;
@@ -235,7 +259,7 @@ impl Client for LockClient {
                 acquire,
                 is_hottest: rank == 0,
             }),
-            operation: None,
+            ..Step::default()
         }))
     }
 }

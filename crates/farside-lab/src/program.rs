@@ -7,7 +7,7 @@ use farside_fabric::region::Region;
 use farside_fabric::{CounterSnapshot, Endpoint, OpContext};
 
 use crate::error::BenchError;
-use crate::workload::Operation;
+use crate::workload::{Operation, TransactionKind};
 
 /// What was seen of the memory while it was made ready.
 #[derive(Clone, Copy, Default, Debug)]
@@ -99,10 +99,10 @@ pub trait Client {
     async fn step(&mut self, cx: &mut OpContext) -> Result<Option<Step>, BenchError>;
 }
 
-/// What one operation on a lock did.
+/// What one operation on a lock did, or on all locks of a transaction.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct LockStep {
-    /// When the lock was granted, on the endpoint's clock.
+    /// When the lock was granted, or the last of them, on the endpoint's clock.
     pub granted_ns: u64,
     /// When the client began to give it back.
     pub release_ns: u64,
@@ -112,6 +112,21 @@ pub struct LockStep {
     pub is_hottest: bool,
 }
 
+/// What one transaction did.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactionStep {
+    /// Its type.
+    pub kind: TransactionKind,
+    /// When it was begun, the first time.
+    pub begun_ns: u64,
+    /// How many locks it asked for in shared mode.
+    pub shared: u64,
+    /// How many locks it asked for in exclusive mode.
+    pub exclusive: u64,
+    /// Whether it held all of its locks until it had worked; if not, it is done again.
+    pub is_committed: bool,
+}
+
 /// What one operation did, apart from the time it took.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Step {
@@ -119,4 +134,6 @@ pub struct Step {
     pub lock: Option<LockStep>,
     /// What it was, if the operation is one on a key.
     pub operation: Option<Operation>,
+    /// If the operation is a transaction.
+    pub transaction: Option<TransactionStep>,
 }

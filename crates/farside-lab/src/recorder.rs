@@ -1,10 +1,12 @@
 //! What clients did in the time that counts: operations and latencies.
 
+use std::collections::BTreeMap;
+
 use farside_fabric::CounterSnapshot;
 use hdrhistogram::Histogram;
 
 use crate::program::Step;
-use crate::workload::Operation;
+use crate::workload::{Operation, TransactionKind};
 
 /// The longest latency that is told apart; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
@@ -38,10 +40,25 @@ pub struct Recorder {
     pub release: Histogram<u64>,
     /// What was posted until the locks were granted.
     pub acquire_posted: CounterSnapshot,
+    /// What transactions did.
+    pub transactions: Transactions,
     /// When the last operation ended.
     pub last_ns: u64,
     /// How many operations ended in each part of the window, if it has parts.
     pub slots: Vec<u64>,
+}
+
+/// Transactions that ended in the window.
+#[derive(Clone, Default, Debug)]
+pub struct Transactions {
+    /// Nanoseconds of those that committed, by type.
+    pub latency: BTreeMap<TransactionKind, Histogram<u64>>,
+    /// Locks that those asked for in shared mode.
+    pub shared: u64,
+    /// Locks that those asked for in exclusive mode.
+    pub exclusive: u64,
+    /// How many did not commit.
+    pub aborts: u64,
 }
 
 /// An operation that ended.
@@ -72,6 +89,7 @@ impl Recorder {
             acquire_hottest: histogram(),
             release: histogram(),
             acquire_posted: CounterSnapshot::default(),
+            transactions: Transactions::default(),
             last_ns: window.start_ns,
             slots: Vec::new(),
         }
@@ -94,9 +112,21 @@ impl Recorder {
 
     /// Records an operation, if it ended in time.
     #[inline]
-    pub fn record(&mut self, operation: Ended) {
+    pub fn record(&mut self, mut operation: Ended) {
         if !(self.window.start_ns..self.window.end_ns).contains(&operation.ended_ns) {
             return;
+        }
+        if let Some(transaction) = operation.step.transaction {
+            let transactions = &mut self.transactions;
+            if !transaction.is_committed {
+                transactions.aborts += 1;
+                return;
+            }
+            operation.begun_ns = transaction.begun_ns;
+            transactions.shared += transaction.shared;
+            transactions.exclusive += transaction.exclusive;
+            let latency = transactions.latency.entry(transaction.kind).or_insert_with(histogram);
+            latency.saturating_record(operation.ended_ns - operation.begun_ns);
         }
         self.operations += 1;
         if !self.slots.is_empty() {
@@ -133,6 +163,7 @@ impl Recorder {
             *sum += more;
         }
         self.acquire_posted = self.acquire_posted.plus(&other.acquire_posted);
+        self.transactions.absorb(&other.transactions);
         self.last_ns = self.last_ns.max(other.last_ns);
         for (sum, more) in [
             (&mut self.latency, &other.latency),
@@ -156,10 +187,22 @@ impl Recorder {
     }
 }
 
+impl Transactions {
+    fn absorb(&mut self, other: &Self) {
+        for (&kind, more) in &other.latency {
+            let sum = self.latency.entry(kind).or_insert_with(histogram);
+            sum.add(more).expect("the bounds are the same");
+        }
+        self.shared += other.shared;
+        self.exclusive += other.exclusive;
+        self.aborts += other.aborts;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::LockStep;
+    use crate::program::{LockStep, TransactionStep};
 
     #[test]
     fn only_what_ends_in_the_window_counts() {
@@ -194,5 +237,35 @@ mod tests {
         sum.absorb(&recorder);
         sum.absorb(&recorder);
         assert_eq!((sum.operations, sum.latency.len(), sum.elapsed_ns()), (4, 4, 100));
+    }
+
+    #[test]
+    fn a_transaction_that_is_done_again_counts_once_from_its_first_beginning() {
+        let mut recorder = Recorder::new(Window {
+            start_ns: 100,
+            end_ns: 200,
+        });
+        for (ended_ns, is_committed) in [(140, false), (160, true)] {
+            recorder.record(Ended {
+                begun_ns: ended_ns - 20,
+                step: Step {
+                    transaction: Some(TransactionStep {
+                        kind: TransactionKind::Payment,
+                        begun_ns: 120,
+                        shared: 1,
+                        exclusive: 3,
+                        is_committed,
+                    }),
+                    ..Step::default()
+                },
+                ended_ns,
+            });
+        }
+        let mut sum = Recorder::new(recorder.window());
+        sum.absorb(&recorder);
+        let transactions = &sum.transactions;
+        assert_eq!((sum.operations, sum.latency.max(), transactions.aborts), (1, 40, 1));
+        assert_eq!((transactions.shared, transactions.exclusive), (1, 3));
+        assert_eq!(transactions.latency[&TransactionKind::Payment].max(), 40);
     }
 }

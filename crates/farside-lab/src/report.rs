@@ -1,5 +1,7 @@
 //! What is printed: one line of JSON, whose keys scripts rely on, or a table.
 
+use std::collections::BTreeMap;
+
 use farside_fabric::CounterSnapshot;
 use farside_fabric::VerbKind;
 use farside_index::Shared;
@@ -10,6 +12,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::quantity::with_prefix;
+use crate::recorder::Transactions;
 use crate::stage::{FabricKind, Outcome, Setting};
 use crate::store::{Growth, Seen};
 use crate::tree::Structure;
@@ -32,8 +35,9 @@ pub struct Report {
     pub clients: u64,
     /// On how many compute nodes; threads on a real fabric.
     pub cns: u64,
-    /// Skew of the popularity of keys or locks.
-    pub theta: f64,
+    /// Skew of the popularity of keys or locks, unless transactions choose them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub theta: Option<f64>,
     /// The seed.
     pub seed: u64,
     /// Operations that ended while it counted.
@@ -65,6 +69,9 @@ pub struct Report {
     /// Resets of DecLocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets: Option<ResetTimes>,
+    /// What the transactions were whose locks were taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<TransactionTimes>,
     /// Operations per second in each part of the time that counts, if it was cut into parts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slots_ops_s: Vec<f64>,
@@ -109,8 +116,12 @@ pub enum Subject {
         lock: &'static str,
         /// How many there were.
         locks: u64,
-        /// The share of acquires in shared mode.
-        read_ratio: f64,
+        /// The share of acquires in shared mode, unless transactions choose it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        read_ratio: Option<f64>,
+        /// The transactions whose locks were taken.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        workload: Option<&'static str>,
     },
     /// A store.
     Store {
@@ -234,6 +245,50 @@ pub struct ResetTimes {
     pub per_op: f64,
     /// How long one took on average, in microseconds.
     pub mean_us: f64,
+}
+
+/// Transactions that committed, and what became of others.
+#[derive(Clone, Debug, Serialize)]
+pub struct TransactionTimes {
+    /// Locks of a transaction.
+    pub locks_mean: f64,
+    /// The share of them that it asked for in shared mode.
+    pub shared_rate: f64,
+    /// How often a transaction was done again since a lease had run out.
+    pub aborts: f64,
+    /// By type.
+    pub types: BTreeMap<&'static str, TypeTimes>,
+}
+
+/// Transactions of one type.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TypeTimes {
+    /// How many.
+    pub count: u64,
+    /// From the first acquire to the last release.
+    pub latency_us: Latency,
+}
+
+impl TransactionTimes {
+    /// Sums up what was recorded of so many.
+    #[must_use]
+    pub fn of(recorded: &Transactions, operations: u64) -> Self {
+        let count = operations.max(1) as f64;
+        let locks = recorded.shared + recorded.exclusive;
+        let types = recorded.latency.iter().map(|(kind, latency)| {
+            let times = TypeTimes {
+                count: latency.len(),
+                latency_us: Latency::of(latency),
+            };
+            (kind.name(), times)
+        });
+        Self {
+            locks_mean: locks as f64 / count,
+            shared_rate: recorded.shared as f64 / locks.max(1) as f64,
+            aborts: recorded.aborts as f64 / count,
+            types: types.collect(),
+        }
+    }
 }
 
 /// Verbs by kind, per operation.
@@ -440,11 +495,12 @@ impl PerAcquire {
 impl Report {
     /// Puts a run's outcome into a report.
     #[must_use]
-    pub fn new(subject: Subject, theta: f64, setting: &Setting, outcome: &Outcome) -> Self {
+    pub fn new(subject: Subject, theta: Option<f64>, setting: &Setting, outcome: &Outcome) -> Self {
         let recorder = &outcome.recorder;
         let operations = recorder.operations.max(1) as f64;
         let seconds = recorder.elapsed_ns() as f64 / 1e9;
         let is_lock = matches!(subject, Subject::Lock { .. });
+        let has_hottest = matches!(subject, Subject::Lock { workload: None, .. });
         let verbs = Verbs::of(&outcome.effort.posted, operations);
         let has_own_endpoints = setting.fabric == FabricKind::Sim || setting.clients == setting.compute_nodes;
         Self {
@@ -460,7 +516,7 @@ impl Report {
             throughput_ops_s: recorder.operations as f64 / seconds,
             latency_us: Latency::of(&recorder.latency),
             acquire_us: is_lock.then(|| Latency::of(&recorder.acquire)),
-            acquire_hottest_us: (is_lock && setting.fabric == FabricKind::Sim)
+            acquire_hottest_us: (has_hottest && setting.fabric == FabricKind::Sim)
                 .then(|| Latency::of(&recorder.acquire_hottest)),
             release_us: is_lock.then(|| Latency::of(&recorder.release)),
             per_op: PerOperation {
@@ -473,6 +529,7 @@ impl Report {
             retry_rate: None,
             phases_us: None,
             resets: None,
+            transactions: None,
             slots_ops_s: recorder
                 .slots
                 .iter()
@@ -514,7 +571,10 @@ impl Report {
     #[must_use]
     pub fn to_row(&self) -> String {
         let name = match &self.subject {
-            Subject::Lock { lock, .. } => (*lock).to_owned(),
+            Subject::Lock { lock, workload, .. } => {
+                let workload = workload.map_or(String::new(), |workload| format!(" {workload}"));
+                format!("{lock}{workload}")
+            }
             Subject::Store {
                 index, sync, workload, ..
             } => {
@@ -537,6 +597,13 @@ impl Report {
         );
         if let Some(rate) = self.retry_rate {
             row += &format!("   {:.1} % of CAS are retries", rate * 100.0);
+        }
+        if let Some(transactions) = &self.transactions {
+            let shared = 100.0 * transactions.shared_rate;
+            row += &format!("   {:.1} locks, {shared:.1} % shared", transactions.locks_mean);
+            if transactions.aborts > 0.0 {
+                row += &format!(", {:.2} aborts", transactions.aborts);
+            }
         }
         if let Some(combine) = self
             .combine

@@ -58,7 +58,7 @@ use crate::quantity::parse_duration;
 use crate::stage::Fault;
 use crate::store::index_by_name;
 use crate::tree::tree_by_name;
-use crate::workload::Workload;
+use crate::workload::{TransactionWorkload, Workload};
 
 /// A published figure.
 #[derive(Clone, Debug, Deserialize)]
@@ -314,8 +314,11 @@ pub struct Series {
 pub struct LockSeries {
     /// Name of the lock.
     pub name: String,
-    /// How many there are.
+    /// How many there are, unless transactions say it.
+    #[serde(default)]
     pub locks: u64,
+    /// Name of the [transactions](TransactionWorkload) whose locks are taken; one lock at a time, if nothing is said.
+    pub workload: Option<String>,
     /// Skew.
     #[serde(default)]
     pub theta: f64,
@@ -581,6 +584,9 @@ impl Figure {
                 if !suits {
                     return Err(format!("series {name} has nothing of what is swept, {:?}", axis.key));
                 }
+            }
+            if let Some(workload) = series.lock.as_ref().and_then(|lock| lock.workload.as_ref()) {
+                TransactionWorkload::by_name(workload)?;
             }
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;

@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 51] = [
+const FIGURES: [(&str, &str); 53] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -34,6 +34,10 @@ const FIGURES: [(&str, &str); 51] = [
     ("shiftlock-7", include_str!("../../../../figures/fig_shiftlock_7.toml")),
     ("shiftlock-8", include_str!("../../../../figures/fig_shiftlock_8.toml")),
     ("shiftlock-9", include_str!("../../../../figures/fig_shiftlock_9.toml")),
+    (
+        "shiftlock-10",
+        include_str!("../../../../figures/fig_shiftlock_10.toml"),
+    ),
     ("declock-3", include_str!("../../../../figures/fig_declock_3.toml")),
     ("declock-12", include_str!("../../../../figures/fig_declock_12.toml")),
     ("declock-13", include_str!("../../../../figures/fig_declock_13.toml")),
@@ -72,6 +76,7 @@ const FIGURES: [(&str, &str); 51] = [
     ("cider-18", include_str!("../../../../figures/fig_cider_18.toml")),
     ("cider-20", include_str!("../../../../figures/fig_cider_20.toml")),
     ("cider-21", include_str!("../../../../figures/fig_cider_21.toml")),
+    ("cider-22", include_str!("../../../../figures/fig_cider_22.toml")),
     ("cider-25", include_str!("../../../../figures/fig_cider_25.toml")),
     ("cider-26", include_str!("../../../../figures/fig_cider_26.toml")),
     ("chime-t1", include_str!("../../../../figures/fig_chime_t1.toml")),

@@ -22,7 +22,7 @@ use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name};
 use crate::tree::{CACHE_BYTES, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
 use crate::verbs;
-use crate::workload::{Population, Workload};
+use crate::workload::{Population, TransactionWorkload, Workload};
 use crate::{measure_lock, measure_store, measure_tree};
 
 /// The seed of every figure.
@@ -321,10 +321,13 @@ fn run_lock(
     memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
     let unknown = || wrong(figure, format!("there is no lock `{}`", lock.name));
+    let transactions = lock.workload.as_deref().map(TransactionWorkload::by_name).transpose();
+    let transactions = transactions.map_err(|reason| wrong(figure, reason))?;
     let program = LockProgram {
         kind: LockKind::by_name(&lock.name).ok_or_else(unknown)?,
         options: options(lock).map_err(|reason| wrong(figure, reason))?,
-        locks: lock.locks,
+        locks: transactions.map_or(lock.locks, |workload| workload.locks),
+        transactions,
         theta: lock.theta,
         read_ratio: lock.read_ratio,
         section_verbs: lock.section_verbs,

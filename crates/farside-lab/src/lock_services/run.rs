@@ -127,6 +127,7 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
     let program = LockProgram {
         kind,
         locks: crowd.locks,
+        transactions: None,
         theta: 0.0,
         read_ratio: 0.0,
         section_verbs: 0,

@@ -1,10 +1,12 @@
 //! What clients do, and with which keys.
 
 pub mod keys;
+pub mod transactions;
 pub mod ycsb;
 pub mod zipf;
 
 pub use keys::{Keys, Population};
+pub use transactions::{LOCKS_MAX, TRANSACTIONS, Transaction, TransactionKind, TransactionWorkload};
 pub use ycsb::{Operation, Popularity, SCAN_ITEMS_MAX, WORKLOADS, Workload};
 pub use zipf::{Scatter, Zipf};
 

@@ -17,6 +17,7 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
         kind: LockKind::by_name(lock).expect("it is registered"),
         options: LockOptions::default(),
         locks: 100_000,
+        transactions: None,
         theta: 0.99,
         read_ratio: 0.5,
         section_verbs,

@@ -8,3 +8,4 @@ mod measurements;
 mod page;
 mod rdma;
 mod reports;
+mod transactions;

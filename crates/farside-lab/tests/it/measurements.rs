@@ -81,6 +81,7 @@ fn lock(kind: LockKind, locks: u64, seed: u64) -> LockProgram {
         kind,
         options: LockOptions::default(),
         locks,
+        transactions: None,
         theta: 0.99,
         read_ratio: 0.2,
         section_verbs: 0,

@@ -10,6 +10,7 @@ use crate::figure::file::{AxisKey, Figure, Panel, Series};
 use crate::figure::outcome::Outcome;
 use crate::figure::report::Entry;
 use crate::quantity::with_prefix;
+use crate::workload::TransactionWorkload;
 
 /// A figure as the template shows it.
 pub(super) struct Section<'a> {
@@ -192,6 +193,13 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
     let mut about = String::new();
     if let Some(lock) = &series.lock {
         about = format!("lock {}: {}", lock.name, about_lock(&lock.name));
+        let workload = lock.workload.as_deref().map(TransactionWorkload::by_name);
+        let workload = workload.and_then(Result::ok);
+        if let Some(workload) = workload {
+            let locks = readable(workload.locks as f64);
+            facts.push(format!("transactions {}, {locks} locks", workload.name));
+        }
+        let is_fixed = |key| workload.is_none() && is_fixed(key);
         if is_fixed(AxisKey::Locks) {
             facts.push(format!("{} locks", readable(lock.locks as f64)));
         }
