@@ -2,13 +2,17 @@
 //!
 //! On the path: a part of the client, filled command by command and taken by EXEC.
 
-use farside_kv::Watched;
+use std::collections::BTreeMap;
+
+use farside_kv::{TRANSACTION_KEYS_MAX, Watched};
 
 use crate::command::table::{Id, TABLE};
 use crate::request::{Kept, Request};
 
 /// Bytes of commands that may wait for EXEC.
 const QUEUE_BYTES_MAX: usize = 256 << 20;
+/// What a command takes beside its arguments: its place, and what the heap keeps for two blocks.
+const QUEUED_BYTES: usize = size_of::<Queued>() + 32;
 const TOO_MUCH: &str = "ERR too many commands: at most 256 MiB of them may wait for EXEC";
 
 /// See the module.
@@ -18,8 +22,8 @@ pub(crate) struct Queue {
     open: Option<Vec<Queued>>,
     is_broken: bool,
     bytes: usize,
-    /// In the order of their keys.
-    watched: Vec<Watched>,
+    /// By their keys.
+    watched: BTreeMap<Vec<u8>, Watched>,
 }
 
 /// A command that waits for EXEC.
@@ -51,7 +55,7 @@ pub(crate) struct Batch {
     pub(crate) queued: Vec<Queued>,
     /// Whether something was wrong with one of the commands.
     pub(crate) is_broken: bool,
-    pub(crate) watched: Vec<Watched>,
+    pub(crate) watched: BTreeMap<Vec<u8>, Watched>,
 }
 
 impl Queue {
@@ -79,7 +83,7 @@ impl Queue {
     /// The error line, if there are too many.
     pub(crate) fn push(&mut self, id: Id, request: &Request<'_>) -> Result<(), &'static str> {
         let kept = request.keep();
-        self.bytes += kept.bytes();
+        self.bytes += kept.bytes() + QUEUED_BYTES;
         if self.bytes > QUEUE_BYTES_MAX {
             // They will not be executed.
             self.open = Some(Vec::new());
@@ -106,20 +110,24 @@ impl Queue {
     }
 
     pub(crate) fn watches(&self, key: &[u8]) -> bool {
-        self.place(key).is_ok()
+        self.watched.contains_key(key)
     }
 
-    fn place(&self, key: &[u8]) -> Result<usize, usize> {
-        self.watched.binary_search_by(|watched| watched.key().cmp(key))
-    }
-
-    pub(crate) fn watch(&mut self, watched: Watched) {
-        if let Err(place) = self.place(watched.key()) {
-            self.watched.insert(place, watched);
+    /// Adds a key to those that are watched.
+    ///
+    /// # Errors
+    /// The error line, if there are too many.
+    pub(crate) fn watch(&mut self, watched: Watched) -> Result<(), &'static str> {
+        self.bytes += 2 * watched.key().len() + size_of::<Watched>();
+        if self.bytes > QUEUE_BYTES_MAX || self.watched.len() == TRANSACTION_KEYS_MAX {
+            return Err("ERR too many keys are watched");
         }
+        self.watched.insert(watched.key().to_vec(), watched);
+        Ok(())
     }
 
     pub(crate) fn unwatch(&mut self) {
         self.watched.clear();
+        self.bytes = 0;
     }
 }

@@ -67,6 +67,12 @@ impl Spot {
         }
     }
 
+    /// Bytes of its item.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The block where its item stands.
     #[must_use]
     pub fn block(&self) -> RemoteAddr {

@@ -8,11 +8,11 @@
 //! Nothing is locked meanwhile, so nobody waits for a body, and no order of keys can lead to a deadlock.
 
 use farside_fabric::mutant::is_planted;
-use farside_index::{Decide, KEY_BYTES_MAX};
+use farside_index::Decide;
 
 use crate::error::{KvError, Pending};
 use crate::session::{Alteration, Session, SetOptions, SetOutcome};
-use crate::transaction::{Held, Patience, TRANSACTION_KEYS_MAX, Transaction, TransactionError, Watched};
+use crate::transaction::{Held, Patience, Transaction, Watched};
 use crate::{Expiry, decision};
 
 /// What a transaction has read, and what becomes of it. It belongs to no session, so that whoever has another way to wait can use it,
@@ -47,15 +47,12 @@ impl Session {
     /// is there.
     pub fn get_to_know<'f>(&'f mut self, journal: &'f mut Journal, key: &'f [u8], is_blind: bool) -> Pending<'f, ()> {
         Box::pin(async move {
-            let Err(place) = journal.transaction.place(key) else {
-                return Ok(());
-            };
-            if key.len() > KEY_BYTES_MAX {
-                return Err(farside_index::IndexError::KeyTooLong { bytes: key.len() }.into());
-            }
-            let count = journal.transaction.held.len() + 1;
-            if count > TRANSACTION_KEYS_MAX {
-                return Err(TransactionError::TooManyKeys { count }.into());
+            let place = journal.transaction.place(key);
+            if let Ok(place) = place {
+                let held = &journal.transaction.held[place];
+                if is_blind || !held.is_unread || held.after.is_some() {
+                    return Ok(());
+                }
             }
             let mut held = Held::unknown(key);
             if !is_blind {
@@ -66,11 +63,14 @@ impl Session {
                     Ok((watched, found.map(|(value, expiry_ms)| (value.to_vec(), expiry_ms))))
                 });
                 let (watched, before) = read.await?;
-                held.before = before;
+                (held.before, held.is_unread) = (before, false);
                 let place = journal.watched.partition_point(|before| before.key() < key);
                 journal.watched.insert(place, watched);
             }
-            journal.transaction.held.insert(place, held);
+            match place {
+                Ok(place) => journal.transaction.held[place] = held,
+                Err(place) => journal.transaction.held.insert(place, held),
+            }
             Ok(())
         })
     }
@@ -79,7 +79,7 @@ impl Session {
     /// nothing again, and others have been given way to.
     ///
     /// # Errors
-    /// [`TransactionError::Contended`] if that has happened for too long; otherwise as for all operations.
+    /// [`TransactionError::Contended`](crate::TransactionError::Contended) if that has happened for too long; otherwise as for all operations.
     pub fn conclude<'f>(&'f mut self, journal: &'f mut Journal, is_wanted: bool) -> Pending<'f, bool> {
         Box::pin(async move {
             let Journal {
@@ -123,7 +123,7 @@ impl Session {
     /// [`Session::transaction_on`] costs fewer round trips if the keys are known.
     ///
     /// # Errors
-    /// What the body answers, if everything that it has read was so at one instant; nothing is changed then. [`TransactionError`];
+    /// What the body answers, if everything that it has read was so at one instant; nothing is changed then. [`TransactionError`](crate::TransactionError);
     /// otherwise as for all operations.
     pub async fn transaction<R, E: From<KvError>>(
         &mut self,

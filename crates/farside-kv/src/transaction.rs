@@ -29,8 +29,8 @@ pub const TRANSACTION_KEYS_MAX: usize = 1 << 16;
 const TRY_NS: u64 = 10_000_000_000;
 /// How often blocks are fetched before it is known that there are too few of them, for no key at all.
 const FETCHES_MIN: usize = 16;
-/// Bytes of items that a transaction may store.
-pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of values that a transaction may read and store.
+pub const TRANSACTION_BYTES_MAX: u64 = 512 << 20;
 /// The pause after a conflict: the first, and the longest.
 const PAUSE_NS: (u64, u64) = (2_000, 1_000_000);
 
@@ -50,12 +50,9 @@ pub enum TransactionError {
         /// How many.
         count: usize,
     },
-    /// It stores too much.
-    #[error("the transaction stores {bytes} bytes, at most {TRANSACTION_BYTES_MAX} are allowed")]
-    TooLarge {
-        /// Bytes of its items.
-        bytes: u64,
-    },
+    /// It reads and stores too much.
+    #[error("the transaction reads and stores values of more than {TRANSACTION_BYTES_MAX} bytes")]
+    TooLarge,
     /// Others were quicker, again and again.
     #[error("the transaction lost against others {rounds} times: try again later, or with fewer keys at once")]
     Contended {
@@ -78,6 +75,8 @@ pub(crate) struct Held {
     pub(crate) before: Option<(Vec<u8>, u64)>,
     /// Where it was found, even if what is there has expired.
     spot: Option<Spot>,
+    /// Whether nobody has looked what is there.
+    pub(crate) is_unread: bool,
     pub(crate) after: Option<After>,
     is_read: bool,
 }
@@ -88,6 +87,8 @@ pub struct Transaction {
     /// In the order of the keys.
     pub(crate) held: Vec<Held>,
     now_ms: u64,
+    /// Bytes of all values that were copied for it.
+    copied: u64,
 }
 
 impl fmt::Debug for Transaction {
@@ -128,6 +129,20 @@ impl Transaction {
         Self {
             held: Vec::with_capacity(key_count),
             now_ms,
+            copied: 0,
+        }
+    }
+
+    /// Notes that a value was copied.
+    fn copy(&mut self, bytes: usize) -> Result<(), KvError> {
+        self.copied += bytes as u64;
+        self.check_size()
+    }
+
+    fn check_size(&self) -> Result<(), KvError> {
+        match self.copied > TRANSACTION_BYTES_MAX {
+            true => Err(TransactionError::TooLarge.into()),
+            false => Ok(()),
         }
     }
 
@@ -177,6 +192,8 @@ impl Transaction {
 
     /// See [`Session::change`].
     pub fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        // Once it is too large it is refused, so nothing more need be made for it.
+        self.check_size()?;
         let stored = self.get_with_expiry(key)?;
         let stored = stored.map(|(value, expiry_ms)| Item { key, value, expiry_ms });
         let after = match decide(stored) {
@@ -185,10 +202,11 @@ impl Transaction {
             Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
                 return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
             }
-            Decision::Put { value, expiry_ms, .. } => After::Put {
-                value: value.into_owned(),
-                expiry_ms,
-            },
+            Decision::Put { value, expiry_ms, .. } => {
+                let value = value.into_owned();
+                self.copy(value.len())?;
+                After::Put { value, expiry_ms }
+            }
         };
         self.held(key)?.after = Some(after);
         Ok(())
@@ -326,15 +344,23 @@ impl Patience {
         }
     }
 
-    /// Pauses after a conflict.
+    fn check(&self, session: &Session) -> Result<(), KvError> {
+        match session.store.endpoint.now_ns() < self.until_ns {
+            true => Ok(()),
+            false => Err(TransactionError::Contended { rounds: self.rounds }.into()),
+        }
+    }
+
+    /// Pauses after a conflict; what came before the first one does not count.
     ///
     /// # Errors
     /// [`TransactionError::Contended`] if time is up.
     pub(crate) async fn pause(&mut self, session: &mut Session) -> Result<(), KvError> {
-        let endpoint = session.store.endpoint.clone();
-        if endpoint.now_ns() >= self.until_ns {
-            return Err(TransactionError::Contended { rounds: self.rounds }.into());
+        if self.rounds == 0 {
+            *self = Self::new(session);
         }
+        self.check(session)?;
+        let endpoint = session.store.endpoint.clone();
         session.cx.count_retry();
         let pause_ns = self.pause_ns + endpoint.random_below(self.pause_ns);
         endpoint.sleep(pause_ns).await;
@@ -399,7 +425,9 @@ impl Session {
                 match self.round(&sorted, has_room, body).await? {
                     Round::Done => return Ok(()),
                     Round::Missing(keys) => {
+                        patience.check(self)?;
                         for key in keys {
+                            self.make_room(&key, 0).await?;
                             self.store.hold_place(&mut self.cx, &key).await?;
                         }
                     }
@@ -456,12 +484,14 @@ impl Session {
                 Located::Here(spot, found) => {
                     let found = store.unless_expired(Some(found));
                     let before = found.map(|found| (cx.buffer()[found.value.range()].to_vec(), found.expiry_ms));
+                    transaction.copy(before.as_ref().map_or(0, |(value, _)| value.len()))?;
                     (Some(spot), before)
                 }
             };
             transaction.held.push(Held {
                 before,
                 spot,
+                is_unread: false,
                 ..Held::unknown(key)
             });
         }
@@ -483,6 +513,7 @@ impl Session {
             return Ok(Round::Lost(None));
         }
         let is_refused = body(&mut transaction);
+        transaction.check_size()?;
         if is_refused {
             transaction.give_up();
         }
@@ -507,11 +538,14 @@ impl Session {
         let read = held.iter().filter(|held| held.is_read && held.after.is_none());
         let read: Vec<&Spot> = read.filter_map(|held| held.spot.as_ref()).collect();
         let replacements: Vec<Replacement<'_>> = held.iter().filter_map(Held::replacement).collect();
-        let bytes: u64 = replacements.iter().map(|replacement| replacement.item.bytes()).sum();
-        if bytes > TRANSACTION_BYTES_MAX {
-            return Err(TransactionError::TooLarge { bytes }.into());
-        }
-        if !has_room && !store.has_room(bytes) {
+        // By so much more than what is there: what only gives memory back needs no room.
+        let stored = held.iter().filter(|held| matches!(held.after, Some(After::Put { .. })));
+        let growth = stored.filter_map(Held::replacement).map(|replacement| {
+            let bytes = replacement.item.bytes();
+            bytes.saturating_sub(replacement.spot.bytes())
+        });
+        let bytes: u64 = growth.sum();
+        if bytes > 0 && !has_room && !store.has_room(bytes) {
             return Ok(Round::Tight { bytes });
         }
         let commit = Box::pin(store.index.commit(cx, &read, &replacements)).await?;
@@ -548,6 +582,7 @@ impl Held {
             key: key.to_vec(),
             before: None,
             spot: None,
+            is_unread: true,
             after: None,
             is_read: false,
         }

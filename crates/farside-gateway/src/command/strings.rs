@@ -7,6 +7,7 @@ use std::io;
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
 use super::table::Id;
+use super::transactions::ANSWERS_BYTES_MAX;
 use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, refuse, wrong_arity};
 use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush};
@@ -182,6 +183,10 @@ pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
                 let value = transaction.get(key)?;
                 call.context.count_lookup(value.is_some());
                 call.reply.bulk_or_null(value);
+                if call.reply.len() > ANSWERS_BYTES_MAX {
+                    // EXEC refuses it.
+                    break;
+                }
             }
             return Ok(());
         }

@@ -8,11 +8,13 @@
 //! before EXEC refuses all of them.
 
 use farside_fabric::at_once;
-use farside_kv::{KvError, Transaction, Watched};
+use farside_kv::{KEY_BYTES_MAX, KvError, Transaction};
 
 use super::keyspace::Keys;
 use super::table::{Id, TABLE};
 use super::{Call, Handled, Refusal, line, table};
+use crate::client::Replies;
+use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::queue::{Batch, Queued};
 use crate::reply::Reply;
 
@@ -20,7 +22,7 @@ use crate::reply::Reply;
 pub(crate) const NOT_INSIDE: &str =
     "ERR Command not allowed inside a transaction: it looks at more keys than those that it names";
 /// Replies are kept until it is known that they count: so many bytes of them.
-const ANSWERS_BYTES_MAX: usize = 256 << 20;
+pub(super) const ANSWERS_BYTES_MAX: usize = 256 << 20;
 const TOO_LONG: &str = "ERR the replies are longer than 256 MiB";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 
@@ -48,7 +50,7 @@ pub(crate) async fn watch(call: &mut Call<'_>) -> Handled {
     for key in call.request.args(1) {
         if !call.client.queue.watches(key) {
             let watched = call.keys.together(&[key], |transaction| transaction.watch(key)).await?;
-            call.client.queue.watch(watched);
+            call.client.queue.watch(watched)?;
         }
     }
     call.reply.ok();
@@ -74,6 +76,13 @@ pub(super) fn queue(id: Id, call: &mut Call<'_>) -> Handled {
     let flags = TABLE[id as usize].flags;
     if flags.contains(&"no_multi") {
         return Err(NOT_INSIDE.into());
+    }
+    let places = TABLE[id as usize].key_places(call.request.len());
+    let long = places
+        .map(|place| call.request.arg(place).len())
+        .find(|&bytes| bytes > KEY_BYTES_MAX);
+    if let Some(bytes) = long {
+        return Err(format!("ERR the key has {bytes} bytes, at most {KEY_BYTES_MAX} are allowed").into());
     }
     call.client.queue.push(id, call.request)?;
     call.reply.simple("QUEUED");
@@ -105,6 +114,9 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
             true => call.reply.append(answered.next().expect("one for each")),
             false => run_apart(call, queued).await?,
         }
+        if call.reply.len() > REPLY_BYTES_MAX && call.client.replies == Replies::On {
+            flush(call.stream, call.reply, call.client, call.context).await?;
+        }
     }
     Ok(())
 }
@@ -128,7 +140,7 @@ enum Outcome {
 async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
     let with_keys = || batch.queued.iter().filter(|queued| queued.has_keys());
     let mut keys: Vec<&[u8]> = with_keys().flat_map(Queued::keys).collect();
-    keys.extend(batch.watched.iter().map(Watched::key));
+    keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {
         return Ok(Outcome::Done);
     }
@@ -144,7 +156,7 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
     };
     let body = |transaction: &mut Transaction| {
         answers.clear();
-        for watched in &batch.watched {
+        for watched in batch.watched.values() {
             if !transaction.is_as_watched(watched)? {
                 return Ok(Outcome::Overtaken);
             }

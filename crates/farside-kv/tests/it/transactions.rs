@@ -15,8 +15,9 @@ use std::rc::Rc;
 use farside_fabric::VerbKind;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_kv::{
-    Alteration, Condition, Expiry, IndexKind, KvError, LeafOptions, RaceOptions, Session, SetOptions, Store,
-    StoreConfig, TRANSACTION_KEYS_MAX, Transaction, TransactionError, VALUE_BYTES_MAX, Watched,
+    Alteration, Condition, Expiry, IndexKind, KEY_BYTES_MAX, KvError, LeafOptions, RaceOptions, Session, SetOptions,
+    Store, StoreConfig, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX, Transaction, TransactionError, VALUE_BYTES_MAX,
+    Watched,
 };
 use farside_pool::{FormatOptions, PoolOptions};
 use farside_sync::Scheme;
@@ -231,6 +232,10 @@ fn limits_are_kept_and_a_key_may_be_named_twice() {
             error.to_string(),
             "the transaction names 65537 keys, at most 65536 are allowed"
         );
+        let long = vec![b'k'; KEY_BYTES_MAX + 1];
+        count(&mut session, &[&long[1..]]).await.expect("just as long");
+        let error = count(&mut session, &[&long]).await.expect_err("too long");
+        assert!(error.to_string().contains("65537"), "{error}");
         // Nobody has so much memory here, but it is tried.
         let most = count(&mut session, &keys[1..]).await;
         assert!(!matches!(most, Err(KvError::Transaction(_))), "{most:?}");
@@ -340,6 +345,74 @@ fn keys_become_known_on_the_way() {
             assert_eq!(session.get(b"first").await.expect("no fault"), Some(&b"third"[..]));
         });
     }
+}
+
+#[test]
+fn what_was_stored_without_a_look_is_not_taken_for_known() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        session.put(b"key", b"1").await.expect("no fault");
+        let made = session.transaction(async |transaction| {
+            transaction.put(b"key", b"2").await?;
+            assert_eq!(transaction.get(b"key").await?, Some(&b"2"[..]));
+            transaction.give_up();
+            assert_eq!(transaction.get(b"key").await?, Some(&b"1"[..]));
+            let too_long = vec![0; VALUE_BYTES_MAX + 1];
+            transaction.put(b"key", &too_long).await.expect_err("it is too long");
+            transaction.put(b"other", &too_long).await.expect_err("it is too long");
+            assert!(!transaction.delete(b"other").await?);
+            assert!(transaction.delete(b"key").await?);
+            transaction.put(b"key", b"3").await
+        });
+        made.await.expect("no fault");
+        assert_eq!(session.get(b"key").await.expect("no fault"), Some(&b"3"[..]));
+    });
+}
+
+#[test]
+fn a_transaction_may_copy_only_so_much() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        let most = vec![0; VALUE_BYTES_MAX];
+        let times = TRANSACTION_BYTES_MAX / VALUE_BYTES_MAX as u64;
+        let made = session.transaction_on(&[b"key"], |transaction| {
+            for _ in 0..times {
+                transaction.put(b"key", &most)?;
+            }
+            transaction.put(b"key", b"")
+        });
+        made.await.expect("just as much");
+        let made = session.transaction_on(&[b"key"], |transaction| {
+            for _ in 0..times {
+                transaction.put(b"key", &most)?;
+            }
+            transaction.put(b"key", b"1").expect_err("too much");
+            transaction.put(b"key", b"").expect_err("it was too much before");
+            Ok(())
+        });
+        let error = made.await.expect_err("too much");
+        assert_eq!(
+            error.to_string(),
+            "the transaction reads and stores values of more than 536870912 bytes"
+        );
+        assert_eq!(session.get(b"key").await.expect("no fault"), Some(&b""[..]));
+        // What is read counts, too.
+        session.put(b"key", b"0123456789").await.expect("no fault");
+        let made = session.transaction_on(&[b"key"], |transaction| {
+            for _ in 1..times {
+                transaction.put(b"key", &most)?;
+            }
+            transaction.put(b"key", &most[10..])?;
+            transaction.put(b"key", b"")
+        });
+        made.await.expect("just as much");
+        session.put(b"key", b"0123456789").await.expect("no fault");
+        let made = session.transaction_on(&[b"key"], |transaction| {
+            for _ in 1..times {
+                transaction.put(b"key", &most)?;
+            }
+            transaction.put(b"key", &most[9..])
+        });
+        assert_eq!(made.await, Err(TransactionError::TooLarge.into()));
+    });
 }
 
 #[test]
@@ -480,11 +553,19 @@ async fn work(session: &mut Session, client: u64, round: u64) -> Result<(), KvEr
         }
         6 => {
             // What is copied is what it is when the copy is seen.
-            let copied = session.transaction_on(&[b"source", b"copy"], |transaction| {
-                let value = number(transaction.get(b"source")?);
-                transaction.put(b"copy", &value.to_le_bytes())
-            });
-            copied.await?;
+            if pick(2) == 0 {
+                let copied = session.transaction_on(&[b"source", b"copy"], |transaction| {
+                    let value = number(transaction.get(b"source")?);
+                    transaction.put(b"copy", &value.to_le_bytes())
+                });
+                copied.await?;
+            } else {
+                let copied = session.transaction(async |transaction| {
+                    let value = number(transaction.get(b"source").await?);
+                    transaction.put(b"copy", &value.to_le_bytes()).await
+                });
+                copied.await?;
+            }
         }
         _ => {
             // Others' entries move.

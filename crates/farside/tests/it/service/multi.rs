@@ -313,6 +313,28 @@ fn limits_are_told_and_nothing_is_half_done() {
         "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.\r\n"
     );
     assert_eq!(client.ask("MGET key0 key24"), "*2\r\n$1\r\nv\r\n$1\r\nv\r\n");
+    // At the limit of memory, what needs none goes on.
+    client.ask("CONFIG SET maxmemory 1mb");
+    client.ask("MULTI");
+    client.ask("EXPIRE key1 1000");
+    client.ask("SET key2 w");
+    client.ask("DEL key24");
+    assert_eq!(client.ask("EXEC"), "*3\r\n:1\r\n+OK\r\n:1\r\n");
+    client.ask("MULTI");
+    client.ask("SET key2 longer");
+    client.ask("SET key3 longer");
+    let refused = client.ask("EXEC");
+    assert!(
+        refused.starts_with("-EXECABORT Transaction discarded because of: OOM"),
+        "{refused}"
+    );
+    client.ask("CONFIG SET maxmemory 0");
+    assert_eq!(client.ask("MGET key2 key3"), "*2\r\n$1\r\nw\r\n$1\r\nv\r\n");
+    // A key that is too long.
+    client.ask("MULTI");
+    let refused = client.call(&[b"SET", &vec![b'k'; (64 << 10) + 1], b"v"]);
+    assert_eq!(refused, b"-ERR the key has 65537 bytes, at most 65536 are allowed\r\n");
+    assert_eq!(client.ask("EXEC"), ABORTED);
     // More than may wait.
     client.ask("MULTI");
     let value = vec![b'w'; 16 << 20];
@@ -328,7 +350,7 @@ fn limits_are_told_and_nothing_is_half_done() {
     // More than is replied at once.
     client.ask("MULTI");
     client.ask("SET key0 w");
-    (0..30).for_each(|_| drop(client.ask("GET large")));
+    client.ask(&format!("MGET{}", " large".repeat(30)));
     assert_eq!(
         client.ask("EXEC"),
         "-EXECABORT Transaction discarded because of: ERR the replies are longer than 256 MiB\r\n"
