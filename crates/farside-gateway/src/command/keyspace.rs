@@ -56,7 +56,7 @@ impl Keys<'_> {
         self.change(key, decide).await.map(drop)
     }
 
-    /// Whether it was there is what [`Change`] says only of a key by itself.
+    /// Changes a key.
     async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         match self {
             Self::Apart(session) => session.change(key, decide).await.map(drop),
