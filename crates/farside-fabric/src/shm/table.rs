@@ -152,8 +152,10 @@ impl Table {
 
     /// An identity that was never used: the entry's index keeps messages away from a search.
     fn fresh_id(&self, index: u64) -> EndpointId {
-        let sequence = self.control.word(SEQUENCE_AT).fetch_add(1, Ordering::SeqCst) + 1;
-        EndpointId(sequence << INDEX_BITS | index)
+        let sequence = self.control.word(SEQUENCE_AT).fetch_add(1, Ordering::SeqCst);
+        // It comes to an end only in a file that is damaged; 0 is no identity even there.
+        let sequence = (sequence.wrapping_add(1) << INDEX_BITS).max(1 << INDEX_BITS);
+        EndpointId(sequence | index)
     }
 
     /// Gives an entry of this process back.
