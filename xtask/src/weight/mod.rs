@@ -36,7 +36,7 @@ const BUDGET: Budget = Budget {
     stripped_bytes: 8_305_000,
     copies_percent: 125,
     calls: &[
-        ("get", 950),
+        ("get", 960),
         ("get-in-turn", 1_360),
         ("set", 3_600),
         ("set-in-turn", 4_040),
