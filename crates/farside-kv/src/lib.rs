@@ -7,6 +7,7 @@
 //! # What is promised
 //! Operations on one key are linearizable: each takes effect at one instant between its start and
 //! its end. An operation that fails with an error of the fabric may or may not have taken effect.
+//! [Transactions](transaction) read and change several keys at one instant.
 
 #![forbid(unsafe_code)]
 

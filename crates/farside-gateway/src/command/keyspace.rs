@@ -53,7 +53,7 @@ impl Keys<'_> {
         if let Self::Apart(session) = self {
             session.make_room(key, 0).await?;
         }
-        self.change(key, decide).await.map(drop)
+        self.change(key, decide).await
     }
 
     /// Changes a key.

@@ -9,7 +9,7 @@
 //!     at the end must be its outcome;
 //!  3. `farside fsck` must find nothing wrong: no client, no block that nobody knows of.
 //!
-//! What it does not verify: expiry, and operations on several keys at once (the store promises nothing there).
+//! What it does not verify: expiry, and transactions; the example `bank` has those, with deaths.
 //!
 //! `cargo xtask soak` runs it for longer; `plan.rs` has what can be chosen. The same seed gives the same operations and
 //! faults, but real processes do not meet in the same way twice: a failure may take several runs to come back. So a
