@@ -62,7 +62,7 @@ pub use endpoint::Endpoint;
 pub use error::FabricError;
 pub use message::{EndpointId, MESSAGE_BYTES_MAX, Message, Received};
 pub use op::OpContext;
-pub use posted::{LocalFuture, Posted, Soon, at_once};
+pub use posted::{LocalFuture, Posted, Soon, at_once, join_all};
 pub use prefetch::prefetch;
 pub use seat::Seat;
 pub use spawn::{Pipeline, Task, Turn, interleave};

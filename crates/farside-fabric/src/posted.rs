@@ -5,7 +5,7 @@
 //! is [`Posted::done`] and costs a test; the others are polled out of line.
 
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
@@ -20,6 +20,25 @@ pub fn at_once<F: Future>(future: F) -> Option<F::Output> {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }
+}
+
+/// What several futures come to, in their order. Whenever one may go on all are polled that are not ready: this is for a few.
+pub async fn join_all<T>(mut futures: Vec<LocalFuture<'_, T>>) -> Vec<T> {
+    let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut is_waited_for = false;
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => is_waited_for = true,
+                }
+            }
+        }
+        if is_waited_for { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
 }
 
 /// A future on one thread, whatever is in it.

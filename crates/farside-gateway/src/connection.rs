@@ -205,7 +205,8 @@ impl Connection {
                     continue;
                 }
             }
-            if at >= approached {
+            // EXEC does so for what waits for it.
+            if at >= approached && !client.queue.is_open() {
                 let (keys, bytes) = lookahead::set_keys(rest);
                 if keys.len() > 1 {
                     session.approach(&keys);

@@ -663,12 +663,27 @@ impl Index {
     }
 
     /// Looks for a key for a transaction: see [`Index::commit`]. The caller has pinned the pool.
-    pub fn locate<'f>(&'f self, cx: &'f mut OpContext, key: &'f [u8]) -> LocalFuture<'f, Result<Located, IndexError>> {
-        match self {
+    pub fn locate<'f>(&'f self, cx: &'f mut OpContext, key: &'f [u8]) -> Soon<'f, Result<Located, IndexError>> {
+        // Nothing is lost if it has to begin again. And no future is moved: RACE's takes some kilobytes.
+        if self.works_in_place(cx)
+            && let Some(located) = self.locate_now(cx, key)
+        {
+            return Soon::done(located);
+        }
+        Soon::boxed(match self {
             Self::PointerArray(array) => Box::pin(array.locate(cx, key)),
             Self::Race(race) => Box::pin(race.locate(cx, key)),
             Self::Ordered(ordered) => Box::pin(ordered.locate(cx, key)),
             Self::Smart(smart) => Box::pin(smart.locate(cx, key)),
+        })
+    }
+
+    fn locate_now(&self, cx: &mut OpContext, key: &[u8]) -> Option<Result<Located, IndexError>> {
+        match self {
+            Self::PointerArray(array) => at_once(array.locate(cx, key)),
+            Self::Race(race) => at_once(race.locate(cx, key)),
+            Self::Ordered(ordered) => at_once(ordered.locate(cx, key)),
+            Self::Smart(smart) => at_once(smart.locate(cx, key)),
         }
     }
 

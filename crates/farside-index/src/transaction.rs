@@ -13,7 +13,10 @@
 //! Keys that come or go: a key that is to come has been stored before as an item that has expired, which nobody sees; one that is to
 //! go becomes such an item, and is removed afterwards. So a commit only ever replaces items.
 
-use farside_fabric::batch::BATCH_VERBS_MAX;
+use core::ops::Range;
+
+use arrayvec::ArrayVec;
+use farside_fabric::batch::{BATCH_VERBS_MAX, Position};
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::Pool;
@@ -114,34 +117,34 @@ struct Change {
     old: Pointer,
     new: Pointer,
     descriptor: RemoteAddr,
-    /// Its new items: which replacement, and the block for it.
-    items: Vec<(usize, RemoteAddr, u64)>,
-    /// What its bucket becomes, if it has one.
-    bucket: Option<(RemoteAddr, Vec<Entry>)>,
-    /// What it replaces.
-    replaced: Vec<(RemoteAddr, u64)>,
+    /// Its new items, among those of the plan.
+    items: Range<usize>,
+    /// The bucket that is there and what takes its place, if it has one.
+    bucket: Option<(RemoteAddr, RemoteAddr, Vec<Entry>)>,
 }
 
-impl Change {
-    /// What was allocated for it, its descriptor left out.
-    fn own(&self) -> impl Iterator<Item = (RemoteAddr, u64)> {
-        let items = self.items.iter().map(|&(_, block, bytes)| (block, bytes));
-        let bucket = self
-            .bucket
-            .iter()
-            .map(|(block, entries)| (*block, bucket_bytes(entries.len())));
-        items.chain(bucket)
-    }
+/// An item that is written.
+struct NewItem {
+    /// Which replacement it is for.
+    number: usize,
+    block: RemoteAddr,
+    bytes: u64,
+    /// The one that it replaces.
+    replaced: (RemoteAddr, u64),
 }
 
 /// Blocks that were allocated, to be written.
 struct Plan {
     changes: Vec<Change>,
+    items: Vec<NewItem>,
     record: RemoteAddr,
     /// Where in the buffer what is written stands, and where it goes.
     writes: Vec<(Slice, RemoteAddr)>,
     allocated: Vec<(RemoteAddr, u64)>,
 }
+
+/// Where the verbs of a batch are.
+type Positions = ArrayVec<Position, BATCH_VERBS_MAX>;
 
 /// Tells the pool that blocks may be lost, unless it is disarmed: a commit that is cut short does not know what it has left.
 struct Doubt<'p>(Option<&'p Pool>);
@@ -167,7 +170,7 @@ impl Index {
         {
             return Ok(false);
         }
-        is_unchanged(cx, read).await
+        is_unchanged(cx, &mut Box::default(), read).await
     }
 
     /// Replaces items, all or none, if what was `read` is still what it was. Every spot was located under one pin, which is still
@@ -182,12 +185,9 @@ impl Index {
         replacements: &[Replacement<'_>],
     ) -> Result<Commit, IndexError> {
         let (pool, marking) = (self.pool(), self.marking());
-        let mut plan = Plan {
-            changes: Vec::new(),
-            record: RemoteAddr::NULL,
-            writes: Vec::new(),
-            allocated: Vec::new(),
-        };
+        let mut plan = Plan::for_keys(replacements.len());
+        // One for all steps, and on the heap: the futures around it are moved.
+        let batch = &mut Box::<Batch>::default();
         let order = by_slot(replacements);
         let is_written = |spot: &Spot| order.binary_search_by_key(&spot.slot, |&(slot, _)| slot).is_ok();
         let others = read.iter().filter(|spot| !is_written(spot));
@@ -201,12 +201,14 @@ impl Index {
         }
         plan.encode(cx, pool, (replacements, is_guarded));
         let mut doubt = Doubt(Some(pool));
-        let is_marked = plan.write_and_mark(cx, pool, marking).await?;
+        let is_marked = plan.write_and_mark(cx, batch, pool, marking).await?;
         let is_whole = is_marked.iter().all(|&is_marked| is_marked);
         let holds = is_whole
-            && (is_planted("transaction: what was read not looked at again") || is_unchanged(cx, &others).await?);
+            && (is_planted("transaction: what was read not looked at again")
+                || is_unchanged(cx, batch, &others).await?);
         let is_committed = holds && decide(cx, plan.record, Status::Committed).await? == 0;
-        plan.settle(cx, pool, marking, (&is_marked, is_committed)).await?;
+        plan.settle(cx, batch, pool, marking, (&is_marked, is_committed))
+            .await?;
         doubt.0 = None;
         Ok(match is_committed {
             true => Commit::Done,
@@ -224,11 +226,11 @@ fn by_slot(replacements: &[Replacement<'_>]) -> Vec<(RemoteAddr, usize)> {
 }
 
 /// Whether slots still hold what they did.
-async fn is_unchanged(cx: &mut OpContext, spots: &[&Spot]) -> Result<bool, IndexError> {
+async fn is_unchanged(cx: &mut OpContext, batch: &mut Batch, spots: &[&Spot]) -> Result<bool, IndexError> {
     for some in spots.chunks(BATCH_VERBS_MAX) {
-        let mut batch = Batch::new();
-        let words: Vec<_> = some.iter().map(|spot| batch.read_word(spot.slot)).collect();
-        cx.post(&mut batch).await?;
+        batch.clear();
+        let words: Positions = some.iter().map(|spot| batch.read_word(spot.slot)).collect();
+        cx.post(batch).await?;
         let mut now = words.into_iter().map(|word| Pointer::from_word(batch.result(word)));
         if !some.iter().all(|spot| now.next() == Some(spot.word)) {
             return Ok(false);
@@ -238,6 +240,17 @@ async fn is_unchanged(cx: &mut OpContext, spots: &[&Spot]) -> Result<bool, Index
 }
 
 impl Plan {
+    /// Nothing yet, with room for so many keys.
+    fn for_keys(count: usize) -> Self {
+        Self {
+            changes: Vec::with_capacity(count),
+            items: Vec::with_capacity(count),
+            record: RemoteAddr::NULL,
+            writes: Vec::with_capacity(2 * count + 1),
+            allocated: Vec::with_capacity(2 * count + 1),
+        }
+    }
+
     /// Takes every block that is needed; what was taken is in `allocated` in any case.
     fn allocate(
         &mut self,
@@ -275,31 +288,48 @@ impl Plan {
                     old: spot.word,
                     new,
                     descriptor: take(BLOCK_BYTES)?,
-                    items: Vec::new(),
+                    items: self.items.len()..self.items.len(),
                     bucket: None,
-                    replaced: Vec::new(),
                 });
             }
             let change = self.changes.last_mut().expect("it was pushed");
-            change.items.push((number, block, bytes));
+            change.items.end += 1;
+            self.items.push(NewItem {
+                number,
+                block,
+                bytes,
+                replaced: (spot.block(), spot.bytes),
+            });
             let Some((entries, index)) = &spot.bucket else {
-                change.replaced.push((spot.word.block(), spot.bytes));
                 continue;
             };
-            let (_, own) = match &mut change.bucket {
+            let (.., own) = match &mut change.bucket {
                 Some(bucket) => bucket,
                 none => {
-                    let bytes = bucket_bytes(entries.len());
-                    let bucket = take(bytes)?;
-                    change.replaced.push((spot.word.block(), bytes));
+                    let bucket = take(bucket_bytes(entries.len()))?;
                     change.new = Pointer::new(bucket, SizeHint::Bucket, 0).with_identity(spot.word.identity());
-                    none.insert((bucket, entries.clone()))
+                    none.insert((spot.word.block(), bucket, entries.clone()))
                 }
             };
-            change.replaced.push((entries[*index].pointer.block(), spot.bytes));
             own[*index].pointer = new;
         }
         Ok(())
+    }
+
+    /// What was allocated for a change, its descriptor left out.
+    fn own(&self, change: &Change) -> impl Iterator<Item = (RemoteAddr, u64)> {
+        let items = &self.items[change.items.clone()];
+        let bucket = change.bucket.iter();
+        let bucket = bucket.map(|(_, block, entries)| (*block, bucket_bytes(entries.len())));
+        items.iter().map(|item| (item.block, item.bytes)).chain(bucket)
+    }
+
+    /// What a change replaces.
+    fn replaced(&self, change: &Change) -> impl Iterator<Item = (RemoteAddr, u64)> {
+        let items = &self.items[change.items.clone()];
+        let bucket = change.bucket.iter();
+        let bucket = bucket.map(|(block, _, entries)| (*block, bucket_bytes(entries.len())));
+        items.iter().map(|item| item.replaced).chain(bucket)
     }
 
     /// Puts everything that is written into the buffer.
@@ -316,10 +346,12 @@ impl Plan {
             encode_record(target, pool.owner());
         });
         for change in &self.changes {
-            for &(number, block, bytes) in &change.items {
-                put(block, bytes, &mut |target| replacements[number].item.encode(target));
+            for item in &self.items[change.items.clone()] {
+                put(item.block, item.bytes, &mut |target| {
+                    replacements[item.number].item.encode(target);
+                });
             }
-            if let Some((block, entries)) = &change.bucket {
+            if let Some((_, block, entries)) = &change.bucket {
                 let bytes = bucket_bytes(entries.len());
                 put(*block, bytes, &mut |target| encode_bucket(entries, target));
             }
@@ -334,18 +366,23 @@ impl Plan {
     }
 
     /// Steps 1 and 2; returns which slots lead to their descriptors.
-    async fn write_and_mark(&self, cx: &mut OpContext, pool: &Pool, marking: Marking) -> Result<Vec<bool>, IndexError> {
-        let mut batch = Batch::new();
+    async fn write_and_mark(
+        &self,
+        cx: &mut OpContext,
+        batch: &mut Batch,
+        pool: &Pool,
+        marking: Marking,
+    ) -> Result<Vec<bool>, IndexError> {
         for &(area, block) in &self.writes {
             if batch.verbs().len() == BATCH_VERBS_MAX {
-                cx.post(&mut batch).await?;
+                cx.post(batch).await?;
                 batch.clear();
             }
             batch.write(area, block);
         }
         // Nothing is ordered across nodes.
         if pool.geometry().len() > 1 || batch.verbs().len() + self.changes.len() > BATCH_VERBS_MAX {
-            cx.post(&mut batch).await?;
+            cx.post(batch).await?;
             batch.clear();
         }
         let swaps = self.changes.iter().map(|change| {
@@ -359,6 +396,7 @@ impl Plan {
     async fn settle(
         self,
         cx: &mut OpContext,
+        batch: &mut Batch,
         pool: &Pool,
         marking: Marking,
         (is_marked, is_committed): (&[bool], bool),
@@ -378,19 +416,20 @@ impl Plan {
             let now = if is_committed { change.new } else { change.old };
             (change.slot, marking.mark(change.old, change.descriptor), now)
         });
-        let is_settled = swap_all(cx, Batch::new(), swaps.collect()).await?;
+        batch.clear();
+        let is_settled = swap_all(cx, batch, swaps.collect()).await?;
         // Where somebody else has settled a slot he has retired what belongs to it.
         for (change, _) in marked().zip(is_settled).filter(|both| both.1) {
             pool.retire(change.descriptor, Some(BLOCK_BYTES));
             let retire = |(block, bytes)| pool.retire(block, Some(bytes));
             match is_committed {
-                true => change.replaced.iter().copied().for_each(retire),
-                false => change.own().for_each(retire),
+                true => self.replaced(change).for_each(retire),
+                false => self.own(change).for_each(retire),
             }
         }
         for (change, _) in self.changes.iter().zip(is_marked).filter(|both| !both.1) {
             pool.give_back(change.descriptor, BLOCK_BYTES);
-            change.own().for_each(|(block, bytes)| pool.give_back(block, bytes));
+            self.own(change).for_each(|(block, bytes)| pool.give_back(block, bytes));
         }
         pool.retire(self.record, Some(BLOCK_BYTES));
         Ok(())
@@ -400,16 +439,16 @@ impl Plan {
 /// Swaps words, behind what a batch has already; returns which were what they should be.
 async fn swap_all(
     cx: &mut OpContext,
-    mut batch: Batch,
+    batch: &mut Batch,
     swaps: Vec<(RemoteAddr, Pointer, Pointer)>,
 ) -> Result<Vec<bool>, IndexError> {
     let mut is_done = Vec::with_capacity(swaps.len());
     for some in swaps.chunks(BATCH_VERBS_MAX) {
-        let posted: Vec<_> = some
+        let posted: Positions = some
             .iter()
             .map(|&(at, before, after)| batch.compare_swap(at, before.to_word(), after.to_word()))
             .collect();
-        cx.post(&mut batch).await?;
+        cx.post(batch).await?;
         let seen = posted.into_iter().map(|swap| batch.result(swap));
         is_done.extend(seen.zip(some).map(|(seen, (_, before, _))| seen == before.to_word()));
         batch.clear();

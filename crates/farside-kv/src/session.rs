@@ -101,7 +101,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 pub struct Session {
     pub(crate) store: Store,
     pub(crate) cx: OpContext,
-    many: SearchMany,
+    pub(crate) many: SearchMany,
     /// For keys among many that take a SEARCH of their own.
     apart: Option<OpContext>,
 }

@@ -8,12 +8,14 @@
 
 use core::fmt;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, OpContext, RemoteAddr};
+use farside_fabric::{Deadline, LocalFuture, OpContext, RemoteAddr, join_all};
 use farside_index::{
-    Commit, Decide, Decision, GONE_MS, IndexError, Item, KEY_BYTES_MAX, Located, Replacement, Spot, VALUE_BYTES_MAX,
+    Change, Commit, Decide, Decision, GONE_MS, IndexError, Item, KEY_BYTES_MAX, KEYS_AT_ONCE, Located, Replacement,
+    Spot, VALUE_BYTES_MAX,
 };
 use farside_pool::{PoolError, Purpose};
 
@@ -75,6 +77,8 @@ pub(crate) struct Held {
     pub(crate) before: Option<(Vec<u8>, u64)>,
     /// Where it was found, even if what is there has expired.
     spot: Option<Spot>,
+    /// Whether another transaction is changing it, or it is moving.
+    is_busy: bool,
     /// Whether nobody has looked what is there.
     pub(crate) is_unread: bool,
     pub(crate) after: Option<After>,
@@ -131,6 +135,13 @@ impl Transaction {
             now_ms,
             copied: 0,
         }
+    }
+
+    /// Adds a key that was looked for.
+    fn add(&mut self, held: Held) -> Result<(), KvError> {
+        let bytes = held.before.as_ref().map_or(0, |(value, _)| value.len());
+        self.held.push(held);
+        self.copy(bytes)
     }
 
     /// Notes that a value was copied.
@@ -326,6 +337,9 @@ enum Round {
     },
 }
 
+/// The keys under which a transaction has stored an item that nobody sees, to be removed where nothing else comes there.
+type Places = BTreeSet<Vec<u8>>;
+
 /// How long a transaction is tried.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -411,51 +425,67 @@ impl Session {
             if let Some(key) = sorted.iter().find(|key| key.len() > KEY_BYTES_MAX) {
                 return Err(IndexError::KeyTooLong { bytes: key.len() }.into());
             }
-            let mut patience = Patience::new(self);
-            let mut has_room = false;
-            // Blocks of different lengths may be had, but not all of them: fetching one kind then costs another.
-            let fetches_max = 2 * sorted.len() + FETCHES_MIN;
-            let mut fetches_left = fetches_max;
-            // Ends: nobody is in the way, or time is up.
-            loop {
-                self.cx.shrink();
-                if self.store.timeout_ns.is_some() {
-                    self.cx.set_deadline(Deadline(patience.until_ns));
+            let mut places = Places::new();
+            let result = self.try_until_done(&sorted, body, &mut places).await;
+            for key in &places {
+                self.store.remove_gone(&mut self.cx, key).await;
+            }
+            result
+        })
+    }
+
+    /// Tries until nobody is in the way, or time is up.
+    async fn try_until_done(
+        &mut self,
+        keys: &[&[u8]],
+        body: &mut dyn FnMut(&mut Transaction) -> bool,
+        places: &mut Places,
+    ) -> Result<(), KvError> {
+        let mut patience = Patience::new(self);
+        let mut has_room = false;
+        // Blocks of different lengths may be had, but not all of them: fetching one kind then costs another.
+        let fetches_max = 2 * keys.len() + FETCHES_MIN;
+        let mut fetches_left = fetches_max;
+        loop {
+            self.cx.shrink();
+            if self.store.timeout_ns.is_some() {
+                self.cx.set_deadline(Deadline(patience.until_ns));
+            }
+            match self.round(keys, has_room, body, places).await? {
+                Round::Done => return Ok(()),
+                Round::Missing(keys) => {
+                    patience.check(self)?;
+                    for key in keys {
+                        self.make_room(&key, 0).await?;
+                        if self.store.hold_place(&mut self.cx, &key).await? {
+                            places.insert(key);
+                        }
+                    }
                 }
-                match self.round(&sorted, has_room, body).await? {
-                    Round::Done => return Ok(()),
-                    Round::Missing(keys) => {
-                        patience.check(self)?;
-                        for key in keys {
-                            self.make_room(&key, 0).await?;
-                            self.store.hold_place(&mut self.cx, &key).await?;
-                        }
+                Round::Short { bytes, count } => {
+                    let pool = self.store.pool();
+                    let restocked = match fetches_left {
+                        0 => Err(PoolError::OutOfMemory { bytes }),
+                        _ => pool.restock(bytes, count, Purpose::Overwrite).await,
+                    };
+                    fetches_left = fetches_left.saturating_sub(1);
+                    if let Err(error) = restocked {
+                        self.make_room_for(error, bytes).await?;
+                        fetches_left = fetches_max;
                     }
-                    Round::Short { bytes, count } => {
-                        let pool = self.store.pool();
-                        let restocked = match fetches_left {
-                            0 => Err(PoolError::OutOfMemory { bytes }),
-                            _ => pool.restock(bytes, count, Purpose::Overwrite).await,
-                        };
-                        fetches_left = fetches_left.saturating_sub(1);
-                        if let Err(error) = restocked {
-                            self.make_room_for(error, bytes).await?;
-                            fetches_left = fetches_max;
-                        }
+                }
+                Round::Tight { bytes } => {
+                    Box::pin(self.store.make_room(bytes)).await?;
+                    has_room = true;
+                }
+                Round::Lost(key) => {
+                    if let Some(key) = key {
+                        self.store.clear_way(&mut self.cx, &key).await?;
                     }
-                    Round::Tight { bytes } => {
-                        Box::pin(self.store.make_room(bytes)).await?;
-                        has_room = true;
-                    }
-                    Round::Lost(key) => {
-                        if let Some(key) = key {
-                            self.store.clear_way(&mut self.cx, &key).await?;
-                        }
-                        patience.pause(self).await?;
-                    }
+                    patience.pause(self).await?;
                 }
             }
-        })
+        }
     }
 
     async fn make_room_for(&mut self, error: PoolError, bytes: u64) -> Result<(), KvError> {
@@ -473,27 +503,28 @@ impl Session {
         keys: &[&[u8]],
         has_room: bool,
         body: &mut dyn FnMut(&mut Transaction) -> bool,
+        places: &mut Places,
     ) -> Result<Round, KvError> {
-        let Self { store, cx, .. } = self;
+        let Self { store, cx, many, .. } = self;
         let pin = store.pool().pin();
         let mut transaction = Transaction::new(store.endpoint.unix_ms(), keys.len());
-        for &key in keys {
-            let (spot, before) = match store.index.locate(cx, key).await? {
-                Located::Busy => return Ok(Round::Lost(Some(key.to_vec()))),
-                Located::Absent => (None, None),
-                Located::Here(spot, found) => {
-                    let found = store.unless_expired(Some(found));
-                    let before = found.map(|found| (cx.buffer()[found.value.range()].to_vec(), found.expiry_ms));
-                    transaction.copy(before.as_ref().map_or(0, |(value, _)| value.len()))?;
-                    (Some(spot), before)
+        for some in keys.chunks(KEYS_AT_ONCE) {
+            if store.endpoint.is_mapped() {
+                if some.len() > 1 {
+                    store.index.approach(cx, some, many);
                 }
-            };
-            transaction.held.push(Held {
-                before,
-                spot,
-                is_unread: false,
-                ..Held::unknown(key)
-            });
+                for key in some {
+                    let looked = store.look(cx, key).await?;
+                    transaction.add(looked)?;
+                }
+            } else {
+                for looked in store.look_together(cx, some).await {
+                    transaction.add(looked?)?;
+                }
+            }
+            if let Some(busy) = transaction.held.iter().find(|held| held.is_busy) {
+                return Ok(Round::Lost(Some(busy.key.clone())));
+            }
         }
         let absent: Vec<&[u8]> = transaction
             .held
@@ -558,12 +589,14 @@ impl Session {
         for held in &held {
             match &held.after {
                 Some(After::Put { expiry_ms, .. }) => {
+                    places.remove(&held.key);
                     store.note_use(&held.key);
                     if *expiry_ms != 0 {
                         store.expiry_mark.set();
                     }
                 }
                 Some(After::Delete) => {
+                    places.remove(&held.key);
                     store.forget_use(&held.key);
                     store.remove_gone(cx, &held.key).await;
                 }
@@ -582,6 +615,7 @@ impl Held {
             key: key.to_vec(),
             before: None,
             spot: None,
+            is_busy: false,
             is_unread: true,
             after: None,
             is_read: false,
@@ -615,8 +649,37 @@ impl Held {
 }
 
 impl Store {
-    /// Stores an item that has expired under a key that is not there, for a transaction to replace.
-    async fn hold_place(&self, cx: &mut OpContext, key: &[u8]) -> Result<(), KvError> {
+    /// Looks for a key, and copies its value.
+    async fn look(&self, cx: &mut OpContext, key: &[u8]) -> Result<Held, KvError> {
+        let mut held = Held {
+            is_unread: false,
+            ..Held::unknown(key)
+        };
+        match self.index.locate(cx, key).await? {
+            Located::Busy => held.is_busy = true,
+            Located::Absent => {}
+            Located::Here(spot, found) => {
+                let found = self.unless_expired(Some(found));
+                held.before = found.map(|found| (cx.buffer()[found.value.range()].to_vec(), found.expiry_ms));
+                held.spot = Some(spot);
+            }
+        }
+        Ok(held)
+    }
+
+    /// Looks for a few keys, each with a context of its own: in as many round trips as one takes.
+    async fn look_together(&self, cx: &OpContext, keys: &[&[u8]]) -> Vec<Result<Held, KvError>> {
+        let look = async |key| {
+            let mut own = OpContext::new(self.endpoint.clone());
+            own.set_deadline(cx.deadline());
+            self.look(&mut own, key).await
+        };
+        let looks = keys.iter().map(|key| -> LocalFuture<'_, _> { Box::pin(look(key)) });
+        join_all(looks.collect()).await
+    }
+
+    /// Stores an item that has expired under a key that is not there, for a transaction to replace; returns whether it did.
+    async fn hold_place(&self, cx: &mut OpContext, key: &[u8]) -> Result<bool, KvError> {
         let mut decide = |stored: Option<Item<'_>>| match stored {
             Some(_) => Decision::Keep,
             None => Decision::Put {
@@ -625,10 +688,10 @@ impl Store {
                 regardless: false,
             },
         };
-        self.index.change(cx, key, None, &mut decide).await?;
-        // If the transaction does not come to it, the sweeper removes it.
+        let change = self.index.change(cx, key, None, &mut decide).await?;
+        // If the transaction does not come to its end, the sweeper removes it.
         self.expiry_mark.set();
-        Ok(())
+        Ok(!matches!(change, Change::Kept))
     }
 
     /// Waits until a key can be changed, as whoever changes it does: by storing what is there once more.

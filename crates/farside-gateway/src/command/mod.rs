@@ -121,7 +121,7 @@ pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
         Err(refusal) => Err(refusal),
     };
     if outcome.is_err() && is_queueing {
-        call.client.queue.spoil();
+        transactions::refused(call);
     }
     statistics.commands.add(1);
     let handled = match outcome {
@@ -234,7 +234,10 @@ fn check(call: &Call<'_>) -> Result<table::Id, Refusal> {
         return Err(unknown(call.request).into());
     };
     if !command.takes(call.request.len()) {
-        return Err(wrong_arity(command.name).into());
+        return Err(match id {
+            table::Id::exec => transactions::EXEC_WITH_ARGUMENTS.into(),
+            _ => wrong_arity(command.name).into(),
+        });
     }
     if call.client.is_stranger && !command.flags.contains(&"no_auth") {
         return Err("NOAUTH Authentication required.".into());

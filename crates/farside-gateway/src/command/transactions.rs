@@ -24,6 +24,8 @@ pub(crate) const NOT_INSIDE: &str =
 /// Replies are kept until it is known that they count: so many bytes of them.
 pub(super) const ANSWERS_BYTES_MAX: usize = 256 << 20;
 const TOO_LONG: &str = "ERR the replies are longer than 256 MiB";
+pub(super) const EXEC_WITH_ARGUMENTS: &str =
+    "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 
 pub(crate) async fn multi(call: &mut Call<'_>) -> Handled {
@@ -69,6 +71,16 @@ pub(super) fn is_immediate(id: Id) -> bool {
         id,
         Id::multi | Id::exec | Id::discard | Id::watch | Id::quit | Id::reset
     )
+}
+
+/// A command between MULTI and EXEC was refused before it was queued.
+#[cold]
+pub(super) fn refused(call: &mut Call<'_>) {
+    match call.request.arg_is(0, "exec") {
+        // With arguments, it has ended the transaction all the same.
+        true => drop(call.client.queue.take()),
+        false => call.client.queue.spoil(),
+    }
 }
 
 /// Puts a command into the queue.
@@ -139,6 +151,7 @@ enum Outcome {
 /// Runs the commands that have keys as one transaction.
 async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
     let with_keys = || batch.queued.iter().filter(|queued| queued.has_keys());
+    let commands: Vec<_> = with_keys().map(|queued| (queued.id, queued.request())).collect();
     let mut keys: Vec<&[u8]> = with_keys().flat_map(Queued::keys).collect();
     keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {
@@ -161,17 +174,16 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
                 return Ok(Outcome::Overtaken);
             }
         }
-        for queued in with_keys() {
-            let request = queued.request();
+        for (id, request) in &commands {
             let mut call = Call {
-                request: &request,
+                request,
                 client,
                 reply: &mut answers.reply,
                 keys: Keys::Together(transaction),
                 stream,
                 context,
             };
-            let handled = at_once(table::run(queued.id, &mut call)).expect("nothing in a transaction is waited for");
+            let handled = at_once(table::run(*id, &mut call)).expect("nothing in a transaction is waited for");
             answers.end(handled, context);
             if answers.reply.len() > ANSWERS_BYTES_MAX {
                 transaction.give_up();
@@ -182,7 +194,9 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
     };
     let outcome = session.transaction_on(&keys, body).await?;
     if outcome == Outcome::Done {
-        with_keys().for_each(|queued| super::count(queued.id, &queued.request(), client, context));
+        commands
+            .iter()
+            .for_each(|(id, request)| super::count(*id, request, client, context));
     }
     Ok(outcome)
 }

@@ -233,7 +233,7 @@ impl Race {
         let found = match self.look(cx, &place, key) {
             InPlace::Found(found) => Some(found),
             InPlace::Absent => None,
-            InPlace::Unknown => self.find_and_draft(cx, &mut place, key, None).await?.0,
+            InPlace::Unknown => Box::pin(self.find_and_draft(cx, &mut place, key, None)).await?.0,
         };
         Ok(match found {
             None => Located::Absent,

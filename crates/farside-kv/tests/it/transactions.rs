@@ -129,6 +129,18 @@ async fn cost_of<T>(session: &mut Session, work: impl AsyncFnOnce(&mut Session) 
     ]
 }
 
+/// How often something that only reads waits for the memory node.
+async fn trips_of<T>(session: &mut Session, work: impl AsyncFnOnce(&mut Session) -> T) -> u64 {
+    let endpoint = session.store().endpoint().clone();
+    let start_ns = endpoint.now_ns();
+    session.get(b"account 1").await.expect("no fault");
+    let two_trips_ns = endpoint.now_ns() - start_ns;
+    let start_ns = endpoint.now_ns();
+    work(session).await;
+    // Each trip takes some nanoseconds for what it carries.
+    2 * (endpoint.now_ns() - start_ns) / two_trips_ns
+}
+
 #[test]
 fn a_transfer_costs_what_it_says() {
     let mut config = StoreConfig {
@@ -146,6 +158,14 @@ fn a_transfer_costs_what_it_says() {
         // What is only read is read, and its slots once more.
         let cost = cost_of(&mut session, async |session| sum(session).await).await;
         assert_eq!(cost, [20, 0, 0, 11]);
+        // All keys are looked for at the same time.
+        let look = async |session: &mut Session| {
+            let keys = [account(0), account(1)];
+            let keys = [&keys[0][..], &keys[1][..]];
+            let looked = session.transaction_on(&keys, |transaction| transaction.get(&account(0)).map(drop));
+            looked.await
+        };
+        assert_eq!(trips_of(&mut session, look).await, 3);
         // Keys that no transaction holds cost what they do without any.
         let cost = cost_of(&mut session, async |session| session.get(b"account 1").await.map(drop)).await;
         assert_eq!(cost, [3, 0, 0, 2]);
@@ -200,6 +220,39 @@ fn keys_come_and_go() {
             gone.await.expect("no fault");
             assert_eq!(session.count().await.expect("no fault"), 2);
             assert_eq!(session.expiry_ms(b"").await.expect("no fault"), Some(u64::MAX));
+        });
+    }
+}
+
+#[test]
+fn nothing_is_left_of_keys_that_did_not_come() {
+    for (index, ..) in IndexKind::ALL {
+        alone(config(index, Scheme::Farside), async move |mut session| {
+            let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+            // Only looked for; refused; one comes, one goes.
+            let seen = session.transaction_on(&keys, |transaction| Ok(transaction.get(b"a")?.is_some()));
+            assert!(!seen.await.expect("no fault"));
+            assert_eq!(session.count().await.expect("no fault"), 0, "{index:?}");
+            let refused = session.transaction_on(&keys, |transaction| {
+                transaction.put(b"a", b"1")?;
+                transaction.put(b"other", b"1")
+            });
+            refused.await.expect_err("a key that was not named");
+            assert_eq!(session.count().await.expect("no fault"), 0, "{index:?}");
+            let put = session.transaction_on(&keys, |transaction| {
+                transaction.put(b"a", b"1")?;
+                transaction.put(b"b", b"2")
+            });
+            put.await.expect("no fault");
+            assert_eq!(session.count().await.expect("no fault"), 2, "{index:?}");
+            let moved = session.transaction_on(&keys, |transaction| {
+                transaction.delete(b"b")?;
+                transaction.delete(b"d")?;
+                transaction.put(b"c", b"3")
+            });
+            moved.await.expect("no fault");
+            assert_eq!(session.count().await.expect("no fault"), 2, "{index:?}");
+            assert_eq!(session.get(b"c").await.expect("no fault"), Some(&b"3"[..]));
         });
     }
 }

@@ -1,10 +1,8 @@
 //! What a known script does, in the session's terms.
 //!
-//! On the path: after a script was found. One key is changed by one atomic change. With several keys
-//! each is changed atomically for itself, in an order that is safe for locks: a lock over several keys is
-//! held only by who set every one of them, and who fails gives back what it has just set.
+//! On the path: after a script was found. One key is changed by one atomic change, several keys by a transaction.
 
-use farside_kv::{Alteration, Condition, Expiry, SetOptions};
+use farside_kv::{Alteration, Expiry, SetOptions};
 
 use super::known::{Answer, Compare, One, Script, Step};
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, Sha, to_hex};
@@ -149,60 +147,52 @@ fn all_expire_at_ms(call: &Call<'_>, arguments: &Arguments<'_>) -> Result<u64, R
 async fn acquire_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     let at_ms = all_expire_at_ms(call, arguments)?;
     let options = SetOptions {
-        condition: Condition::IfAbsent,
         expiry: Expiry::AtMs(at_ms),
-        returns_old: false,
+        ..SetOptions::default()
     };
-    let mut keys = keys.to_vec();
-    // A key that is named twice is one lock.
-    let count = keys.len();
-    keys.sort_unstable();
-    keys.dedup();
-    for (index, key) in keys.iter().enumerate() {
-        let outcome = call.keys.session()?.set(key, arguments.get(0), options).await;
-        if matches!(&outcome, Ok(outcome) if outcome.is_stored) {
-            continue;
+    let acquired = call.keys.together(keys, |transaction| {
+        for key in keys {
+            if transaction.get(key)?.is_some() {
+                return Ok(0);
+            }
         }
-        // Somebody else has it, or memory is full: what was set here goes again. If that fails too,
-        // it goes when its time is over.
-        for key in &keys[..index] {
-            call.keys.session()?.delete_if_equal(key, arguments.get(0)).await?;
+        for key in keys {
+            transaction.set(key, arguments.get(0), options)?;
         }
-        outcome?;
-        return Ok(Answer::Number(0));
-    }
-    Ok(Answer::Number(count as i64))
+        Ok(keys.len())
+    });
+    Ok(Answer::Number(acquired.await? as i64))
 }
 
 async fn extend_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     let at_ms = all_expire_at_ms(call, arguments)?;
-    // A look first, so that normally nothing is extended unless all is.
-    for key in keys {
-        if call.keys.session()?.get(key).await? != Some(arguments.get(0)) {
-            return Ok(Answer::Number(0));
+    let extended = call.keys.together(keys, |transaction| {
+        for key in keys {
+            if transaction.get(key)? != Some(arguments.get(0)) {
+                return Ok(0);
+            }
         }
-    }
-    for key in keys {
-        let extended = call
-            .keys
-            .session()?
-            .expire_if_equal(key, arguments.get(0), Expiry::AtMs(at_ms))
-            .await?;
-        if extended != Some(true) {
-            return Ok(Answer::Number(0));
+        for key in keys {
+            transaction.expire(key, |_, _| (Expiry::AtMs(at_ms), ()))?;
         }
-    }
-    Ok(Answer::Number(keys.len() as i64))
+        Ok(keys.len())
+    });
+    Ok(Answer::Number(extended.await? as i64))
 }
 
 async fn release_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<'_>) -> Result<Answer, Refusal> {
     if arguments.0.is_empty() {
         return Err(MISSING_ARGUMENT.into());
     }
-    let mut count = 0;
-    for key in keys {
-        let released = call.keys.session()?.delete_if_equal(key, arguments.get(0)).await?;
-        count += i64::from(released == Some(true));
-    }
-    Ok(Answer::Number(count))
+    let released = call.keys.together(keys, |transaction| {
+        let mut count = 0;
+        for key in keys {
+            if transaction.get(key)? == Some(arguments.get(0)) {
+                transaction.delete(key)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    });
+    Ok(Answer::Number(released.await?))
 }

@@ -10,6 +10,8 @@ use super::commands::{NOT_AN_INTEGER, arity, check};
 use super::process::{Server, output};
 
 const QUEUED: &str = "+QUEUED\r\n";
+const EXEC_WITH_ARGUMENTS: &str =
+    "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.\r\n";
 
 fn serve() -> Server {
@@ -87,6 +89,32 @@ fn commands_wait_and_are_executed_as_one() {
 }
 
 #[test]
+fn nothing_is_left_of_keys_that_were_only_looked_for() {
+    let server = serve();
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("MULTI", "+OK\r\n"),
+            ("GET a", QUEUED),
+            ("EXISTS b c", QUEUED),
+            ("DEL d", QUEUED),
+            ("EXEC", "*3\r\n$-1\r\n:0\r\n:0\r\n"),
+            ("DBSIZE", ":0\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("GET a", QUEUED),
+            ("SET b 1", QUEUED),
+            ("SET d 1 XX", QUEUED),
+            ("EXEC", "*3\r\n$-1\r\n+OK\r\n$-1\r\n"),
+            ("DBSIZE", ":1\r\n"),
+            ("MSETNX a 1 b 2 c 3", ":0\r\n"),
+            ("RENAME a c", "-ERR no such key\r\n"),
+            ("DBSIZE", ":1\r\n"),
+        ],
+    );
+}
+
+#[test]
 fn errors_are_those_of_redis() {
     let server = serve();
     let not_an_integer = format!("*3\r\n+OK\r\n{NOT_AN_INTEGER}+OK\r\n");
@@ -129,6 +157,13 @@ fn errors_are_those_of_redis() {
             ("SET b 2", QUEUED),
             ("EXEC", &not_an_integer),
             ("MGET a b", "*2\r\n$4\r\ntext\r\n$1\r\n2\r\n"),
+            // EXEC with an argument ends it, too.
+            ("MULTI", "+OK\r\n"),
+            ("SET a 3", QUEUED),
+            ("EXEC x", EXEC_WITH_ARGUMENTS),
+            ("EXEC", "-ERR EXEC without MULTI\r\n"),
+            ("EXEC x", EXEC_WITH_ARGUMENTS),
+            ("GET a", "$4\r\ntext\r\n"),
             // RESET forgets what waits.
             ("MULTI", "+OK\r\n"),
             ("SET a 3", QUEUED),
