@@ -1,12 +1,15 @@
-//! `farside-lab bench`, `farside-lab figure` and `farside-lab report`: the arguments, and what happens with them.
+//! `farside-lab bench`, `figure`, `report` and `trace`: the arguments, and what happens with them.
 //!
-//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`] and [`ReportArgs`] as subcommands and calls
+//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`], [`ReportArgs`] and [`TraceArgs`] as subcommands and calls
 //! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
+mod bank;
 mod embedded;
 mod hot_keys;
 mod lock_peers;
 mod lock_services;
+mod objects;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,10 +23,13 @@ use farside_index::{IndexKind, TreeKind};
 use farside_lock::{LockKind, LockOptions};
 use farside_sync::{CreditOptions, Scheme};
 
+use self::bank::BankArgs;
 use self::embedded::{EmbeddedArgs, WorkerArgs};
 use self::hot_keys::{HotKeysArgs, HotKeysWorkerArgs};
 use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
 use self::lock_services::LockServicesArgs;
+use self::objects::ObjectsArgs;
+pub use self::trace::TraceArgs;
 use crate::error::BenchError;
 use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
@@ -62,6 +68,8 @@ enum Bench {
     Lock(LockArgs),
     /// Clients that search and change keys of an index
     Store(StoreArgs),
+    /// Clients that get and set objects, under a lock for each
+    Objects(ObjectsArgs),
     /// The raw verb rate of a fabric
     Verbs(VerbsArgs),
     /// GET over mapped memory against the latency of the memory itself
@@ -83,6 +91,8 @@ enum Bench {
     HotKeysWorker(HotKeysWorkerArgs),
     /// Locks as a service: ours against Redis, Redlock and etcd (needs the feature `peers`, and their servers)
     LockServices(LockServicesArgs),
+    /// Transfers between the accounts of a bank: our transactions and locks against Redis (needs redis-server)
+    Bank(BankArgs),
 }
 
 /// What every measurement with clients takes.
@@ -361,6 +371,7 @@ impl BenchArgs {
         exit(match self.what {
             Bench::Lock(args) => args.run(),
             Bench::Store(args) => args.run(),
+            Bench::Objects(args) => args.run(),
             Bench::Verbs(args) => args.run(),
             Bench::Latency(args) => args.run(None),
             Bench::Embedded(args) => args.run(),
@@ -370,6 +381,7 @@ impl BenchArgs {
             Bench::HotKeys(args) => args.run(),
             Bench::HotKeysWorker(args) => args.run(),
             Bench::LockServices(args) => args.run(),
+            Bench::Bank(args) => args.run(),
         })
     }
 }

@@ -7,7 +7,7 @@ use farside_fabric::rdma::{ExportError, RdmaError};
 use farside_fabric::shm::SegmentError;
 use farside_fabric::tcp::ConnectError;
 use farside_index::IndexError;
-use farside_kv::KvError;
+use farside_kv::{KvError, LocksError};
 use farside_lock::LockError;
 use farside_pool::PoolError;
 
@@ -24,6 +24,9 @@ pub enum BenchError {
     /// A lock failed.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// A named lock failed.
+    #[error(transparent)]
+    Locks(#[from] LocksError),
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -61,6 +64,9 @@ pub enum BenchError {
         /// Why not.
         reason: String,
     },
+    /// What was measured did something that it must not.
+    #[error("{0}")]
+    Unsound(String),
     /// A figure's file contradicts itself.
     #[error("figure {id}: {reason}")]
     Figure {

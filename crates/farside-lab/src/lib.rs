@@ -9,7 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bank;
 pub mod cli;
+mod crowd;
 pub mod driver;
 pub mod embedded;
 pub mod error;
@@ -19,10 +21,12 @@ pub mod latency;
 pub mod lock;
 pub mod lock_peers;
 pub mod lock_services;
+pub mod objects;
 pub mod program;
 pub mod progress;
 pub mod quantity;
 pub mod recorder;
+mod redis;
 pub mod report;
 pub mod stage;
 pub mod store;
@@ -31,12 +35,15 @@ pub mod verbs;
 mod worker_process;
 pub mod workload;
 
+use core::sync::atomic::Ordering;
+
 use farside_lock::LockKind;
 
 pub use error::BenchError;
 pub use report::Report;
 
-use lock::LockProgram;
+use lock::{LockProgram, Noted};
+use objects::{ObjectProgram, Requests};
 use progress::Progress;
 use report::{Combine, PhaseTimes, ResetTimes, Subject, TransactionTimes};
 use stage::{FabricKind, Fault, Prepared, Setting};
@@ -52,9 +59,10 @@ pub fn catalogue() -> [(&'static str, Vec<(&'static str, String)>); 3] {
         .iter()
         .map(|workload| (workload.name, workload.about()));
     let transactions = workload::TRANSACTIONS.map(|workload| (workload.name, workload.about.to_owned()));
+    let objects = workload::OBJECT_WORKLOADS.map(|workload| (workload.name, workload.about.to_owned()));
     [
         ("locks", locks.collect()),
-        ("workloads", workloads.chain(transactions).collect()),
+        ("workloads", workloads.chain(transactions).chain(objects).collect()),
         ("figures", figure::list()),
     ]
 }
@@ -94,14 +102,56 @@ pub fn measure_lock(
     }
     let noted = program.noted.lock().expect("nobody panics with it");
     report.phases_us = program.is_timed.then(|| PhaseTimes::of(&noted.phases));
-    if matches!(program.kind, LockKind::DecLock(_)) && setting.fabric == FabricKind::Sim {
-        let count = noted.resets.count as f64;
-        report.resets = Some(ResetTimes {
-            count: noted.resets.count,
-            per_op: count / recorder.operations.max(1) as f64,
-            mean_us: noted.resets.spent_ns as f64 / count.max(1.0) / 1e3,
-        });
+    report.resets = resets(program.kind, &noted, setting.fabric, recorder.operations);
+    Ok(report)
+}
+
+/// Resets among so many operations, if there are any of this lock.
+fn resets(kind: LockKind, noted: &Noted, fabric: FabricKind, operations: u64) -> Option<ResetTimes> {
+    let has_resets = matches!(kind, LockKind::DecLock(_)) && fabric == FabricKind::Sim;
+    let count = noted.resets.count as f64;
+    has_resets.then(|| ResetTimes {
+        count: noted.resets.count,
+        per_op: count / operations.max(1) as f64,
+        mean_us: noted.resets.spent_ns as f64 / count.max(1.0) / 1e3,
+    })
+}
+
+/// Measures an object store. `memory` is kept from one simulated run to the next; see [`stage::run`].
+///
+/// # Errors
+/// See [`BenchError`]; [`BenchError::Unsound`] if an object was torn under its lock.
+///
+/// # Panics
+/// Never: nobody panics with what is noted.
+pub fn measure_objects(
+    program: &ObjectProgram,
+    setting: &Setting,
+    memory: &mut Option<Prepared>,
+    progress: &Progress,
+) -> Result<Report, BenchError> {
+    let outcome = stage::run(program, setting, memory, progress)?;
+    let torn = program.torn.load(Ordering::Relaxed);
+    if let Some(kind) = program.kind.filter(|_| torn > 0) {
+        let text = format!("{torn} objects were read half-written under the lock {}", kind.name());
+        return Err(BenchError::Unsound(text));
     }
+    let theta = match program.requests {
+        Requests::Drawn { theta, .. } => Some(theta),
+        Requests::Traced(_) => None,
+    };
+    let subject = Subject::Objects {
+        lock: program.kind.map_or("none", LockKind::name),
+        objects: program.places.count(),
+        object_bytes: program.places.capacity_mean(),
+        workload: program.requests.name().to_owned(),
+    };
+    let mut report = Report::new(subject, theta, setting, &outcome);
+    let noted = program.noted.lock().expect("nobody panics with it");
+    let operations = outcome.recorder.operations;
+    report.resets = program
+        .kind
+        .and_then(|kind| resets(kind, &noted, setting.fabric, operations));
     Ok(report)
 }
 

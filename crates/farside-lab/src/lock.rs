@@ -69,6 +69,43 @@ pub struct LockNode {
     resets_before: Cell<Resets>,
 }
 
+impl LockNode {
+    /// A compute node without clients.
+    #[must_use]
+    pub fn new(site: Site) -> Self {
+        Self {
+            site,
+            resets_before: Cell::default(),
+        }
+    }
+
+    /// What its locks have in common.
+    #[must_use]
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The time that counts begins.
+    pub fn begin(&self) {
+        if let Some(phases) = self.site.phases() {
+            phases.clear();
+        }
+        self.resets_before.set(self.site.resets());
+    }
+
+    /// Adds what has been noted since then.
+    ///
+    /// # Panics
+    /// Never: nobody panics with the sum.
+    pub fn note(&self, noted: &Mutex<Noted>) {
+        let mut noted = noted.lock().expect("nobody panics with it");
+        noted.phases.extend(self.site.phases().cloned());
+        let (before, after) = (self.resets_before.get(), self.site.resets());
+        noted.resets.count += after.count - before.count;
+        noted.resets.spent_ns += after.spent_ns - before.spent_ns;
+    }
+}
+
 impl LockProgram {
     fn entry(&self, lock: u64) -> RemoteAddr {
         RemoteAddr::new(NodeId::new(0), LOCKS_AT + lock * self.kind.entry_bytes(&self.options))
@@ -169,25 +206,15 @@ impl Program for LockProgram {
     }
 
     async fn join(&self, _: Endpoint) -> Result<LockNode, BenchError> {
-        Ok(LockNode {
-            site: self.site(),
-            resets_before: Cell::default(),
-        })
+        Ok(LockNode::new(self.site()))
     }
 
     fn begin(&self, node: &LockNode) {
-        if let Some(phases) = node.site.phases() {
-            phases.clear();
-        }
-        node.resets_before.set(node.site.resets());
+        node.begin();
     }
 
     fn note(&self, node: &LockNode) {
-        let mut noted = self.noted.lock().expect("nobody panics with it");
-        noted.phases.extend(node.site.phases().cloned());
-        let (before, after) = (node.resets_before.get(), node.site.resets());
-        noted.resets.count += after.count - before.count;
-        noted.resets.spent_ns += after.spent_ns - before.spent_ns;
+        node.note(&self.noted);
     }
 
     fn client(&self, node: &LockNode, _: &Endpoint, number: u64) -> LockClient {

@@ -72,7 +72,8 @@ pub struct Ended {
     pub ended_ns: u64,
 }
 
-fn histogram() -> Histogram<u64> {
+/// An empty histogram of nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are in order")
 }
 

@@ -18,10 +18,10 @@ use crate::store::{Growth, Seen};
 use crate::tree::Structure;
 use crate::workload::Operation;
 
-/// One measurement of a lock or a store. Keys without a meaning for it are absent.
+/// One measurement of a lock, a store or an object store. Keys without a meaning for it are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// `lock` or `store`.
+    /// `lock`, `store` or `objects`.
     pub kind: &'static str,
     /// Name of the fabric.
     pub fabric: &'static str,
@@ -137,6 +137,28 @@ pub enum Subject {
         /// Name of the workload.
         workload: &'static str,
     },
+    /// An object store.
+    Objects {
+        /// Name of the lock that each object has.
+        lock: &'static str,
+        /// How many objects there were.
+        objects: u64,
+        /// The most bytes that an object can have, on average.
+        object_bytes: f64,
+        /// Name of the workload, or the file of the trace.
+        workload: String,
+    },
+}
+
+impl Subject {
+    /// What is measured.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Lock { .. } => "lock",
+            Self::Store { .. } => "store",
+            Self::Objects { .. } => "objects",
+        }
+    }
 }
 
 /// A distribution of times, in microseconds.
@@ -499,12 +521,14 @@ impl Report {
         let recorder = &outcome.recorder;
         let operations = recorder.operations.max(1) as f64;
         let seconds = recorder.elapsed_ns() as f64 / 1e9;
-        let is_lock = matches!(subject, Subject::Lock { .. });
-        let has_hottest = matches!(subject, Subject::Lock { workload: None, .. });
+        let takes_locks = matches!(subject, Subject::Lock { .. } | Subject::Objects { .. });
+        let has_hottest = matches!(subject, Subject::Lock { workload: None, .. } | Subject::Objects { .. });
+        let has_mix = matches!(subject, Subject::Store { .. } | Subject::Objects { .. });
+        let is_store = matches!(subject, Subject::Store { .. });
         let verbs = Verbs::of(&outcome.effort.posted, operations);
         let has_own_endpoints = setting.fabric == FabricKind::Sim || setting.clients == setting.compute_nodes;
         Self {
-            kind: if is_lock { "lock" } else { "store" },
+            kind: subject.kind(),
             fabric: setting.fabric.name(),
             profile: (setting.fabric == FabricKind::Sim).then(|| setting.profile.name.clone()),
             subject,
@@ -515,17 +539,18 @@ impl Report {
             operations: recorder.operations,
             throughput_ops_s: recorder.operations as f64 / seconds,
             latency_us: Latency::of(&recorder.latency),
-            acquire_us: is_lock.then(|| Latency::of(&recorder.acquire)),
+            acquire_us: takes_locks.then(|| Latency::of(&recorder.acquire)),
             acquire_hottest_us: (has_hottest && setting.fabric == FabricKind::Sim)
                 .then(|| Latency::of(&recorder.acquire_hottest)),
-            release_us: is_lock.then(|| Latency::of(&recorder.release)),
+            release_us: takes_locks.then(|| Latency::of(&recorder.release)),
             per_op: PerOperation {
                 verbs,
                 bytes_read: outcome.effort.posted.bytes_read as f64 / operations,
                 bytes_written: outcome.effort.posted.bytes_written as f64 / operations,
                 retries: outcome.effort.retries as f64 / operations,
             },
-            per_acquire: (is_lock && has_own_endpoints).then(|| PerAcquire::of(&recorder.acquire_posted, operations)),
+            per_acquire: (takes_locks && has_own_endpoints)
+                .then(|| PerAcquire::of(&recorder.acquire_posted, operations)),
             retry_rate: None,
             phases_us: None,
             resets: None,
@@ -535,7 +560,7 @@ impl Report {
                 .iter()
                 .map(|&operations| operations as f64 * recorder.slots.len() as f64 / seconds)
                 .collect(),
-            mix: (!is_lock).then(|| Mix::of(recorder.mix)),
+            mix: has_mix.then(|| Mix::of(recorder.mix)),
             combine: None,
             growth: None,
             structure: None,
@@ -547,7 +572,7 @@ impl Report {
                     atomics_s: node.atomics as f64 / seconds,
                 })
                 .collect(),
-            cache_bytes: (!is_lock).then_some(0),
+            cache_bytes: is_store.then_some(0),
             credit_bytes: None,
             pointer_bytes: None,
             memory_bytes: outcome.memory_bytes,
@@ -581,6 +606,7 @@ impl Report {
                 let sync = sync.map_or(String::new(), |sync| format!("/{sync}"));
                 format!("{index}{sync} {workload}")
             }
+            Subject::Objects { lock, workload, .. } => format!("{lock} {workload}"),
         };
         let PerOperation { verbs, retries, .. } = self.per_op;
         let mut row = format!(

@@ -1,29 +1,19 @@
 //! What Redis takes for the same items, if it is installed.
 
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use farside_fabric::host::HostClock;
 
 use crate::error::BenchError;
+use crate::redis::Server;
 
 /// How many SETs are sent together.
 const SETS_AT_ONCE: u64 = 1000;
 /// How long a server may take to listen.
 const START_NS: u64 = 5_000_000_000;
-
-/// The server; it ends when this does.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Bytes that Redis says it uses more with the items than without; `None` if there is no `redis-server`.
 ///
@@ -31,16 +21,9 @@ impl Drop for Server {
 /// If it does not answer as Redis does.
 pub(super) fn used_bytes(folder: &Path, items: u64) -> Result<Option<u64>, BenchError> {
     let socket = folder.join("redis.sock");
-    let server = Command::new("redis-server")
-        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-        .arg(&socket)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _server = match server {
-        Ok(child) => Server(child),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(BenchError::system("start redis-server")(error)),
+    let place = ["--port", "0", "--unixsocket"].map(OsStr::new);
+    let Some(_server) = Server::spawn(place.into_iter().chain([socket.as_os_str()]))? else {
+        return Ok(None);
     };
     let measured = connect(&socket).and_then(|mut stream| {
         let before = used_memory(&mut stream)?;

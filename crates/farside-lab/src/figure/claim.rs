@@ -88,6 +88,9 @@ pub enum Measure {
         series: String,
         /// Names of the others.
         others: Vec<String>,
+        /// Where else it may be most: a series and another one, say in another sweep.
+        #[serde(default)]
+        also: Vec<[String; 2]>,
         /// A key of the report.
         key: String,
         /// Whether less is better.
@@ -180,8 +183,10 @@ impl Measure {
             Self::PeakAt { series, .. } | Self::Fall { series, .. } | Self::Highest { series, .. } => {
                 vec![(series, None)]
             }
-            Self::UpTo { series, others, .. } => {
-                let all = core::iter::once(series).chain(others);
+            Self::UpTo {
+                series, others, also, ..
+            } => {
+                let all = core::iter::once(series).chain(others).chain(also.as_flattened());
                 all.map(|series| (series.as_str(), None)).collect()
             }
             Self::Quotient { series, x, over, .. } => vec![(series, Some(*x)), (series, Some(*over))],
@@ -250,14 +255,15 @@ impl Measure {
             Self::UpTo {
                 series,
                 others,
+                also,
                 key,
                 lowest,
             } => {
-                let ours = sweep(series, key)?;
                 let mut best: Option<f64> = None;
-                for other in others {
+                let pairs = others.iter().map(|other| (series, other));
+                for (series, other) in pairs.chain(also.iter().map(|[series, other]| (series, other))) {
                     let theirs = sweep(other, key)?;
-                    for &(x, value) in &ours {
+                    for (x, value) in sweep(series, key)? {
                         let other = at(&theirs, x)?;
                         let times = if *lowest { other / value } else { value / other };
                         best = Some(best.map_or(times, |best| best.max(times)));
@@ -462,6 +468,8 @@ mod tests {
             ))
         };
         assert_eq!((up_to(false), up_to(true)), (Some(2.0), Some(2.0)));
+        let elsewhere = "up_to = { series = 'b', others = ['a'], also = [['c', 'a']], key = 'rate' }";
+        assert_eq!(measured(elsewhere), Some(4.0));
         assert_eq!(measured("value = { series = 'd', x = 64, key = 'rate' }"), None);
         assert_eq!(measured("fall = { series = 'a', key = 'speed' }"), None);
     }

@@ -37,6 +37,8 @@
 //! warm_up = "40ms"                # what runs before that; half as long, if it does not say
 //! store = { sync = "optimistic", items = 60000000, workload = "write-intensive", theta = 0.99 }
 //!
+//! # instead of `store`: `lock`, `probe`, or `objects = { lock = "declock", objects = 100000, workload = "twitter-small" }`
+//!
 //! [quick]                         # what --quick changes, in every series
 //! items = 2000000
 //!
@@ -58,7 +60,7 @@ use crate::quantity::parse_duration;
 use crate::stage::Fault;
 use crate::store::index_by_name;
 use crate::tree::tree_by_name;
-use crate::workload::{TransactionWorkload, Workload};
+use crate::workload::{ObjectWorkload, TransactionWorkload, Workload};
 
 /// A published figure.
 #[derive(Clone, Debug, Deserialize)]
@@ -145,11 +147,11 @@ pub struct Sweep {
     pub duration: Option<String>,
     /// How long they run before that, in a quick run too: what it takes to settle does not depend on the number of keys.
     pub warm_up: Option<String>,
-    /// What its clients do with keys.
+    /// What its clients do with keys or objects.
     pub workload: Option<String>,
-    /// How much more popular some keys are than others.
+    /// How much more popular some keys or objects are than others.
     pub theta: Option<f64>,
-    /// How many keys there are.
+    /// How many keys or objects there are.
     pub items: Option<u64>,
     /// What happens meanwhile, in order.
     #[serde(default)]
@@ -177,6 +179,16 @@ impl Sweep {
                 self.faults.clone()
             },
             ..store
+        }
+    }
+
+    /// A series of it that gets and sets objects.
+    fn of_objects(&self, objects: ObjectSeries) -> ObjectSeries {
+        ObjectSeries {
+            workload: self.workload.as_ref().unwrap_or(&objects.workload).clone(),
+            theta: self.theta.or(objects.theta),
+            objects: self.items.unwrap_or(objects.objects),
+            ..objects
         }
     }
 }
@@ -297,10 +309,12 @@ pub struct Series {
     /// Whether there are masked atomics.
     #[serde(default = "yes")]
     pub masked_atomics: bool,
-    /// What the clients do: one of the three.
+    /// What the clients do: one of the four.
     pub lock: Option<LockSeries>,
     /// See `lock`.
     pub store: Option<StoreSeries>,
+    /// See `lock`.
+    pub objects: Option<ObjectSeries>,
     /// What is found out without an index that clients work on.
     pub probe: Option<Probe>,
     /// What is swept in it, if it belongs to one of several sweeps.
@@ -450,6 +464,20 @@ pub struct StoreSeries {
     pub faults: Vec<Planned>,
 }
 
+/// A series that gets and sets objects.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectSeries {
+    /// Name of the lock that each object has.
+    pub lock: String,
+    /// How many objects there are.
+    pub objects: u64,
+    /// Name of the [workload](ObjectWorkload).
+    pub workload: String,
+    /// Skew, if not that of the workload.
+    pub theta: Option<f64>,
+}
+
 /// A part of a hashed leaf; see [`Without`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -560,9 +588,16 @@ impl Figure {
         figure.spread()?;
         for series in &figure.series {
             let name = &series.name;
-            let kinds = [series.lock.is_some(), series.store.is_some(), series.probe.is_some()];
+            let kinds = [
+                series.lock.is_some(),
+                series.store.is_some(),
+                series.objects.is_some(),
+                series.probe.is_some(),
+            ];
             if kinds.into_iter().filter(|&is_there| is_there).count() != 1 {
-                return Err(format!("series {name} must have one of `lock`, `store` and `probe`"));
+                return Err(format!(
+                    "series {name} must have one of `lock`, `store`, `objects` and `probe`"
+                ));
             }
             for is_quick in [false, true] {
                 parse_duration(figure.duration_of(series, is_quick))?;
@@ -577,9 +612,10 @@ impl Figure {
                         "series {name} has one number of clients, since something else is swept"
                     ));
                 }
-                let suits = match &series.lock {
-                    Some(_) => !axis.key.is_of_stores(),
-                    None => !axis.key.is_of_locks(),
+                let suits = match (&series.lock, &series.objects) {
+                    (Some(_), _) => !axis.key.is_of_stores(),
+                    (None, None) => !axis.key.is_of_locks(),
+                    (None, Some(_)) => !axis.key.is_of_stores() && !axis.key.is_of_locks(),
                 };
                 if !suits {
                     return Err(format!("series {name} has nothing of what is swept, {:?}", axis.key));
@@ -587,6 +623,9 @@ impl Figure {
             }
             if let Some(workload) = series.lock.as_ref().and_then(|lock| lock.workload.as_ref()) {
                 TransactionWorkload::by_name(workload)?;
+            }
+            if let Some(objects) = &series.objects {
+                ObjectWorkload::by_name(&objects.workload)?;
             }
             if let Some(store) = &series.store {
                 Workload::by_name(&store.workload)?;
@@ -619,6 +658,7 @@ impl Figure {
                     duration: sweep.duration.as_ref().unwrap_or(&base.duration).clone(),
                     settles_in: sweep.warm_up.clone(),
                     store: base.store.clone().map(|store| sweep.of_store(store)),
+                    objects: base.objects.clone().map(|objects| sweep.of_objects(objects)),
                     axis: Some(sweep.axis.clone()),
                     ..base.clone()
                 }));

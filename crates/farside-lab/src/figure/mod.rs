@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 53] = [
+const FIGURES: [(&str, &str); 54] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -62,6 +62,7 @@ const FIGURES: [(&str, &str); 53] = [
         include_str!("../../../../figures/fig_shiftlock_t4.toml"),
     ),
     ("declock-1", include_str!("../../../../figures/fig_declock_1.toml")),
+    ("declock-17a", include_str!("../../../../figures/fig_declock_17a.toml")),
     ("declock-17b", include_str!("../../../../figures/fig_declock_17b.toml")),
     ("cider-1", include_str!("../../../../figures/fig_cider_1.toml")),
     ("cider-2", include_str!("../../../../figures/fig_cider_2.toml")),

@@ -11,10 +11,11 @@ use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::file::{AxisKey, Figure, LockSeries, Probe, Series, StoreSeries};
+use super::file::{AxisKey, Figure, LockSeries, ObjectSeries, Probe, Series, StoreSeries};
 use super::round_trips;
 use crate::error::BenchError;
 use crate::lock::LockProgram;
+use crate::objects::{ObjectProgram, Requests};
 use crate::progress::Progress;
 use crate::quantity::parse_duration;
 use crate::report::Report;
@@ -22,8 +23,8 @@ use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name};
 use crate::tree::{CACHE_BYTES, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
 use crate::verbs;
-use crate::workload::{Population, TransactionWorkload, Workload};
-use crate::{measure_lock, measure_store, measure_tree};
+use crate::workload::{ObjectWorkload, Population, TransactionWorkload, Workload};
+use crate::{measure_lock, measure_objects, measure_store, measure_tree};
 
 /// The seed of every figure.
 const SEED: u64 = 1;
@@ -122,10 +123,11 @@ fn run_one(
     setting: &Setting,
     memory: &mut Option<Prepared>,
 ) -> Result<Report, BenchError> {
-    match (&series.lock, &series.store) {
-        (Some(lock), _) => run_lock(figure, lock, setting, memory),
-        (None, Some(store)) => run_store(figure, store, setting, memory),
-        (None, None) => unreachable!("a probe is none, and nothing else was refused when the file was read"),
+    match (&series.lock, &series.store, &series.objects) {
+        (Some(lock), ..) => run_lock(figure, lock, setting, memory),
+        (None, Some(store), _) => run_store(figure, store, setting, memory),
+        (None, None, Some(objects)) => run_objects(figure, objects, setting, memory),
+        (None, None, None) => unreachable!("a probe is none, and nothing else was refused when the file was read"),
     }
 }
 
@@ -255,6 +257,11 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
             _ => {}
         }
     }
+    if let Some(objects) = &mut series.objects
+        && key == AxisKey::Theta
+    {
+        objects.theta = Some(x);
+    }
     match key {
         AxisKey::Clients => series.clients = vec![x as u64],
         AxisKey::Cns => series.clients = vec![x as u64 * series.clients_per_cn],
@@ -337,6 +344,24 @@ fn run_lock(
         seed: setting.seed,
     };
     measure_lock(&program, setting, memory, &Progress::hidden())
+}
+
+fn run_objects(
+    figure: &Figure,
+    objects: &ObjectSeries,
+    setting: &Setting,
+    memory: &mut Option<Prepared>,
+) -> Result<Report, BenchError> {
+    let unknown = || wrong(figure, format!("there is no lock `{}`", objects.lock));
+    let workload = ObjectWorkload::by_name(&objects.workload).map_err(|reason| wrong(figure, reason))?;
+    let requests = Requests::Drawn {
+        workload,
+        objects: objects.objects,
+        theta: objects.theta.unwrap_or(workload.theta),
+    };
+    let kind = LockKind::by_name(&objects.lock).ok_or_else(unknown)?;
+    let program = ObjectProgram::new(Some(kind), requests, setting)?;
+    measure_objects(&program, setting, memory, &Progress::hidden())
 }
 
 fn run_store(

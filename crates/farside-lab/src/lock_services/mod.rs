@@ -14,8 +14,6 @@
 #[cfg(feature = "peers")]
 mod etcd;
 #[cfg(feature = "peers")]
-mod redis;
-#[cfg(feature = "peers")]
 mod report;
 #[cfg(feature = "peers")]
 mod run;

@@ -1,7 +1,7 @@
 //! Runs all contenders in turn.
 
 use core::time::Duration;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::rdma::DeviceOptions;
@@ -11,14 +11,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::LockServicesOptions;
 use super::etcd::EtcdLock;
-use super::redis::RedisLock;
 use super::report::{Report, Row};
+use crate::crowd::{Crowd, all_of, client_threads};
 use crate::error::BenchError;
 use crate::latency::median;
 use crate::lock::LockProgram;
 use crate::measure_lock;
 use crate::progress::Progress;
-use crate::stage::machine::on_this_thread;
+use crate::redis::RedisLock;
 use crate::stage::{Conditions, FabricKind, Setting};
 use crate::workload::client_random;
 
@@ -28,6 +28,16 @@ pub(super) trait Service {
     async fn try_lock(&mut self, name: &str) -> Result<bool, BenchError>;
     /// Gives it back.
     async fn unlock(&mut self, name: &str) -> Result<(), BenchError>;
+}
+
+impl Service for RedisLock {
+    async fn try_lock(&mut self, name: &str) -> Result<bool, BenchError> {
+        Self::try_lock(self, name).await
+    }
+
+    async fn unlock(&mut self, name: &str) -> Result<(), BenchError> {
+        Self::unlock(self, &[name]).await
+    }
 }
 
 /// Who is measured.
@@ -94,39 +104,42 @@ impl Contender {
     fn measure(self, options: &LockServicesOptions, clients: u64, locks: u64) -> Result<f64, BenchError> {
         let crowd = Crowd {
             clients,
-            locks,
             threads: client_threads(clients),
             duration_ns: options.duration_ns,
+        };
+        let draws = Draws {
+            locks,
             seed: options.seed,
         };
         match self {
             Self::Farside { kind, fabric, is_alone } => {
                 let threads = if is_alone { clients } else { crowd.threads };
-                ours(&crowd, kind, fabric, threads)
+                ours(crowd, draws, kind, fabric, threads)
             }
             Self::Redis { is_redlock, pause_ms } => {
                 let one: Vec<String> = options.redis.iter().cloned().collect();
                 let addresses = if is_redlock { &options.redlock } else { &one };
-                crowd.measure(pause_ms, |client| RedisLock::connect(addresses, client))
+                measure(crowd, draws, pause_ms, |client| RedisLock::connect(addresses, client))
             }
             Self::Etcd => {
                 let address = options.etcd.as_deref().expect("it takes part");
-                crowd.measure(0, |_| EtcdLock::connect(address))
+                measure(crowd, draws, 0, |_| EtcdLock::connect(address))
             }
         }
     }
 }
 
-/// As many threads as there are cores, and no more than there are clients.
-fn client_threads(clients: u64) -> u64 {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    cores.min(clients)
+/// Which locks are taken.
+#[derive(Clone, Copy, Debug)]
+struct Draws {
+    locks: u64,
+    seed: u64,
 }
 
-fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Result<f64, BenchError> {
+fn ours(crowd: Crowd, draws: Draws, kind: LockKind, fabric: FabricKind, threads: u64) -> Result<f64, BenchError> {
     let program = LockProgram {
         kind,
-        locks: crowd.locks,
+        locks: draws.locks,
         transactions: None,
         theta: 0.0,
         read_ratio: 0.0,
@@ -134,7 +147,7 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         failure_rate: 0.0,
         is_timed: false,
         noted: Arc::default(),
-        seed: crowd.seed,
+        seed: draws.seed,
         options: LockOptions {
             // Room for all who may wait.
             declock_capacity: threads.next_power_of_two().max(LockOptions::default().declock_capacity),
@@ -150,79 +163,37 @@ fn ours(crowd: &Crowd, kind: LockKind, fabric: FabricKind, threads: u64) -> Resu
         warm_up_ns: None,
         conditions: Conditions::default(),
         device: DeviceOptions::default(),
-        seed: crowd.seed,
+        seed: draws.seed,
     };
     let report = measure_lock(&program, &setting, &mut None, &Progress::hidden())?;
     Ok(report.throughput_ops_s)
 }
 
-/// Clients of somebody else's locks.
-struct Crowd {
-    clients: u64,
-    locks: u64,
-    threads: u64,
-    duration_ns: u64,
-    seed: u64,
-}
-
-impl Crowd {
-    /// Runs them for half the time, and then for the time that counts.
-    fn measure<S: Service + 'static, F: Future<Output = Result<S, BenchError>>>(
-        &self,
-        pause_ms: u64,
-        connect: impl Fn(u64) -> F + Sync,
-    ) -> Result<f64, BenchError> {
-        let everybody = Barrier::new(self.threads as usize);
-        let counts = std::thread::scope(|scope| {
-            let (everybody, connect) = (&everybody, &connect);
-            let threads: Vec<_> = (0..self.threads)
-                .map(|thread| {
-                    scope.spawn(move || {
-                        on_this_thread(async {
-                            let mut services = Vec::new();
-                            for client in (thread..self.clients).step_by(self.threads as usize) {
-                                services.push((client, connect(client).await));
-                            }
-                            everybody.wait();
-                            self.run(services, pause_ms).await
-                        })?
-                    })
-                })
-                .collect();
-            let ended = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("a thread panicked"));
-            ended.collect::<Result<Vec<u64>, BenchError>>()
-        })?;
-        let total: u64 = counts.iter().sum();
-        Ok(total as f64 * 1e9 / self.duration_ns as f64)
-    }
-
-    async fn run<S: Service + 'static>(
-        &self,
-        services: Vec<(u64, Result<S, BenchError>)>,
-        pause_ms: u64,
-    ) -> Result<u64, BenchError> {
-        let start_ns = HostClock.now_ns() + self.duration_ns / 2;
-        let end_ns = start_ns + self.duration_ns;
-        let mut tasks = Vec::new();
-        for (client, service) in services {
-            let (service, random, locks) = (service?, client_random(self.seed, client), self.locks);
-            #[expect(clippy::disallowed_methods, reason = "what is measured here is no fabric")]
-            tasks.push(tokio::task::spawn_local(drive(
-                service,
-                random,
-                locks,
-                pause_ms,
-                start_ns..end_ns,
-            )));
-        }
-        let mut count = 0;
-        for task in tasks {
-            count += task.await.expect("a client panicked")?;
-        }
-        Ok(count)
-    }
+/// Acquires and releases per second of clients of somebody else's locks.
+fn measure<S: Service + 'static, F: Future<Output = Result<S, BenchError>>>(
+    crowd: Crowd,
+    draws: Draws,
+    pause_ms: u64,
+    connect: impl Fn(u64) -> F + Sync,
+) -> Result<f64, BenchError> {
+    let counts = crowd.run(
+        async |numbers: Vec<u64>| {
+            let mut services = Vec::new();
+            for client in numbers {
+                services.push((client, connect(client).await?));
+            }
+            Ok(services)
+        },
+        async |services: Vec<(u64, S)>, window| {
+            let clients = services.into_iter().map(|(client, service)| {
+                let random = client_random(draws.seed, client);
+                drive(service, random, draws.locks, pause_ms, window.clone())
+            });
+            Ok(all_of(clients).await?.into_iter().sum::<u64>())
+        },
+    )?;
+    let total: u64 = counts.iter().sum();
+    Ok(total as f64 * 1e9 / crowd.duration_ns as f64)
 }
 
 /// Counts what ends within the window.

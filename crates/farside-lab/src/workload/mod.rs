@@ -1,11 +1,15 @@
 //! What clients do, and with which keys.
 
 pub mod keys;
+pub mod objects;
+pub mod trace;
 pub mod transactions;
 pub mod ycsb;
 pub mod zipf;
 
 pub use keys::{Keys, Population};
+pub use objects::{OBJECT_WORKLOADS, ObjectWorkload};
+pub use trace::{Request, Trace};
 pub use transactions::{LOCKS_MAX, TRANSACTIONS, Transaction, TransactionKind, TransactionWorkload};
 pub use ycsb::{Operation, Popularity, SCAN_ITEMS_MAX, WORKLOADS, Workload};
 pub use zipf::{Scatter, Zipf};

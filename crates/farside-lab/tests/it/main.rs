@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod bank;
 mod declock;
 mod figures;
 mod measurements;
+mod objects;
 mod page;
 mod rdma;
 mod reports;

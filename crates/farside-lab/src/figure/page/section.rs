@@ -10,7 +10,7 @@ use crate::figure::file::{AxisKey, Figure, Panel, Series};
 use crate::figure::outcome::Outcome;
 use crate::figure::report::Entry;
 use crate::quantity::with_prefix;
-use crate::workload::TransactionWorkload;
+use crate::workload::{ObjectWorkload, TransactionWorkload};
 
 /// A figure as the template shows it.
 pub(super) struct Section<'a> {
@@ -224,6 +224,16 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
             facts.push(format!("{} keys", readable(items as f64)));
         }
         facts.push(skew(store.theta));
+    }
+    if let Some(objects) = &series.objects {
+        about = format!("objects under lock {}: {}", objects.lock, about_lock(&objects.lock));
+        facts.push(format!("{} objects", readable(objects.objects as f64)));
+        if let Ok(workload) = ObjectWorkload::by_name(&objects.workload) {
+            facts.push(workload.name.to_owned());
+            if is_fixed(AxisKey::Theta) {
+                facts.push(skew(objects.theta.unwrap_or(workload.theta)));
+            }
+        }
     }
     facts.push(format!("{} simulated", figure.duration_of(series, is_quick)));
     facts.push(match series.port_gbit_per_s {

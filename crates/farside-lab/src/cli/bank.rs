@@ -1,0 +1,70 @@
+//! `farside-lab bench bank`.
+
+use clap::Args;
+
+use crate::bank::{self, BankOptions, Contender};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::quantity::parse_duration;
+
+/// What `bench bank` takes.
+#[derive(Args, Clone, Debug)]
+pub(super) struct BankArgs {
+    /// How many clients there are
+    #[arg(long, default_value_t = 64)]
+    clients: u64,
+    /// How many accounts there are
+    #[arg(long, default_value_t = 1_000_000)]
+    accounts: u64,
+    /// How much more popular some accounts are than others; 0 is uniform
+    #[arg(long, default_value_t = 0.0)]
+    theta: f64,
+    /// How long one run takes
+    #[arg(long, value_parser = parse_duration, default_value = "5s")]
+    duration: u64,
+    /// Of how many rounds the medians are taken
+    #[arg(long, default_value_t = 3)]
+    rounds: u64,
+    /// Who takes part [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Contender>,
+    /// How many Redis servers vote on a lock of Redlock
+    #[arg(long, default_value_t = 1)]
+    redlock_servers: u64,
+    /// How many named locks the accounts share [default: a quarter of those that there is room for, at most one each]
+    #[arg(long)]
+    lock_names: Option<u64>,
+    /// Give each client of Farside a thread and connections of its own
+    #[arg(long)]
+    alone: bool,
+    /// Decides who pays whom
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one object of JSON and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+impl BankArgs {
+    pub(super) fn run(self) -> Result<(), BenchError> {
+        let takes_part = |contender: &Contender| self.only.is_empty() || self.only.contains(contender);
+        let options = BankOptions {
+            clients: self.clients,
+            accounts: self.accounts,
+            theta: self.theta,
+            duration_ns: self.duration,
+            rounds: self.rounds,
+            contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
+            redlock_servers: self.redlock_servers,
+            lock_names: self.lock_names,
+            is_alone: self.alone,
+            seed: self.seed,
+            is_json: self.json,
+        };
+        let progress = Progress::new(100, "bank");
+        let text = bank::run(&options, &progress)?;
+        drop(progress);
+        println!("{text}");
+        Ok(())
+    }
+}
