@@ -104,6 +104,8 @@ pub struct Session {
     pub(crate) many: SearchMany,
     /// For keys among many that take a SEARCH of their own.
     apart: Option<OpContext>,
+    /// For the keys of a transaction that are looked for at the same time.
+    pub(crate) looking: Vec<OpContext>,
 }
 
 impl Session {
@@ -113,6 +115,7 @@ impl Session {
             cx,
             many: SearchMany::default(),
             apart: None,
+            looking: Vec::new(),
         }
     }
 
@@ -126,14 +129,15 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn retries(&self) -> u64 {
-        self.cx.retries() + self.apart.as_ref().map_or(0, OpContext::retries)
+        let others = self.apart.iter().chain(&self.looking);
+        self.cx.retries() + others.map(OpContext::retries).sum::<u64>()
     }
 
     /// Bytes of its buffers: they stay as large as the largest value that was read lately.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let apart = self.apart.as_ref().map_or(0, |cx| cx.buffer().len());
-        self.cx.buffer().len() + apart
+        let others = self.apart.iter().chain(&self.looking);
+        self.cx.buffer().len() + others.map(|cx| cx.buffer().len()).sum::<usize>()
     }
 
     /// The store.

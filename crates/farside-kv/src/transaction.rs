@@ -8,7 +8,6 @@
 
 use core::fmt;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 use farside_fabric::mutant::is_planted;
@@ -338,7 +337,7 @@ enum Round {
 }
 
 /// The keys under which a transaction has stored an item that nobody sees, to be removed where nothing else comes there.
-type Places = BTreeSet<Vec<u8>>;
+type Places = Vec<Vec<u8>>;
 
 /// How long a transaction is tried.
 #[derive(Debug)]
@@ -428,7 +427,9 @@ impl Session {
             let mut places = Places::new();
             let result = self.try_until_done(&sorted, body, &mut places).await;
             for key in &places {
-                self.store.remove_gone(&mut self.cx, key).await;
+                if !self.store.remove_gone(&mut self.cx, key).await {
+                    break;
+                }
             }
             result
         })
@@ -458,7 +459,7 @@ impl Session {
                     for key in keys {
                         self.make_room(&key, 0).await?;
                         if self.store.hold_place(&mut self.cx, &key).await? {
-                            places.insert(key);
+                            places.push(key);
                         }
                     }
                 }
@@ -505,11 +506,17 @@ impl Session {
         body: &mut dyn FnMut(&mut Transaction) -> bool,
         places: &mut Places,
     ) -> Result<Round, KvError> {
-        let Self { store, cx, many, .. } = self;
+        let Self {
+            store,
+            cx,
+            many,
+            looking,
+            ..
+        } = self;
         let pin = store.pool().pin();
         let mut transaction = Transaction::new(store.endpoint.unix_ms(), keys.len());
         for some in keys.chunks(KEYS_AT_ONCE) {
-            if store.endpoint.is_mapped() {
+            if some.len() == 1 || store.endpoint.is_mapped() {
                 if some.len() > 1 {
                     store.index.approach(cx, some, many);
                 }
@@ -518,11 +525,12 @@ impl Session {
                     transaction.add(looked)?;
                 }
             } else {
-                for looked in store.look_together(cx, some).await {
+                for looked in store.look_together(cx, looking, some).await {
                     transaction.add(looked?)?;
                 }
             }
-            if let Some(busy) = transaction.held.iter().find(|held| held.is_busy) {
+            let mut looked = transaction.held.iter().rev().take(some.len());
+            if let Some(busy) = looked.find(|held| held.is_busy) {
                 return Ok(Round::Lost(Some(busy.key.clone())));
             }
         }
@@ -586,17 +594,21 @@ impl Session {
             Commit::Short { bytes, count } => return Ok(Round::Short { bytes, count }),
             Commit::Done => {}
         }
+        // The keys are in their order.
+        let has_changed = |key: &Vec<u8>| {
+            let place = held.binary_search_by(|held| held.key.cmp(key));
+            place.is_ok_and(|place| held[place].after.is_some())
+        };
+        places.retain(|key| !has_changed(key));
         for held in &held {
             match &held.after {
                 Some(After::Put { expiry_ms, .. }) => {
-                    places.remove(&held.key);
                     store.note_use(&held.key);
                     if *expiry_ms != 0 {
                         store.expiry_mark.set();
                     }
                 }
                 Some(After::Delete) => {
-                    places.remove(&held.key);
                     store.forget_use(&held.key);
                     store.remove_gone(cx, &held.key).await;
                 }
@@ -667,15 +679,23 @@ impl Store {
         Ok(held)
     }
 
-    /// Looks for a few keys, each with a context of its own: in as many round trips as one takes.
-    async fn look_together(&self, cx: &OpContext, keys: &[&[u8]]) -> Vec<Result<Held, KvError>> {
-        let look = async |key| {
-            let mut own = OpContext::new(self.endpoint.clone());
+    /// Looks for a few keys, each with one of the contexts in `own`: in as many round trips as one takes.
+    async fn look_together(
+        &self,
+        cx: &OpContext,
+        own: &mut Vec<OpContext>,
+        keys: &[&[u8]],
+    ) -> Vec<Result<Held, KvError>> {
+        while own.len() < keys.len() {
+            own.push(OpContext::new(self.endpoint.clone()));
+        }
+        let looks = own.iter_mut().zip(keys).map(|(own, key)| -> LocalFuture<'_, _> {
             own.set_deadline(cx.deadline());
-            self.look(&mut own, key).await
-        };
-        let looks = keys.iter().map(|key| -> LocalFuture<'_, _> { Box::pin(look(key)) });
-        join_all(looks.collect()).await
+            Box::pin(self.look(own, key))
+        });
+        let looked = join_all(looks.collect()).await;
+        own.iter_mut().for_each(OpContext::shrink);
+        looked
     }
 
     /// Stores an item that has expired under a key that is not there, for a transaction to replace; returns whether it did.
@@ -708,8 +728,9 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an item that a transaction has left as gone. If that fails the sweeper does it: the transaction has not failed.
-    pub(crate) async fn remove_gone(&self, cx: &mut OpContext, key: &[u8]) {
+    /// Removes an item that a transaction has left as gone. If that fails, which is false, the sweeper does it: the transaction has
+    /// not failed.
+    pub(crate) async fn remove_gone(&self, cx: &mut OpContext, key: &[u8]) -> bool {
         self.expiry_mark.set();
         let mut decide = |stored: Option<Item<'_>>| match stored {
             Some(item)
@@ -719,8 +740,10 @@ impl Store {
             }
             _ => Decision::Keep,
         };
-        if let Err(error) = self.index.change(cx, key, None, &mut decide).await {
+        let changed = self.index.change(cx, key, None, &mut decide).await;
+        if let Err(error) = &changed {
             tracing::debug!("what a transaction has deleted stays until it is swept: {error}");
         }
+        changed.is_ok()
     }
 }

@@ -102,27 +102,25 @@ pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
     let statistics = call.context.statistics();
     let mark = call.reply.mark();
     let replies = call.client.replies;
-    let mut is_queueing = call.client.queue.is_open();
     let outcome = match check(call) {
         Ok(id) => {
             call.client.command = id as usize;
-            is_queueing &= !transactions::is_immediate(id);
             if call.context.shared.live.monitors.are_there() {
                 show(call);
             }
-            if is_queueing {
-                transactions::queue(id, call)
+            if call.client.queue.is_open() && !transactions::is_immediate(id) {
+                transactions::queue(id, call).inspect_err(|_| transactions::refused(call))
             } else if table::TABLE[id as usize].is_timed {
                 run_timed(id, call).await
             } else {
                 run(id, call).await
             }
         }
-        Err(refusal) => Err(refusal),
+        Err(refusal) => {
+            transactions::refused(call);
+            Err(refusal)
+        }
     };
-    if outcome.is_err() && is_queueing {
-        transactions::refused(call);
-    }
     statistics.commands.add(1);
     let handled = match outcome {
         Ok(()) => Ok(()),

@@ -15,7 +15,7 @@ use super::table::{Id, TABLE};
 use super::{Call, Handled, Refusal, line, table};
 use crate::client::Replies;
 use crate::connection::{REPLY_BYTES_MAX, flush};
-use crate::queue::{Batch, Queued};
+use crate::queue::{Batch, Queue, Queued};
 use crate::reply::Reply;
 
 /// Commands that look at more keys than they name cannot be part of a transaction.
@@ -73,13 +73,15 @@ pub(super) fn is_immediate(id: Id) -> bool {
     )
 }
 
-/// A command between MULTI and EXEC was refused before it was queued.
+/// A command was refused before it was executed or queued.
 #[cold]
 pub(super) fn refused(call: &mut Call<'_>) {
-    match call.request.arg_is(0, "exec") {
+    let queue = &mut call.client.queue;
+    if call.request.arg_is(0, "exec") {
         // With arguments, it has ended the transaction all the same.
-        true => drop(call.client.queue.take()),
-        false => call.client.queue.spoil(),
+        *queue = Queue::default();
+    } else if queue.is_open() {
+        queue.spoil();
     }
 }
 

@@ -53,7 +53,10 @@ pub(super) fn text_of(balance: u64) -> String {
 pub(super) fn balance_of(stored: Option<&[u8]>) -> Result<u64, BenchError> {
     let text = stored.map(String::from_utf8_lossy);
     let balance = text.as_deref().and_then(|text| text.parse().ok());
-    balance.ok_or_else(|| BenchError::Unsound(format!("an account holds {text:?}, which is no balance")))
+    balance.ok_or_else(|| {
+        let text = text.as_deref().unwrap_or("nothing");
+        BenchError::Unsound(format!("an account holds {text}, which is no balance"))
+    })
 }
 
 /// What two accounts hold after the first has paid an amount to the second; `None` if it has not got so much.

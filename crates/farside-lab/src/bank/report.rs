@@ -92,7 +92,8 @@ impl Report {
     pub(super) fn new(options: &BankOptions, rows: Vec<Row>) -> Self {
         let rate = |contender| {
             let row = rows.iter().find(|row| row.contender == contender)?;
-            Some(row.transactions_s)
+            // Of who has come to none there is no ratio.
+            Some(row.transactions_s).filter(|&rate| rate > 0.0)
         };
         let comparisons = TARGETS.iter().filter_map(|&(ours, against, target)| {
             Some(Comparison {

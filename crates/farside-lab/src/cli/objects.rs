@@ -44,7 +44,7 @@ pub(super) struct ObjectsArgs {
     #[arg(long, conflicts_with_all = ["workload", "objects", "theta"])]
     trace: Option<PathBuf>,
     /// How many lines of the file are read
-    #[arg(long, default_value_t = 10_000_000, requires = "trace")]
+    #[arg(long, default_value_t = 10_000_000, requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     lines: u64,
 }
 

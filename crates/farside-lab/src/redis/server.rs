@@ -55,6 +55,7 @@ impl Server {
                 Err(error) if HostClock.now_ns() >= until_ns => {
                     return Err(BenchError::system("talk to redis-server")(error));
                 }
+                Ok(_) if HostClock.now_ns() >= until_ns => return Ok(false),
                 // Another one has the port, so that this one ends; or it does not listen yet.
                 Ok(_) | Err(_) => HostClock.sleep(POLL_NS).await,
             }

@@ -2,7 +2,9 @@
 //!
 //! On the path: read once, before `bench objects --trace`. A line is a request:
 //!
-//!     timestamp,anonymized key,key size,value size,client id,operation,TTL
+//! ```text
+//! timestamp,anonymized key,key size,value size,client id,operation,TTL
+//! ```
 //!
 //! with times in seconds and sizes in bytes. A key may hold commas. The file may be compressed with zstd, in one frame or
 //! several, whose checksums are looked at.

@@ -162,8 +162,12 @@ fn errors_are_those_of_redis() {
             ("SET a 3", QUEUED),
             ("EXEC x", EXEC_WITH_ARGUMENTS),
             ("EXEC", "-ERR EXEC without MULTI\r\n"),
+            ("WATCH a", "+OK\r\n"),
             ("EXEC x", EXEC_WITH_ARGUMENTS),
-            ("GET a", "$4\r\ntext\r\n"),
+            ("SET a text", "+OK\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("GET a", QUEUED),
+            ("EXEC", "*1\r\n$4\r\ntext\r\n"),
             // RESET forgets what waits.
             ("MULTI", "+OK\r\n"),
             ("SET a 3", QUEUED),
