@@ -664,7 +664,7 @@ impl Index {
 
     /// Looks for a key for a transaction: see [`Index::commit`]. The caller has pinned the pool.
     pub fn locate<'f>(&'f self, cx: &'f mut OpContext, key: &'f [u8]) -> Soon<'f, Result<Located, IndexError>> {
-        // Nothing is lost if it has to begin again. And no future is moved: RACE's takes some kilobytes.
+        // Nothing is lost if it has to begin again, and no future is moved to the heap.
         if self.works_in_place(cx)
             && let Some(located) = self.locate_now(cx, key)
         {
