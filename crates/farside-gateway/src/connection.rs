@@ -29,7 +29,7 @@ use crate::latency::Stopwatch;
 use crate::listener::Arrival;
 use crate::lookahead;
 use crate::reply::{Protocol, Reply};
-use crate::request::Request;
+use crate::request::{Request, Scratch};
 use crate::stream::{Socket, Stream};
 
 /// Replies are written out when they are longer than this, even in the middle of a burst.
@@ -58,7 +58,7 @@ struct State {
     guard: Guard,
     reply: Reply,
     client: Client,
-    scratch: Vec<u8>,
+    scratch: Scratch,
 }
 
 /// How a connection ended.
@@ -99,7 +99,7 @@ impl Connection {
             guard: Guard::default(),
             reply: Reply::default(),
             client: Client::enter(&context.shared, ends, context.store.endpoint().unix_ms()),
-            scratch: Vec::new(),
+            scratch: Scratch::default(),
         };
         Ok(Some(Self { stream, state }))
     }
@@ -221,7 +221,7 @@ impl Connection {
                 }
                 Ok(Framed::Array { bytes }) => {
                     at += bytes;
-                    Request::decode(&rest[..bytes])
+                    Ok(Request::new(&rest[..bytes], guard.places()))
                 }
                 Ok(Framed::Line { line, bytes }) => {
                     at += bytes;
@@ -319,10 +319,8 @@ fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize
         let Ok(Framed::Array { bytes }) = guard.next(&input[at..], false) else {
             break;
         };
-        match Request::decode(&input[at..at + bytes]) {
-            Ok(request) => keys.push(request.arg(1)),
-            Err(_) => break,
-        }
+        let &(start, end) = guard.places().last().expect("two arguments, as the head says");
+        keys.push(&input[at + start as usize..at + end as usize]);
         at += bytes;
     }
     (keys, at)

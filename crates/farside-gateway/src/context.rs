@@ -90,7 +90,8 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) shared: Arc<Shared>,
     worker: usize,
-    sessions: RefCell<Vec<Session>>,
+    /// Boxed: one is larger than what most commands copy, and changes hands for each burst.
+    sessions: RefCell<Vec<Box<Session>>>,
     closing: Cell<Option<Closing>>,
     pub(crate) closed: Notify,
     /// How many more uses of keys pass before one is looked at.
@@ -120,14 +121,14 @@ impl Context {
 
     /// A session that nobody uses.
     #[inline]
-    pub(crate) fn take_session(&self) -> Session {
+    pub(crate) fn take_session(&self) -> Box<Session> {
         let kept = self.sessions.borrow_mut().pop();
-        kept.unwrap_or_else(|| self.store.session())
+        kept.unwrap_or_else(|| Box::new(self.store.session()))
     }
 
     /// Keeps a session for the next one who asks.
     #[inline]
-    pub(crate) fn give_session(&self, session: Session) {
+    pub(crate) fn give_session(&self, session: Box<Session>) {
         let mut sessions = self.sessions.borrow_mut();
         if sessions.len() < SESSIONS_KEPT_MAX && session.buffer_bytes() <= SESSION_BYTES_MAX {
             sessions.push(session);

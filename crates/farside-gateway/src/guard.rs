@@ -5,7 +5,8 @@
 //! Inside a command the guard remembers how far it has come and how many bytes are needed to come
 //! further: a large command that arrives in many pieces is looked at once, not once per piece.
 //!
-//! A command is `*COUNT\r\n` and COUNT times `$LENGTH\r\nBYTES\r\n`, or a line of text ("inline").
+//! A command is `*COUNT\r\n` and COUNT times `$LENGTH\r\nBYTES\r\n`, or a line of text ("inline"). Where the arguments of
+//! an array stand is noted on the way, so nobody has to take it apart once more.
 
 use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -44,7 +45,14 @@ pub(crate) enum ProtocolError {
     Length,
     #[error("ERR Protocol error: unauthenticated bulk length")]
     StrangerLength,
+    #[error("ERR Protocol error: an argument does not end where its length says")]
+    Unended,
 }
+
+/// Where an argument starts and ends within its command.
+pub(crate) type Place = (u32, u32);
+/// Room for so many of them is kept from one command to the next.
+const KEEP_PLACES_MAX: usize = 1 << 10;
 
 /// What stands at the start of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +61,7 @@ pub(crate) enum Framed {
     Incomplete,
     /// So many bytes that ask for nothing.
     Nothing { bytes: usize },
-    /// An array of strings.
+    /// An array of strings; see [`Guard::places`].
     Array { bytes: usize },
     /// A line of `line` bytes; `bytes` with its end.
     Line { line: usize, bytes: usize },
@@ -68,6 +76,8 @@ pub(crate) struct Guard {
     wanted: usize,
     /// How many arguments are still to come; 0 before the head of the array was read.
     left: usize,
+    /// The arguments before that.
+    places: Vec<Place>,
 }
 
 impl Guard {
@@ -83,9 +93,15 @@ impl Guard {
             self.array(input, is_stranger)
         }?;
         if framed != Framed::Incomplete {
-            *self = Self::default();
+            (self.at, self.wanted, self.left) = (0, 0, 0);
         }
         Ok(framed)
+    }
+
+    /// The arguments of the array that was found last.
+    #[inline]
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     fn line(&mut self, input: &[u8]) -> Result<Framed, ProtocolError> {
@@ -123,6 +139,8 @@ impl Guard {
                 return Err(ProtocolError::StrangerCount);
             }
             (self.at, self.left) = (end, count);
+            self.places.clear();
+            self.places.shrink_to(KEEP_PLACES_MAX);
         }
         while self.left > 0 {
             match input.get(self.at) {
@@ -146,6 +164,10 @@ impl Guard {
                 self.wanted = end;
                 return Ok(Framed::Incomplete);
             }
+            if input[end - 2..end] != *b"\r\n" {
+                return Err(ProtocolError::Unended);
+            }
+            self.places.push((start as u32, (end - 2) as u32));
             self.at = end;
             self.left -= 1;
         }

@@ -4,16 +4,24 @@
 /// zeros, no space.
 pub(crate) fn parse(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let is_plain = match digits {
-        [b'0'] => digits.len() == text.len(),
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    // 19 digits and a sign; anything longer does not fit.
-    if !is_plain || text.len() > 20 {
-        return None;
+    match digits {
+        [b'0'] if digits.len() == text.len() => return Some(0),
+        [b'1'..=b'9', ..] => {}
+        _ => return None,
     }
-    str::from_utf8(text).ok()?.parse().ok()
+    // Below zero there is one number more than above.
+    let mut negative = 0_i64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        negative = negative.checked_mul(10)?.checked_sub(i64::from(digit))?;
+    }
+    match digits.len() == text.len() {
+        true => negative.checked_neg(),
+        false => Some(negative),
+    }
 }
 
 #[cfg(test)]
@@ -36,6 +44,11 @@ mod tests {
             "0x1",
             "1e3",
             "9223372036854775808",
+            "-9223372036854775809",
+            "18446744073709551617",
+            "1a",
+            "1/",
+            "1:",
             "a",
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");

@@ -112,6 +112,7 @@ pub(crate) fn line(request: &Request<'_>, address: &str, now_ms: u64) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scratch;
     use crate::roster::{Ends, Roster};
 
     fn card(roster: &Roster, id: u64) -> Arc<Card> {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     fn shown(command: &str) -> String {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(command.as_bytes(), &mut scratch).expect("closed quotes");
         line(&request, "1.2.3.4:5", 12_034)
     }

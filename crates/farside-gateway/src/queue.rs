@@ -7,53 +7,114 @@ use std::collections::BTreeMap;
 use farside_kv::{TRANSACTION_KEYS_MAX, Watched};
 
 use crate::command::table::{Id, TABLE};
-use crate::request::{Kept, Request};
+use crate::guard::Place;
+use crate::request::Request;
 
 /// Bytes of commands that may wait for EXEC.
 const QUEUE_BYTES_MAX: usize = 256 << 20;
-/// What a command takes beside its arguments: its place, and what the heap keeps for two blocks.
-const QUEUED_BYTES: usize = size_of::<Queued>() + 32;
+/// Room for so many bytes of commands is kept from one transaction to the next.
+const KEEP_BYTES_MAX: usize = 64 << 10;
 const TOO_MUCH: &str = "ERR too many commands: at most 256 MiB of them may wait for EXEC";
 
 /// See the module.
 #[derive(Default, Debug)]
 pub(crate) struct Queue {
-    /// There since MULTI.
-    open: Option<Vec<Queued>>,
+    /// Since MULTI.
+    is_open: bool,
     is_broken: bool,
-    bytes: usize,
+    /// Whether there were too many commands: they are gone, and EXEC will refuse.
+    is_full: bool,
+    commands: Commands,
     /// By their keys.
     watched: BTreeMap<Vec<u8>, Watched>,
+    watched_bytes: usize,
 }
 
-/// A command that waits for EXEC.
+/// Commands that wait for EXEC, copied one behind the other.
+#[derive(Default, Debug)]
+pub(crate) struct Commands {
+    entries: Vec<Entry>,
+    places: Vec<Place>,
+    bytes: Vec<u8>,
+}
+
+/// A command, and where the places of its arguments and its bytes end.
 #[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) id: Id,
-    kept: Kept,
+struct Entry {
+    id: Id,
+    places_end: usize,
+    bytes_end: usize,
 }
 
-impl Queued {
-    pub(crate) fn request(&self) -> Request<'_> {
-        self.kept.request()
+impl Commands {
+    fn push(&mut self, id: Id, request: &Request<'_>) {
+        let start = self.bytes.len();
+        for argument in request.args(0) {
+            let from = (self.bytes.len() - start) as u32;
+            self.bytes.extend_from_slice(argument);
+            self.places.push((from, (self.bytes.len() - start) as u32));
+        }
+        self.entries.push(Entry {
+            id,
+            places_end: self.places.len(),
+            bytes_end: self.bytes.len(),
+        });
     }
 
-    /// Whether it names keys.
-    pub(crate) fn has_keys(&self) -> bool {
-        TABLE[self.id as usize].keys[0] > 0
+    /// Bytes that they take; the vectors may have room for as much again.
+    fn memory(&self) -> usize {
+        size_of_val(&*self.entries) + size_of_val(&*self.places) + self.bytes.len()
     }
 
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.places.clear();
+        self.bytes.clear();
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All of them, in their order.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Id, Request<'_>)> {
+        let mut starts = (0, 0);
+        self.entries.iter().map(move |entry| {
+            let (places, bytes) = starts;
+            starts = (entry.places_end, entry.bytes_end);
+            let request = Request::new(
+                &self.bytes[bytes..entry.bytes_end],
+                &self.places[places..entry.places_end],
+            );
+            (entry.id, request)
+        })
+    }
+
+    /// Those that name keys.
+    pub(crate) fn with_keys(&self) -> impl Iterator<Item = (Id, Request<'_>)> {
+        self.each().filter(|&(id, _)| has_keys(id))
+    }
+
+    /// The keys that they name.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let places = TABLE[self.id as usize].key_places(self.kept.len());
-        places.map(|place| self.kept.arg(place))
+        self.with_keys().flat_map(|(id, request)| {
+            let places = TABLE[id as usize].key_places(request.len());
+            places.map(move |place| request.arg(place))
+        })
     }
+}
+
+/// Whether a command names keys.
+pub(crate) fn has_keys(id: Id) -> bool {
+    TABLE[id as usize].keys[0] > 0
 }
 
 /// What EXEC takes.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    pub(crate) queued: Vec<Queued>,
-    /// Whether something was wrong with one of the commands.
+    pub(crate) commands: Commands,
+    /// Whether something was wrong with one of them.
     pub(crate) is_broken: bool,
     pub(crate) watched: BTreeMap<Vec<u8>, Watched>,
 }
@@ -62,19 +123,17 @@ impl Queue {
     /// Whether commands are queued.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.open.is_some()
+        self.is_open
     }
 
     /// How many are queued, if they are.
     pub(crate) fn len(&self) -> Option<usize> {
-        self.open.as_ref().map(Vec::len)
+        self.is_open.then(|| self.commands.len())
     }
 
     /// From now on commands are queued; false if they are already.
     pub(crate) fn open(&mut self) -> bool {
-        let is_new = self.open.is_none();
-        self.open.get_or_insert_default();
-        is_new
+        !core::mem::replace(&mut self.is_open, true)
     }
 
     /// Adds a command.
@@ -82,14 +141,14 @@ impl Queue {
     /// # Errors
     /// The error line, if there are too many.
     pub(crate) fn push(&mut self, id: Id, request: &Request<'_>) -> Result<(), &'static str> {
-        let kept = request.keep();
-        self.bytes += kept.bytes() + QUEUED_BYTES;
-        if self.bytes > QUEUE_BYTES_MAX {
-            // They will not be executed.
-            self.open = Some(Vec::new());
+        if !self.is_full {
+            self.commands.push(id, request);
+            self.is_full = self.commands.memory() + self.watched_bytes > QUEUE_BYTES_MAX;
+        }
+        if self.is_full {
+            self.commands = Commands::default();
             return Err(TOO_MUCH);
         }
-        self.open.get_or_insert_default().push(Queued { id, kept });
         Ok(())
     }
 
@@ -100,13 +159,26 @@ impl Queue {
 
     /// Takes everything, if commands were queued; nothing is watched any more.
     pub(crate) fn take(&mut self) -> Option<Batch> {
-        let queued = self.open.take()?;
-        let Self { is_broken, watched, .. } = core::mem::take(self);
-        Some(Batch {
-            queued,
+        let Self {
+            is_open,
+            is_broken,
+            commands,
+            watched,
+            ..
+        } = core::mem::take(self);
+        is_open.then_some(Batch {
+            commands,
             is_broken,
             watched,
         })
+    }
+
+    /// Gets the room back that was taken.
+    pub(crate) fn give_back(&mut self, mut commands: Commands) {
+        if commands.memory() <= KEEP_BYTES_MAX {
+            commands.clear();
+            self.commands = commands;
+        }
     }
 
     pub(crate) fn watches(&self, key: &[u8]) -> bool {
@@ -118,8 +190,8 @@ impl Queue {
     /// # Errors
     /// The error line, if there are too many.
     pub(crate) fn watch(&mut self, watched: Watched) -> Result<(), &'static str> {
-        self.bytes += 2 * watched.key().len() + size_of::<Watched>();
-        if self.bytes > QUEUE_BYTES_MAX || self.watched.len() == TRANSACTION_KEYS_MAX {
+        self.watched_bytes += 2 * watched.key().len() + size_of::<Watched>();
+        if self.watched_bytes > QUEUE_BYTES_MAX || self.watched.len() == TRANSACTION_KEYS_MAX {
             return Err("ERR too many keys are watched");
         }
         self.watched.insert(watched.key().to_vec(), watched);
@@ -128,6 +200,6 @@ impl Queue {
 
     pub(crate) fn unwatch(&mut self) {
         self.watched.clear();
-        self.bytes = 0;
+        self.watched_bytes = 0;
     }
 }

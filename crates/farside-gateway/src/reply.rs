@@ -30,7 +30,19 @@ pub(crate) struct Reply {
     written: u64,
 }
 
+/// What a short reply takes.
+const SHORT_BYTES: usize = 16;
+
 impl Reply {
+    /// A place of its own for some replies of the same protocol.
+    pub(crate) fn for_several(like: &Self, count: usize) -> Self {
+        Self {
+            bytes: BytesMut::with_capacity(count * SHORT_BYTES),
+            protocol: like.protocol,
+            written: 0,
+        }
+    }
+
     pub(crate) fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }

@@ -1,57 +1,57 @@
-//! A command and its arguments, decoded where they stand.
+//! A command and its arguments, where they stand.
 //!
-//! On the path: the guard has found a whole command; the codec says where its arguments are, and
-//! nothing is copied. Only the arguments of an inline command, which may be quoted, are copied to a
-//! buffer of the connection.
+//! On the path: the guard has found a whole command and where its arguments are; nothing is copied. Only the arguments of
+//! an inline command, which may be quoted, are copied to a buffer of the connection.
 
-use redis_protocol::resp2::decode::decode_range;
-use redis_protocol::resp2::types::RangeFrame;
-
-use crate::guard::ProtocolError;
+use crate::guard::{Place, ProtocolError};
 
 /// A command: its name is argument 0.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     bytes: &'a [u8],
-    frames: Vec<RangeFrame>,
+    places: &'a [Place],
+}
+
+/// Where the arguments of an inline command are copied to.
+#[derive(Default, Debug)]
+pub(crate) struct Scratch {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a whole array of strings.
+    /// A command whose arguments stand at `places` of `bytes`.
     #[inline]
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, ProtocolError> {
-        match decode_range(bytes) {
-            Ok(Some((RangeFrame::Array(frames), _))) => Ok(Self { bytes, frames }),
-            // The guard lets nothing through that the codec reads otherwise; if it did, the count is wrong.
-            _ => Err(ProtocolError::Count),
-        }
+    pub(crate) fn new(bytes: &'a [u8], places: &'a [Place]) -> Self {
+        Self { bytes, places }
     }
 
     /// Takes a line apart; `scratch` receives the arguments. No argument at all is possible.
-    pub(crate) fn split(line: &[u8], scratch: &'a mut Vec<u8>) -> Result<Self, ProtocolError> {
-        scratch.clear();
-        let mut frames = Vec::new();
+    pub(crate) fn split(line: &[u8], scratch: &'a mut Scratch) -> Result<Self, ProtocolError> {
+        let Scratch { bytes, places } = scratch;
+        bytes.clear();
+        places.clear();
         let mut rest = line.trim_ascii_start();
         while !rest.is_empty() {
-            let start = scratch.len();
-            rest = split_one(rest, scratch)?.trim_ascii_start();
-            frames.push(RangeFrame::BulkString((start, scratch.len())));
+            let start = bytes.len() as u32;
+            rest = split_one(rest, bytes)?.trim_ascii_start();
+            places.push((start, bytes.len() as u32));
         }
-        Ok(Self { bytes: scratch, frames })
+        Ok(Self { bytes, places })
     }
 
     /// How many arguments there are, the name included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.frames.len()
+        self.places.len()
     }
 
     /// An argument; empty if there is none with this index.
     #[inline]
     pub(crate) fn arg(&self, index: usize) -> &'a [u8] {
-        match self.frames.get(index) {
-            Some(&RangeFrame::BulkString((start, end))) => &self.bytes[start..end],
-            _ => &[],
+        match self.places.get(index) {
+            Some(&(start, end)) => &self.bytes[start as usize..end as usize],
+            None => &[],
         }
     }
 
@@ -66,21 +66,6 @@ impl<'a> Request<'a> {
         self.arg(index).eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// A copy for later.
-    pub(crate) fn keep(&self) -> Kept {
-        let mut bytes = Vec::with_capacity(self.args(0).map(<[u8]>::len).sum());
-        let places = self.args(0).map(|argument| {
-            let start = bytes.len();
-            bytes.extend_from_slice(argument);
-            (start, bytes.len())
-        });
-        let places = places.collect();
-        Kept {
-            bytes: bytes.into(),
-            places,
-        }
-    }
-
     /// An argument as others may see it: of a password, only that there is one.
     pub(crate) fn visible_arg(&self, index: usize) -> &'a [u8] {
         const REDACTED: &[u8] = b"(redacted)";
@@ -93,39 +78,6 @@ impl<'a> Request<'a> {
             false
         };
         if is_password { REDACTED } else { self.arg(index) }
-    }
-}
-
-/// A command that was copied.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    bytes: Box<[u8]>,
-    /// Where each argument starts and ends.
-    places: Box<[(usize, usize)]>,
-}
-
-impl Kept {
-    pub(crate) fn request(&self) -> Request<'_> {
-        Request {
-            bytes: &self.bytes,
-            frames: self.places.iter().map(|&place| RangeFrame::BulkString(place)).collect(),
-        }
-    }
-
-    /// See [`Request::len`].
-    pub(crate) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// An argument that is there.
-    pub(crate) fn arg(&self, index: usize) -> &[u8] {
-        let (start, end) = self.places[index];
-        &self.bytes[start..end]
-    }
-
-    /// Memory that it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.places)
     }
 }
 
@@ -192,10 +144,11 @@ fn hex(digit: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::{Framed, Guard};
     use proptest::prelude::*;
 
     fn split(line: &str) -> Result<Vec<Vec<u8>>, ProtocolError> {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch)?;
         Ok(request.args(0).map(<[u8]>::to_vec).collect())
     }
@@ -220,7 +173,10 @@ mod tests {
     #[test]
     fn arguments_stand_where_they_arrived() {
         let bytes = b"*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n";
-        let request = Request::decode(bytes).expect("a command");
+        let mut guard = Guard::default();
+        let framed = guard.next(bytes, false);
+        assert_eq!(framed, Ok(Framed::Array { bytes: bytes.len() }));
+        let request = Request::new(bytes, guard.places());
         assert_eq!(
             (request.len(), request.arg(0), request.arg(1), request.arg(2)),
             (2, &b"GET"[..], &b"\r\n"[..], &b""[..])
@@ -230,9 +186,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_split_or_refused(line in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let mut scratch = Vec::new();
+            let mut scratch = Scratch::default();
             let _ = Request::split(&line, &mut scratch);
-            prop_assert!(scratch.len() <= line.len());
+            prop_assert!(scratch.bytes.len() <= line.len());
         }
     }
 }

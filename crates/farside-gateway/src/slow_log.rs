@@ -98,6 +98,7 @@ pub(crate) fn excerpt(request: &Request<'_>) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scratch;
 
     fn entry(took_us: u64) -> Entry {
         Entry {
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn long_commands_are_cut() {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let line = format!("MSET {} {}", "x".repeat(200), "y ".repeat(60));
         let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
         let arguments = excerpt(&request);

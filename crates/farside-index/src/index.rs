@@ -351,6 +351,12 @@ impl Index {
         Approach::new(self.pool().pin())
     }
 
+    /// Whether memory is approached in steps.
+    #[must_use]
+    pub fn approaches_in_steps(&self) -> bool {
+        matches!(self, Self::Race(_))
+    }
+
     /// Asks for the memory that the next call with this key looks at, a step at a time; returns whether the step is worth
     /// waiting for, so that in a pipeline [the others may run](OpContext::turn). Only RACE over mapped memory has
     /// steps, and is then searched or changed in one turn.
@@ -665,23 +671,30 @@ impl Index {
     /// Looks for a key for a transaction: see [`Index::commit`]. The caller has pinned the pool.
     pub fn locate<'f>(&'f self, cx: &'f mut OpContext, key: &'f [u8]) -> Soon<'f, Result<Located, IndexError>> {
         // Nothing is lost if it has to begin again, and no future is moved to the heap.
-        if self.works_in_place(cx)
-            && let Some(located) = self.locate_now(cx, key)
-        {
+        if let Some(located) = self.locate_now(cx, key, None) {
             return Soon::done(located);
         }
         Soon::boxed(match self {
             Self::PointerArray(array) => Box::pin(array.locate(cx, key)),
-            Self::Race(race) => Box::pin(race.locate(cx, key)),
+            Self::Race(race) => Box::pin(race.locate(cx, key, None)),
             Self::Ordered(ordered) => Box::pin(ordered.locate(cx, key)),
             Self::Smart(smart) => Box::pin(smart.locate(cx, key)),
         })
     }
 
-    fn locate_now(&self, cx: &mut OpContext, key: &[u8]) -> Option<Result<Located, IndexError>> {
+    /// The same in a plain call, if nothing has to be waited for; it goes on from where the key's memory was approached to.
+    pub fn locate_now(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        approach: Option<&Approach>,
+    ) -> Option<Result<Located, IndexError>> {
+        if !self.works_in_place(cx) {
+            return None;
+        }
         match self {
             Self::PointerArray(array) => at_once(array.locate(cx, key)),
-            Self::Race(race) => at_once(race.locate(cx, key)),
+            Self::Race(race) => at_once(race.locate(cx, key, approach)),
             Self::Ordered(ordered) => at_once(ordered.locate(cx, key)),
             Self::Smart(smart) => at_once(smart.locate(cx, key)),
         }

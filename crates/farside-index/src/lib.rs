@@ -36,5 +36,5 @@ pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
 pub use race::{Approach, Race, RaceOptions};
 pub use smart::Smart;
-pub use transaction::{Commit, Located, Replacement, Spot};
+pub use transaction::{Commit, CommitSpace, Located, Replacement, Spot};
 pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

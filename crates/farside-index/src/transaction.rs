@@ -112,6 +112,7 @@ pub enum Commit {
 }
 
 /// A slot that a commit changes.
+#[derive(Debug)]
 struct Change {
     slot: RemoteAddr,
     old: Pointer,
@@ -121,9 +122,14 @@ struct Change {
     items: Range<usize>,
     /// The bucket that is there and what takes its place, if it has one.
     bucket: Option<(RemoteAddr, RemoteAddr, Vec<Entry>)>,
+    /// Whether it was put to lead to its descriptor.
+    is_marked: bool,
+    /// Whether it was this client that then put what is in force there.
+    is_settled: bool,
 }
 
 /// An item that is written.
+#[derive(Debug)]
 struct NewItem {
     /// Which replacement it is for.
     number: usize,
@@ -133,14 +139,50 @@ struct NewItem {
     replaced: (RemoteAddr, u64),
 }
 
+/// What a commit works with, kept from one to the next: it is large.
+#[derive(Default, Debug)]
+pub struct CommitSpace {
+    plan: Plan,
+    /// One for all steps.
+    batch: Batch,
+}
+
+/// So many keys are changed without making a new one.
+const SPACE_KEYS_MAX: usize = 64;
+
+impl CommitSpace {
+    /// Gives back what was needed only once.
+    pub fn shrink(&mut self) {
+        if self.plan.items.capacity() > SPACE_KEYS_MAX {
+            self.plan = Plan::default();
+        }
+    }
+}
+
 /// Blocks that were allocated, to be written.
+#[derive(Debug)]
 struct Plan {
+    /// The slots that are written, in their order, each with the replacements in it.
+    order: Vec<(RemoteAddr, usize)>,
     changes: Vec<Change>,
     items: Vec<NewItem>,
     record: RemoteAddr,
     /// Where in the buffer what is written stands, and where it goes.
     writes: Vec<(Slice, RemoteAddr)>,
     allocated: Vec<(RemoteAddr, u64)>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            order: Vec::new(),
+            changes: Vec::new(),
+            items: Vec::new(),
+            record: RemoteAddr::NULL,
+            writes: Vec::new(),
+            allocated: Vec::new(),
+        }
+    }
 }
 
 /// Where the verbs of a batch are.
@@ -163,14 +205,20 @@ impl Index {
     ///
     /// # Errors
     /// See [`IndexError`].
-    pub async fn holds(&self, cx: &mut OpContext, absent: Option<&[u8]>, read: &[&Spot]) -> Result<bool, IndexError> {
+    pub async fn holds(
+        &self,
+        cx: &mut OpContext,
+        space: &mut CommitSpace,
+        absent: Option<&[u8]>,
+        read: &[&Spot],
+    ) -> Result<bool, IndexError> {
         // That a key is absent says something about one instant: it is looked for while the others were what they were.
         if let Some(key) = absent
             && !matches!(self.locate(cx, key).await?, Located::Absent)
         {
             return Ok(false);
         }
-        is_unchanged(cx, &mut Box::default(), read).await
+        is_unchanged(cx, &mut space.batch, read).await
     }
 
     /// Replaces items, all or none, if what was `read` is still what it was. Every spot was located under one pin, which is still
@@ -181,19 +229,18 @@ impl Index {
     pub async fn commit(
         &self,
         cx: &mut OpContext,
+        space: &mut CommitSpace,
         read: &[&Spot],
         replacements: &[Replacement<'_>],
     ) -> Result<Commit, IndexError> {
         let (pool, marking) = (self.pool(), self.marking());
-        let mut plan = Plan::for_keys(replacements.len());
-        // One for all steps, and on the heap: the futures around it are moved.
-        let batch = &mut Box::<Batch>::default();
-        let order = by_slot(replacements);
-        let is_written = |spot: &Spot| order.binary_search_by_key(&spot.slot, |&(slot, _)| slot).is_ok();
-        let others = read.iter().filter(|spot| !is_written(spot));
+        let CommitSpace { plan, batch } = space;
+        batch.clear();
+        plan.begin(replacements);
+        let others = read.iter().filter(|spot| !plan.writes_to(spot.slot));
         let others: Vec<&Spot> = others.copied().collect();
         let is_guarded = !others.is_empty();
-        if let Err(short) = plan.allocate(pool, replacements, &order) {
+        if let Err(short) = plan.allocate(pool, replacements) {
             plan.allocated
                 .drain(..)
                 .for_each(|(block, bytes)| pool.give_back(block, bytes));
@@ -201,28 +248,19 @@ impl Index {
         }
         plan.encode(cx, pool, (replacements, is_guarded));
         let mut doubt = Doubt(Some(pool));
-        let is_marked = plan.write_and_mark(cx, batch, pool, marking).await?;
-        let is_whole = is_marked.iter().all(|&is_marked| is_marked);
+        plan.write_and_mark(cx, batch, pool, marking).await?;
+        let is_whole = plan.changes.iter().all(|change| change.is_marked);
         let holds = is_whole
             && (is_planted("transaction: what was read not looked at again")
                 || is_unchanged(cx, batch, &others).await?);
         let is_committed = holds && decide(cx, plan.record, Status::Committed).await? == 0;
-        plan.settle(cx, batch, pool, marking, (&is_marked, is_committed))
-            .await?;
+        plan.settle(cx, batch, pool, marking, is_committed).await?;
         doubt.0 = None;
         Ok(match is_committed {
             true => Commit::Done,
             false => Commit::Conflict,
         })
     }
-}
-
-/// The slots that are written, in their order, each with the replacements in it.
-fn by_slot(replacements: &[Replacement<'_>]) -> Vec<(RemoteAddr, usize)> {
-    let slots = replacements.iter().map(|replacement| replacement.spot.slot);
-    let mut order: Vec<(RemoteAddr, usize)> = slots.zip(0..).collect();
-    order.sort_unstable();
-    order
 }
 
 /// Whether slots still hold what they did.
@@ -240,24 +278,24 @@ async fn is_unchanged(cx: &mut OpContext, batch: &mut Batch, spots: &[&Spot]) ->
 }
 
 impl Plan {
-    /// Nothing yet, with room for so many keys.
-    fn for_keys(count: usize) -> Self {
-        Self {
-            changes: Vec::with_capacity(count),
-            items: Vec::with_capacity(count),
-            record: RemoteAddr::NULL,
-            writes: Vec::with_capacity(2 * count + 1),
-            allocated: Vec::with_capacity(2 * count + 1),
-        }
+    /// Nothing yet but where the replacements are.
+    fn begin(&mut self, replacements: &[Replacement<'_>]) {
+        self.changes.clear();
+        self.items.clear();
+        self.writes.clear();
+        self.allocated.clear();
+        self.order.clear();
+        let slots = replacements.iter().map(|replacement| replacement.spot.slot);
+        self.order.extend(slots.zip(0..));
+        self.order.sort_unstable();
+    }
+
+    fn writes_to(&self, slot: RemoteAddr) -> bool {
+        self.order.binary_search_by_key(&slot, |&(slot, _)| slot).is_ok()
     }
 
     /// Takes every block that is needed; what was taken is in `allocated` in any case.
-    fn allocate(
-        &mut self,
-        pool: &Pool,
-        replacements: &[Replacement<'_>],
-        order: &[(RemoteAddr, usize)],
-    ) -> Result<(), Commit> {
+    fn allocate(&mut self, pool: &Pool, replacements: &[Replacement<'_>]) -> Result<(), Commit> {
         // All that may be needed: keys that share a slot need fewer.
         let lengths = || {
             let each = replacements.iter().flat_map(|Replacement { spot, item }| {
@@ -277,7 +315,7 @@ impl Plan {
             }),
         };
         self.record = take(BLOCK_BYTES)?;
-        for &(slot, number) in order {
+        for &(slot, number) in &self.order {
             let Replacement { spot, item } = &replacements[number];
             let bytes = item.bytes();
             let block = take(bytes)?;
@@ -290,6 +328,8 @@ impl Plan {
                     descriptor: take(BLOCK_BYTES)?,
                     items: self.items.len()..self.items.len(),
                     bucket: None,
+                    is_marked: false,
+                    is_settled: false,
                 });
             }
             let change = self.changes.last_mut().expect("it was pushed");
@@ -365,14 +405,14 @@ impl Plan {
         }
     }
 
-    /// Steps 1 and 2; returns which slots lead to their descriptors.
+    /// Steps 1 and 2.
     async fn write_and_mark(
-        &self,
+        &mut self,
         cx: &mut OpContext,
         batch: &mut Batch,
         pool: &Pool,
         marking: Marking,
-    ) -> Result<Vec<bool>, IndexError> {
+    ) -> Result<(), IndexError> {
         for &(area, block) in &self.writes {
             if batch.verbs().len() == BATCH_VERBS_MAX {
                 cx.post(batch).await?;
@@ -385,73 +425,76 @@ impl Plan {
             cx.post(batch).await?;
             batch.clear();
         }
-        let swaps = self.changes.iter().map(|change| {
-            let marked = marking.mark(change.old, change.descriptor);
-            (change.slot, change.old, marked)
-        });
-        swap_all(cx, batch, swaps.collect()).await
+        let wanted = |change: &Change| Some((change.old, marking.mark(change.old, change.descriptor)));
+        swap_all(cx, batch, &mut self.changes, wanted, |change| &mut change.is_marked).await
     }
 
     /// Step 5, or the way back.
     async fn settle(
-        self,
+        &mut self,
         cx: &mut OpContext,
         batch: &mut Batch,
         pool: &Pool,
         marking: Marking,
-        (is_marked, is_committed): (&[bool], bool),
+        is_committed: bool,
     ) -> Result<(), IndexError> {
         if !is_committed {
             // Who waits for the decision need not wait longer.
             decide(cx, self.record, Status::Aborted).await?;
         }
-        let marked = || {
-            self.changes
-                .iter()
-                .zip(is_marked)
-                .filter(|both| *both.1)
-                .map(|both| both.0)
-        };
-        let swaps = marked().map(|change| {
+        let wanted = |change: &Change| {
             let now = if is_committed { change.new } else { change.old };
-            (change.slot, marking.mark(change.old, change.descriptor), now)
-        });
+            let marked = marking.mark(change.old, change.descriptor);
+            change.is_marked.then_some((marked, now))
+        };
         batch.clear();
-        let is_settled = swap_all(cx, batch, swaps.collect()).await?;
-        // Where somebody else has settled a slot he has retired what belongs to it.
-        for (change, _) in marked().zip(is_settled).filter(|both| both.1) {
-            pool.retire(change.descriptor, Some(BLOCK_BYTES));
-            let retire = |(block, bytes)| pool.retire(block, Some(bytes));
-            match is_committed {
-                true => self.replaced(change).for_each(retire),
-                false => self.own(change).for_each(retire),
+        swap_all(cx, batch, &mut self.changes, wanted, |change| &mut change.is_settled).await?;
+        for change in &self.changes {
+            if change.is_settled {
+                pool.retire(change.descriptor, Some(BLOCK_BYTES));
+                let retire = |(block, bytes)| pool.retire(block, Some(bytes));
+                match is_committed {
+                    true => self.replaced(change).for_each(retire),
+                    false => self.own(change).for_each(retire),
+                }
+            } else if !change.is_marked {
+                pool.give_back(change.descriptor, BLOCK_BYTES);
+                self.own(change).for_each(|(block, bytes)| pool.give_back(block, bytes));
             }
-        }
-        for (change, _) in self.changes.iter().zip(is_marked).filter(|both| !both.1) {
-            pool.give_back(change.descriptor, BLOCK_BYTES);
-            self.own(change).for_each(|(block, bytes)| pool.give_back(block, bytes));
+            // Otherwise somebody else has settled the slot, and has retired what belongs to it.
         }
         pool.retire(self.record, Some(BLOCK_BYTES));
         Ok(())
     }
 }
 
-/// Swaps words, behind what a batch has already; returns which were what they should be.
+/// Swaps the slots of those changes of which it is `wanted`, behind what a batch has already, and notes which were what they should
+/// be.
 async fn swap_all(
     cx: &mut OpContext,
     batch: &mut Batch,
-    swaps: Vec<(RemoteAddr, Pointer, Pointer)>,
-) -> Result<Vec<bool>, IndexError> {
-    let mut is_done = Vec::with_capacity(swaps.len());
-    for some in swaps.chunks(BATCH_VERBS_MAX) {
-        let posted: Positions = some
-            .iter()
-            .map(|&(at, before, after)| batch.compare_swap(at, before.to_word(), after.to_word()))
-            .collect();
+    changes: &mut [Change],
+    wanted: impl Fn(&Change) -> Option<(Pointer, Pointer)>,
+    is_done: impl Fn(&mut Change) -> &mut bool,
+) -> Result<(), IndexError> {
+    for some in changes.chunks_mut(BATCH_VERBS_MAX) {
+        let mut posted = Positions::new();
+        for change in &*some {
+            if let Some((before, after)) = wanted(change) {
+                posted.push(batch.compare_swap(change.slot, before.to_word(), after.to_word()));
+            }
+        }
+        if batch.verbs().is_empty() {
+            continue;
+        }
         cx.post(batch).await?;
-        let seen = posted.into_iter().map(|swap| batch.result(swap));
-        is_done.extend(seen.zip(some).map(|(seen, (_, before, _))| seen == before.to_word()));
+        let mut seen = posted.into_iter().map(|swap| batch.result(swap));
+        for change in some {
+            if let Some((before, _)) = wanted(change) {
+                *is_done(change) = seen.next() == Some(before.to_word());
+            }
+        }
         batch.clear();
     }
-    Ok(is_done)
+    Ok(())
 }

@@ -12,7 +12,7 @@ use farside_index::Decide;
 
 use crate::error::{KvError, Pending};
 use crate::session::{Alteration, Session, SetOptions, SetOutcome};
-use crate::transaction::{Held, Patience, Transaction, Watched};
+use crate::transaction::{Patience, Transaction, Watched};
 use crate::{Expiry, decision};
 
 /// What a transaction has read, and what becomes of it. It belongs to no session, so that whoever has another way to wait can use it,
@@ -37,7 +37,7 @@ impl Session {
     #[must_use]
     pub fn journal(&self) -> Journal {
         Journal {
-            transaction: Transaction::new(self.store.endpoint.unix_ms(), 0),
+            transaction: Transaction::new(self.store.endpoint.unix_ms()),
             watched: Vec::new(),
             patience: Patience::new(self),
         }
@@ -47,30 +47,26 @@ impl Session {
     /// is there.
     pub fn get_to_know<'f>(&'f mut self, journal: &'f mut Journal, key: &'f [u8], is_blind: bool) -> Pending<'f, ()> {
         Box::pin(async move {
-            let place = journal.transaction.place(key);
-            if let Ok(place) = place {
-                let held = &journal.transaction.held[place];
-                if is_blind || !held.is_unread || held.after.is_some() {
-                    return Ok(());
-                }
+            let Journal {
+                transaction, watched, ..
+            } = journal;
+            if transaction.knows(key) || is_blind && transaction.has(key) {
+                return Ok(());
             }
-            let mut held = Held::unknown(key);
-            if !is_blind {
-                let keys = [key];
-                let read = self.transaction_on(&keys, |transaction| {
-                    let watched = transaction.watch(key)?;
-                    let found = transaction.get_with_expiry(key)?;
-                    Ok((watched, found.map(|(value, expiry_ms)| (value.to_vec(), expiry_ms))))
-                });
-                let (watched, before) = read.await?;
-                (held.before, held.is_unread) = (before, false);
-                let place = journal.watched.partition_point(|before| before.key() < key);
-                journal.watched.insert(place, watched);
+            if is_blind {
+                return transaction.learn(key, None, true);
             }
-            match place {
-                Ok(place) => journal.transaction.held[place] = held,
-                Err(place) => journal.transaction.held.insert(place, held),
-            }
+            let keys = [key];
+            let read = self.transaction_on(&keys, |now| {
+                let seen = now.watch(key)?;
+                let found = now.get_with_expiry(key)?;
+                Ok((seen, found.map(|(value, expiry_ms)| (value.to_vec(), expiry_ms))))
+            });
+            let (seen, found) = read.await?;
+            let before = found.as_ref().map(|(value, expiry_ms)| (value.as_slice(), *expiry_ms));
+            transaction.learn(key, before, false)?;
+            let place = watched.partition_point(|before| before.key() < key);
+            watched.insert(place, seen);
             Ok(())
         })
     }
@@ -90,8 +86,7 @@ impl Session {
             if !is_wanted {
                 transaction.give_up();
             }
-            let changed = transaction.held.iter().filter(|held| held.after.is_some());
-            let mut keys: Vec<&[u8]> = changed.clone().map(|held| held.key.as_slice()).collect();
+            let mut keys: Vec<&[u8]> = transaction.changed().collect();
             keys.extend(watched.iter().map(Watched::key));
             let is_done = self.transaction_on(&keys, |now| {
                 for watched in &*watched {
@@ -100,15 +95,13 @@ impl Session {
                         return Ok(false);
                     }
                 }
-                for held in changed.clone() {
-                    now.held(&held.key)?.after.clone_from(&held.after);
-                }
+                now.repeat(transaction)?;
                 Ok(true)
             });
             let is_done = is_done.await?;
             if !is_done {
                 patience.pause(self).await?;
-                *transaction = Transaction::new(self.store.endpoint.unix_ms(), 0);
+                *transaction = Transaction::new(self.store.endpoint.unix_ms());
                 watched.clear();
             }
             Ok(is_done)

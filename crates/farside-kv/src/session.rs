@@ -6,11 +6,11 @@
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, OpContext};
-use farside_index::IndexError;
 use farside_index::item::HEADER_BYTES;
 use farside_index::{
     Approach, Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted,
 };
+use farside_index::{CommitSpace, IndexError};
 
 use crate::decision;
 use crate::error::{KvError, Pending};
@@ -18,6 +18,7 @@ use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
 use crate::sweep::Expired;
+use crate::transaction::Transaction;
 use farside_index::GONE_MS;
 
 /// When a value is stored.
@@ -106,6 +107,10 @@ pub struct Session {
     apart: Option<OpContext>,
     /// For the keys of a transaction that are looked for at the same time.
     pub(crate) looking: Vec<OpContext>,
+    /// The one that is tried, or was.
+    pub(crate) transaction: Transaction,
+    /// For its commit.
+    pub(crate) space: Option<Box<CommitSpace>>,
 }
 
 impl Session {
@@ -116,6 +121,8 @@ impl Session {
             many: SearchMany::default(),
             apart: None,
             looking: Vec::new(),
+            transaction: Transaction::default(),
+            space: None,
         }
     }
 

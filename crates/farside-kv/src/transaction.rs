@@ -6,22 +6,23 @@
 //!
 //! [`Index::commit`]: farside_index::Index::commit
 
-use core::fmt;
-use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
+mod keys;
 
+use std::borrow::Cow;
+
+use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, LocalFuture, OpContext, RemoteAddr, join_all};
+use farside_fabric::{Deadline, LocalFuture, OpContext, join_all};
 use farside_index::{
-    Change, Commit, Decide, Decision, GONE_MS, IndexError, Item, KEY_BYTES_MAX, KEYS_AT_ONCE, Located, Replacement,
-    Spot, VALUE_BYTES_MAX,
+    Approach, Change, Commit, Decision, Found, GONE_MS, IndexError, Item, KEY_BYTES_MAX, KEYS_AT_ONCE, Located,
+    Replacement, SearchMany, Spot,
 };
 use farside_pool::{PoolError, Purpose};
 
-use crate::decision;
+use self::keys::{After, Held};
+pub use self::keys::{Transaction, Watched};
 use crate::error::{KvError, Pending};
-use crate::expiry::{Expiry, is_there};
-use crate::session::{Alteration, Session, SetOptions, SetOutcome};
+use crate::session::Session;
 use crate::store::Store;
 
 /// How many keys a transaction may name.
@@ -32,6 +33,8 @@ const TRY_NS: u64 = 10_000_000_000;
 const FETCHES_MIN: usize = 16;
 /// Bytes of values that a transaction may read and store.
 pub const TRANSACTION_BYTES_MAX: u64 = 512 << 20;
+/// Steps by which memory is approached before it is looked at: buckets, and items.
+const APPROACH_STEPS: usize = 2;
 /// The pause after a conflict: the first, and the longest.
 const PAUSE_NS: (u64, u64) = (2_000, 1_000_000);
 
@@ -60,263 +63,6 @@ pub enum TransactionError {
         /// How often it was tried.
         rounds: u64,
     },
-}
-
-/// What becomes of a key.
-#[derive(Clone)]
-pub(crate) enum After {
-    Put { value: Vec<u8>, expiry_ms: u64 },
-    Delete,
-}
-
-/// A key of a transaction.
-pub(crate) struct Held {
-    pub(crate) key: Vec<u8>,
-    /// Its value and its expiry, if it is there.
-    pub(crate) before: Option<(Vec<u8>, u64)>,
-    /// Where it was found, even if what is there has expired.
-    spot: Option<Spot>,
-    /// Whether another transaction is changing it, or it is moving.
-    is_busy: bool,
-    /// Whether nobody has looked what is there.
-    pub(crate) is_unread: bool,
-    pub(crate) after: Option<After>,
-    is_read: bool,
-}
-
-/// Several keys, as they were at one instant, and what becomes of them. The same operations as a session's, which see what this
-/// transaction has done before.
-pub struct Transaction {
-    /// In the order of the keys.
-    pub(crate) held: Vec<Held>,
-    now_ms: u64,
-    /// Bytes of all values that were copied for it.
-    copied: u64,
-}
-
-impl fmt::Debug for Transaction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("keys", &self.held.len()).finish()
-    }
-}
-
-/// What a key was when [`Transaction::watch`] saw it.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    key: Vec<u8>,
-    /// If it was there.
-    seen: Option<Seen>,
-    /// How its value is hashed: nobody can know two values that look alike.
-    hasher: RandomState,
-}
-
-/// Where an item stands, its expiry, and a hash of its value. The place tells apart what was stored twice; it may come back with
-/// something else, so all three count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Seen {
-    block: RemoteAddr,
-    expiry_ms: u64,
-    value: (usize, u64),
-}
-
-impl Watched {
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-}
-
-impl Transaction {
-    pub(crate) fn new(now_ms: u64, key_count: usize) -> Self {
-        Self {
-            held: Vec::with_capacity(key_count),
-            now_ms,
-            copied: 0,
-        }
-    }
-
-    /// Adds a key that was looked for.
-    fn add(&mut self, held: Held) -> Result<(), KvError> {
-        let bytes = held.before.as_ref().map_or(0, |(value, _)| value.len());
-        self.held.push(held);
-        self.copy(bytes)
-    }
-
-    /// Notes that a value was copied.
-    fn copy(&mut self, bytes: usize) -> Result<(), KvError> {
-        self.copied += bytes as u64;
-        self.check_size()
-    }
-
-    fn check_size(&self) -> Result<(), KvError> {
-        match self.copied > TRANSACTION_BYTES_MAX {
-            true => Err(TransactionError::TooLarge.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// Where among its keys one is, or would be.
-    pub(crate) fn place(&self, key: &[u8]) -> Result<usize, usize> {
-        self.held.binary_search_by(|held| held.key.as_slice().cmp(key))
-    }
-
-    pub(crate) fn held(&mut self, key: &[u8]) -> Result<&mut Held, KvError> {
-        match self.place(key) {
-            Ok(index) => Ok(&mut self.held[index]),
-            Err(_) => Err(TransactionError::Undeclared {
-                key: String::from_utf8_lossy(key).into_owned(),
-            }
-            .into()),
-        }
-    }
-
-    /// The value of a key, as this transaction has left it.
-    ///
-    /// # Errors
-    /// [`TransactionError::Undeclared`]; likewise for all methods.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        Ok(self.get_with_expiry(key)?.map(|(value, _)| value))
-    }
-
-    /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
-    pub fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
-        let now_ms = self.now_ms;
-        let held = self.held(key)?;
-        let now = match &held.after {
-            Some(After::Put { value, expiry_ms }) => Some((value.as_slice(), *expiry_ms)),
-            Some(After::Delete) => None,
-            None => {
-                held.is_read = true;
-                let before = held.before.as_ref();
-                before.map(|(value, expiry_ms)| (value.as_slice(), *expiry_ms))
-            }
-        };
-        Ok(now.filter(|&(_, expiry_ms)| is_there(expiry_ms, || now_ms)))
-    }
-
-    /// When a key expires: `None` if it is not there, 0 if it never does.
-    pub fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
-        Ok(self.get_with_expiry(key)?.map(|(_, expiry_ms)| expiry_ms))
-    }
-
-    /// See [`Session::change`].
-    pub fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
-        // Once it is too large it is refused, so nothing more need be made for it.
-        self.check_size()?;
-        let stored = self.get_with_expiry(key)?;
-        let stored = stored.map(|(value, expiry_ms)| Item { key, value, expiry_ms });
-        let after = match decide(stored) {
-            Decision::Keep => return Ok(()),
-            Decision::Delete { .. } => After::Delete,
-            Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
-                return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
-            }
-            Decision::Put { value, expiry_ms, .. } => {
-                let value = value.into_owned();
-                self.copy(value.len())?;
-                After::Put { value, expiry_ms }
-            }
-        };
-        self.held(key)?.after = Some(after);
-        Ok(())
-    }
-
-    /// Stores a value for good.
-    ///
-    /// # Errors
-    /// Also if the value is too long; likewise for whatever stores one.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
-        self.set(key, value, SetOptions::default()).map(drop)
-    }
-
-    /// See [`Session::set`].
-    pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
-        let mut outcome = SetOutcome::default();
-        self.change(key, &mut |stored| decision::set(stored, value, options, &mut outcome))?;
-        Ok(outcome)
-    }
-
-    /// See [`Session::alter`].
-    pub fn alter<'v>(
-        &mut self,
-        key: &[u8],
-        mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
-    ) -> Result<(), KvError> {
-        let now_ms = self.now_ms;
-        self.change(key, &mut |stored| {
-            let alteration = decide(stored.map(|item| (item.value, item.expiry_ms)));
-            decision::alter(stored, alteration, || now_ms)
-        })
-    }
-
-    /// See [`Session::update`].
-    ///
-    /// # Errors
-    /// What `update` refuses stands in the inner result.
-    pub fn update<R>(
-        &mut self,
-        key: &[u8],
-        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
-    ) -> Result<Result<(), R>, KvError> {
-        let mut result = Ok(());
-        self.change(key, &mut |stored| decision::update(stored, &mut update, &mut result))?;
-        Ok(result)
-    }
-
-    /// See [`Session::expire`].
-    pub fn expire<R>(
-        &mut self,
-        key: &[u8],
-        mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
-    ) -> Result<Option<R>, KvError> {
-        let (mut answer, now_ms) = (None, self.now_ms);
-        self.change(key, &mut |stored| {
-            decision::expire(stored, &mut decide, &mut answer, || now_ms)
-        })?;
-        Ok(answer)
-    }
-
-    /// Removes a key; returns whether it was there.
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        Ok(self.take(key)?.is_some())
-    }
-
-    /// Removes a key; returns the value it had.
-    pub fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        let mut taken = None;
-        self.change(key, &mut |stored| {
-            taken = stored.map(|item| item.value.to_vec());
-            Decision::Delete { regardless: false }
-        })?;
-        Ok(taken)
-    }
-
-    /// Notes what a key is, for a later transaction to ask whether it [has stayed](Self::is_as_watched) so. What this transaction
-    /// does to it does not count.
-    pub fn watch(&mut self, key: &[u8]) -> Result<Watched, KvError> {
-        let held = self.held(key)?;
-        held.is_read = true;
-        let hasher = RandomState::new();
-        Ok(Watched {
-            key: key.to_vec(),
-            seen: held.seen(&hasher),
-            hasher,
-        })
-    }
-
-    /// Whether a key has not been stored, removed or given another expiry since it was watched, nor has expired. A key that was not
-    /// there, was stored and is not there again counts as unchanged.
-    pub fn is_as_watched(&mut self, watched: &Watched) -> Result<bool, KvError> {
-        let held = self.held(&watched.key)?;
-        held.is_read = true;
-        Ok(held.seen(&watched.hasher) == watched.seen)
-    }
-
-    /// Takes back everything that was to be changed.
-    pub fn give_up(&mut self) {
-        self.held.iter_mut().for_each(|held| held.after = None);
-    }
 }
 
 /// What a round of a transaction has come to.
@@ -426,6 +172,10 @@ impl Session {
             }
             let mut places = Places::new();
             let result = self.try_until_done(&sorted, body, &mut places).await;
+            self.transaction.shrink();
+            if let Some(space) = &mut self.space {
+                space.shrink();
+            }
             for key in &places {
                 if !self.store.remove_gone(&mut self.cx, key).await {
                     break;
@@ -511,35 +261,37 @@ impl Session {
             cx,
             many,
             looking,
+            transaction,
+            space,
             ..
         } = self;
+        let space = &mut **space.get_or_insert_default();
         let pin = store.pool().pin();
-        let mut transaction = Transaction::new(store.endpoint.unix_ms(), keys.len());
+        transaction.begin(store.endpoint.unix_ms());
         for some in keys.chunks(KEYS_AT_ONCE) {
             if some.len() == 1 || store.endpoint.is_mapped() {
-                if some.len() > 1 {
-                    store.index.approach(cx, some, many);
-                }
-                for key in some {
+                let found = store.look_now(cx, many, transaction, some)?;
+                for key in &some[found..] {
                     let looked = store.look(cx, key).await?;
-                    transaction.add(looked)?;
+                    if looked.is_busy {
+                        return Ok(Round::Lost(Some(key.to_vec())));
+                    }
+                    transaction.add(key, looked, cx.buffer())?;
                 }
             } else {
-                for looked in store.look_together(cx, looking, some).await {
-                    transaction.add(looked?)?;
+                let all = store.look_together(cx, looking, some).await;
+                for ((key, looked), own) in some.iter().zip(all).zip(&mut *looking) {
+                    let looked = looked?;
+                    if looked.is_busy {
+                        return Ok(Round::Lost(Some(key.to_vec())));
+                    }
+                    transaction.add(key, looked, own.buffer())?;
                 }
-            }
-            let mut looked = transaction.held.iter().rev().take(some.len());
-            if let Some(busy) = looked.find(|held| held.is_busy) {
-                return Ok(Round::Lost(Some(busy.key.clone())));
+                looking.iter_mut().for_each(OpContext::shrink);
             }
         }
-        let absent: Vec<&[u8]> = transaction
-            .held
-            .iter()
-            .filter(|held| held.spot.is_none())
-            .map(|held| held.key.as_slice())
-            .collect();
+        let absent = transaction.held.iter().filter(|held| held.spot.is_none());
+        let absent: Vec<&[u8]> = absent.map(|held| transaction.key(held)).collect();
         if absent.len() > 1 {
             // That one key is not there can be seen at an instant; of several it takes something that would change.
             return Ok(Round::Missing(absent.iter().map(|key| key.to_vec()).collect()));
@@ -547,72 +299,73 @@ impl Session {
         let all: Vec<&Spot> = transaction.held.iter().filter_map(|held| held.spot.as_ref()).collect();
         if keys.len() > 1
             && !is_planted("transaction: a body that sees several instants")
-            && !store.index.holds(cx, absent.first().copied(), &all).await?
+            && !store.index.holds(cx, space, absent.first().copied(), &all).await?
         {
             return Ok(Round::Lost(None));
         }
-        let is_refused = body(&mut transaction);
+        let is_refused = body(transaction);
         transaction.check_size()?;
         if is_refused {
             transaction.give_up();
         }
-        let mut held = transaction.held;
-        for held in &mut held {
+        for held in &mut transaction.held {
             // There is nothing to delete.
             if held.before.is_none() && matches!(held.after, Some(After::Delete)) {
                 (held.after, held.is_read) = (None, true);
             }
         }
+        let transaction = &*transaction;
+        let held = &transaction.held;
         if held.iter().all(|held| held.after.is_none()) {
             let there = held.iter().filter(|held| held.before.is_some());
-            there.for_each(|held| store.note_use(&held.key));
+            there.for_each(|held| store.note_use(transaction.key(held)));
             return Ok(Round::Done);
         }
         // While others change, what is not there takes something that would change with it.
         let is_missing = |held: &&Held| held.spot.is_none() && (held.after.is_some() || held.is_read);
-        let missing: Vec<_> = held.iter().filter(is_missing).map(|held| held.key.clone()).collect();
+        let missing = held.iter().filter(is_missing);
+        let missing: Vec<_> = missing.map(|held| transaction.key(held).to_vec()).collect();
         if !missing.is_empty() {
             return Ok(Round::Missing(missing));
         }
         let read = held.iter().filter(|held| held.is_read && held.after.is_none());
         let read: Vec<&Spot> = read.filter_map(|held| held.spot.as_ref()).collect();
-        let replacements: Vec<Replacement<'_>> = held.iter().filter_map(Held::replacement).collect();
+        let replacements = held.iter().filter_map(|held| transaction.replacement(held));
+        let replacements: Vec<Replacement<'_>> = replacements.collect();
         // By so much more than what is there: what only gives memory back needs no room.
-        let stored = held.iter().filter(|held| matches!(held.after, Some(After::Put { .. })));
-        let growth = stored.filter_map(Held::replacement).map(|replacement| {
-            let bytes = replacement.item.bytes();
-            bytes.saturating_sub(replacement.spot.bytes())
-        });
+        let stored = replacements
+            .iter()
+            .filter(|replacement| replacement.item.expiry_ms != GONE_MS);
+        let growth = stored.map(|replacement| replacement.item.bytes().saturating_sub(replacement.spot.bytes()));
         let bytes: u64 = growth.sum();
         if bytes > 0 && !has_room && !store.has_room(bytes) {
             return Ok(Round::Tight { bytes });
         }
-        let commit = Box::pin(store.index.commit(cx, &read, &replacements)).await?;
+        let commit = Box::pin(store.index.commit(cx, space, &read, &replacements)).await?;
         drop(pin);
         match commit {
             Commit::Conflict => return Ok(Round::Lost(None)),
             Commit::Short { bytes, count } => return Ok(Round::Short { bytes, count }),
             Commit::Done => {}
         }
-        // The keys are in their order.
-        let has_changed = |key: &Vec<u8>| {
-            let place = held.binary_search_by(|held| held.key.cmp(key));
-            place.is_ok_and(|place| held[place].after.is_some())
-        };
-        places.retain(|key| !has_changed(key));
-        for held in &held {
-            match &held.after {
+        places.retain(|key| {
+            let place = transaction.place(key);
+            !place.is_ok_and(|place| held[place].after.is_some())
+        });
+        for held in held {
+            let key = transaction.key(held);
+            match held.after {
                 Some(After::Put { expiry_ms, .. }) => {
-                    store.note_use(&held.key);
-                    if *expiry_ms != 0 {
+                    store.note_use(key);
+                    if expiry_ms != 0 {
                         store.expiry_mark.set();
                     }
                 }
                 Some(After::Delete) => {
-                    store.forget_use(&held.key);
-                    store.remove_gone(cx, &held.key).await;
+                    store.forget_use(key);
+                    store.remove_gone(cx, key).await;
                 }
-                None if held.before.is_some() => store.note_use(&held.key),
+                None if held.before.is_some() => store.note_use(key),
                 None => {}
             }
         }
@@ -620,72 +373,80 @@ impl Session {
     }
 }
 
-impl Held {
-    /// A key of which nothing is known.
-    pub(crate) fn unknown(key: &[u8]) -> Self {
-        Self {
-            key: key.to_vec(),
-            before: None,
-            spot: None,
-            is_busy: false,
-            is_unread: true,
-            after: None,
-            is_read: false,
-        }
-    }
-
-    /// What a watch notes of it, if it is there.
-    fn seen(&self, hasher: &RandomState) -> Option<Seen> {
-        let (value, expiry_ms) = self.before.as_ref()?;
-        Some(Seen {
-            block: self.spot.as_ref()?.block(),
-            expiry_ms: *expiry_ms,
-            value: (value.len(), hasher.hash_one(value)),
-        })
-    }
-
-    fn replacement(&self) -> Option<Replacement<'_>> {
-        let (value, expiry_ms) = match self.after.as_ref()? {
-            After::Put { value, expiry_ms } => (value.as_slice(), *expiry_ms),
-            After::Delete => (&[][..], GONE_MS),
-        };
-        Some(Replacement {
-            spot: self.spot.as_ref()?,
-            item: Item {
-                key: &self.key,
-                value,
-                expiry_ms,
-            },
-        })
-    }
+/// What was found of a key.
+#[derive(Default)]
+struct Looked {
+    /// Where, even if what is there has expired.
+    spot: Option<Spot>,
+    /// What, in the context's buffer.
+    found: Option<Found>,
+    /// Whether another transaction is changing it, or it is moving.
+    is_busy: bool,
 }
 
 impl Store {
-    /// Looks for a key, and copies its value.
-    async fn look(&self, cx: &mut OpContext, key: &[u8]) -> Result<Held, KvError> {
-        let mut held = Held {
-            is_unread: false,
-            ..Held::unknown(key)
-        };
-        match self.index.locate(cx, key).await? {
-            Located::Busy => held.is_busy = true,
-            Located::Absent => {}
-            Located::Here(spot, found) => {
-                let found = self.unless_expired(Some(found));
-                held.before = found.map(|found| (cx.buffer()[found.value.range()].to_vec(), found.expiry_ms));
-                held.spot = Some(spot);
-            }
-        }
-        Ok(held)
+    /// Looks for a key.
+    async fn look(&self, cx: &mut OpContext, key: &[u8]) -> Result<Looked, KvError> {
+        Ok(self.looked(self.index.locate(cx, key).await?))
     }
 
-    /// Looks for a few keys, each with one of the contexts in `own`: in as many round trips as one takes.
+    fn looked(&self, located: Located) -> Looked {
+        match located {
+            Located::Busy => Looked {
+                is_busy: true,
+                ..Looked::default()
+            },
+            Located::Absent => Looked::default(),
+            Located::Here(spot, found) => Looked {
+                spot: Some(spot),
+                found: self.unless_expired(Some(found)),
+                is_busy: false,
+            },
+        }
+    }
+
+    /// Looks for a few keys over mapped memory, where the cache misses of all of them overlap, up to one that something has to be
+    /// waited for. Adds those before it, and returns how many they are.
+    fn look_now(
+        &self,
+        cx: &mut OpContext,
+        many: &mut SearchMany,
+        transaction: &mut Transaction,
+        keys: &[&[u8]],
+    ) -> Result<usize, KvError> {
+        let mut approaches: ArrayVec<Approach, KEYS_AT_ONCE> = ArrayVec::new();
+        if keys.len() > 1 {
+            if self.index.approaches_in_steps() {
+                approaches.extend(keys.iter().map(|_| self.index.approach_key()));
+                for _ in 0..APPROACH_STEPS {
+                    for (key, approach) in keys.iter().zip(&mut approaches) {
+                        self.index.approach_next(&self.endpoint, key, approach);
+                    }
+                }
+            } else {
+                self.index.approach(cx, keys, many);
+            }
+        }
+        for (at, key) in keys.iter().enumerate() {
+            let Some(located) = self.index.locate_now(cx, key, approaches.get(at)) else {
+                return Ok(at);
+            };
+            let looked = self.looked(located?);
+            if looked.is_busy {
+                return Ok(at);
+            }
+            transaction.add(key, looked, cx.buffer())?;
+        }
+        Ok(keys.len())
+    }
+
+    /// Looks for a few keys, each with one of the contexts in `own`, which have what was found: in as many round trips as one takes.
     async fn look_together(
         &self,
         cx: &OpContext,
         own: &mut Vec<OpContext>,
         keys: &[&[u8]],
-    ) -> Vec<Result<Held, KvError>> {
+    ) -> Vec<Result<Looked, KvError>> {
         while own.len() < keys.len() {
             own.push(OpContext::new(self.endpoint.clone()));
         }
@@ -693,9 +454,7 @@ impl Store {
             own.set_deadline(cx.deadline());
             Box::pin(self.look(own, key))
         });
-        let looked = join_all(looks.collect()).await;
-        own.iter_mut().for_each(OpContext::shrink);
-        looked
+        join_all(looks.collect()).await
     }
 
     /// Stores an item that has expired under a key that is not there, for a transaction to replace; returns whether it did.

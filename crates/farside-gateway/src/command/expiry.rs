@@ -281,11 +281,12 @@ async fn time_left_ms(call: &mut Call<'_>) -> Result<i64, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scratch;
 
     const NOW_MS: u64 = 1_000_000;
 
     fn parsed<R>(line: &str, parse: impl FnOnce(&Request<'_>) -> Result<R, Refusal>) -> Result<R, String> {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
         parse(&request).map_err(|refusal| match refusal {
             Refusal::Text(text) => text.into_owned(),

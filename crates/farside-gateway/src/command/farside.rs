@@ -183,9 +183,10 @@ fn require(is_right: bool, command: &str) -> Handled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scratch;
 
     fn parse(line: &str) -> Result<Wanted, String> {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
         Wanted::parse(&request).map_err(|refusal| match refusal {
             Refusal::Text(text) => text.into_owned(),

@@ -179,9 +179,10 @@ pub(crate) async fn randomkey(call: &mut Call<'_>) -> Handled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scratch;
 
     fn with_options<R>(line: &str, look: impl FnOnce(Options<'_>) -> R) -> Result<R, String> {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
         options(&request).map(look).map_err(|refusal| match refusal {
             Refusal::Text(text) => text.into_owned(),

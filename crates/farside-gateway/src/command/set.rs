@@ -77,13 +77,14 @@ fn options(request: &Request<'_>, now_ms: impl FnOnce() -> u64) -> Result<SetOpt
 mod tests {
     use super::*;
     use crate::command::NOT_AN_INTEGER;
+    use crate::request::Scratch;
 
     const INVALID_EXPIRE: &str = "ERR invalid expire time in 'set' command";
 
     const NOW_MS: u64 = 1_000_000;
 
     fn parse(line: &str) -> Result<SetOptions, String> {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch).expect("no quotes");
         options(&request, || NOW_MS).map_err(|refusal| match refusal {
             Refusal::Text(text) => text.into_owned(),

@@ -261,17 +261,56 @@ commands! {
 /// The longest name of a command.
 const NAME_BYTES_MAX: usize = 16;
 
+/// Slots of the table of names, of which few are taken: a power of two.
+const SLOTS: usize = 1 << 10;
+const _: () = assert!(TABLE.len() * 4 < SLOTS);
+
+/// The names as numbers, each in the first slot from its own that was free, with the index of its command.
+static NAMES: [(u128, u16); SLOTS] = {
+    let mut slots = [(0, 0); SLOTS];
+    let mut index = 0;
+    while index < TABLE.len() {
+        let name = TABLE[index].name.as_bytes();
+        let mut bytes = [0; NAME_BYTES_MAX];
+        let mut at = 0;
+        while at < name.len() {
+            bytes[at] = name[at];
+            at += 1;
+        }
+        let name = u128::from_le_bytes(bytes);
+        let mut slot = slot_of(name);
+        while slots[slot].0 != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        slots[slot] = (name, index as u16);
+        index += 1;
+    }
+    slots
+};
+
+const fn slot_of(name: u128) -> usize {
+    let mixed = (name as u64 ^ ((name >> 64) as u64).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 48) as usize % SLOTS
+}
+
 /// The command with this name, in any case.
 #[inline]
 pub(crate) fn find(name: &[u8]) -> Option<(Id, &'static Command)> {
     let mut lower = [0; NAME_BYTES_MAX];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
+    lower.get_mut(..name.len())?.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    let index = TABLE
-        .binary_search_by(|command| command.name.as_bytes().cmp(lower))
-        .ok()?;
-    Some((IDS[index], &TABLE[index]))
+    let wanted = u128::from_le_bytes(lower);
+    let mut slot = slot_of(wanted);
+    // Ends: most slots are free.
+    while NAMES[slot].0 != 0 {
+        if NAMES[slot].0 == wanted {
+            let index = NAMES[slot].1 as usize;
+            // A name may end with zeros.
+            return (TABLE[index].name.len() == name.len()).then(|| (IDS[index], &TABLE[index]));
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -293,7 +332,14 @@ mod tests {
                 assert_eq!((id as usize, found.name), (index, command.name));
             }
         }
-        for name in ["", "ge", "gett", "a name that is far longer than any command", "\u{0}"] {
+        for name in [
+            "",
+            "ge",
+            "gett",
+            "a name that is far longer than any command",
+            "\u{0}",
+            "get\u{0}",
+        ] {
             assert!(find(name.as_bytes()).is_none());
         }
     }

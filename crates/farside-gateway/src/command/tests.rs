@@ -10,9 +10,11 @@ use farside_kv::{Quota, Session, Store, StoreConfig};
 
 use super::*;
 use crate::context::Shared;
+use crate::guard::{Framed, Guard};
 use crate::latency::Latencies;
 use crate::live::{Live, lock};
 use crate::observer::Survey;
+use crate::request::Scratch;
 use crate::roster::Ends;
 use crate::statistics::Statistics;
 use crate::stream::{Raw, Socket};
@@ -22,7 +24,7 @@ struct Place {
     context: Context,
     client: Client,
     reply: Reply,
-    session: Session,
+    session: Box<Session>,
     stream: Stream,
     _other_end: UnixStream,
 }
@@ -67,7 +69,7 @@ impl Place {
 
     /// Executes a line; returns the reply.
     async fn execute(&mut self, line: &str) -> String {
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(line.as_bytes(), &mut scratch).expect("a good line");
         let mut call = Call {
             request: &request,
@@ -162,7 +164,10 @@ fn so_much_of_an_unknown_command_is_repeated() {
             bytes.extend_from_slice(argument);
             bytes.extend_from_slice(b"\r\n");
         }
-        unknown(&Request::decode(&bytes).expect("an array of strings"))
+        let mut guard = Guard::default();
+        let framed = guard.next(&bytes, false).expect("an array of strings");
+        assert_eq!(framed, Framed::Array { bytes: bytes.len() });
+        unknown(&Request::new(&bytes, guard.places()))
     };
     let text = |name: &str, rest: &str| format!("ERR unknown command '{name}', with args beginning with: {rest}");
     let (longest, longer) = ("x".repeat(128), "x".repeat(129));
@@ -330,7 +335,7 @@ fn help_has_a_headline_and_its_own_line() {
 fn a_reply_that_is_half_written_is_not_followed_by_an_error() {
     run(async {
         let mut place = Place::new().await;
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch::default();
         let request = Request::split(b"GET key", &mut scratch).expect("a good line");
         let mut call = Call {
             request: &request,

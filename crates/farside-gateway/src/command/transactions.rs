@@ -15,8 +15,9 @@ use super::table::{Id, TABLE};
 use super::{Call, Handled, Refusal, line, table};
 use crate::client::Replies;
 use crate::connection::{REPLY_BYTES_MAX, flush};
-use crate::queue::{Batch, Queue, Queued};
+use crate::queue::{Batch, Queue, has_keys};
 use crate::reply::Reply;
+use crate::request::Request;
 
 /// Commands that look at more keys than they name cannot be part of a transaction.
 pub(crate) const NOT_INSIDE: &str =
@@ -99,7 +100,7 @@ pub(super) fn queue(id: Id, call: &mut Call<'_>) -> Handled {
         return Err(format!("ERR the key has {bytes} bytes, at most {KEY_BYTES_MAX} are allowed").into());
     }
     call.client.queue.push(id, call.request)?;
-    call.reply.simple("QUEUED");
+    call.reply.append(b"+QUEUED\r\n");
     Ok(())
 }
 
@@ -108,8 +109,14 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
     if batch.is_broken {
         return Err(ABORTED.into());
     }
-    let mut answers = Answers::new(call.reply);
-    match transact(call, &batch, &mut answers).await {
+    let done = run_all(call, &batch).await;
+    call.client.queue.give_back(batch.commands);
+    done
+}
+
+async fn run_all(call: &mut Call<'_>, batch: &Batch) -> Handled {
+    let mut answers = Answers::new(call.reply, batch.commands.len());
+    match transact(call, batch, &mut answers).await {
         Ok(Outcome::Done) => {}
         Ok(Outcome::Overtaken) => {
             call.reply.null_array();
@@ -121,12 +128,12 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
         Err(error) if error.is_out_of_memory() => return Err(discarded(Refusal::Store(error), call)),
         Err(error) => return Err(error.into()),
     }
-    call.reply.array(batch.queued.len());
+    call.reply.array(batch.commands.len());
     let mut answered = answers.each();
-    for queued in &batch.queued {
-        match queued.has_keys() {
+    for (id, request) in batch.commands.each() {
+        match has_keys(id) {
             true => call.reply.append(answered.next().expect("one for each")),
-            false => run_apart(call, queued).await?,
+            false => run_apart(call, id, request).await?,
         }
         if call.reply.len() > REPLY_BYTES_MAX && call.client.replies == Replies::On {
             flush(call.stream, call.reply, call.client, call.context).await?;
@@ -152,9 +159,8 @@ enum Outcome {
 
 /// Runs the commands that have keys as one transaction.
 async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
-    let with_keys = || batch.queued.iter().filter(|queued| queued.has_keys());
-    let commands: Vec<_> = with_keys().map(|queued| (queued.id, queued.request())).collect();
-    let mut keys: Vec<&[u8]> = with_keys().flat_map(Queued::keys).collect();
+    let mut keys: Vec<&[u8]> = Vec::with_capacity(batch.commands.len() + batch.watched.len());
+    keys.extend(batch.commands.keys());
     keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {
         return Ok(Outcome::Done);
@@ -176,16 +182,16 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
                 return Ok(Outcome::Overtaken);
             }
         }
-        for (id, request) in &commands {
+        for (id, request) in batch.commands.with_keys() {
             let mut call = Call {
-                request,
+                request: &request,
                 client,
                 reply: &mut answers.reply,
                 keys: Keys::Together(transaction),
                 stream,
                 context,
             };
-            let handled = at_once(table::run(*id, &mut call)).expect("nothing in a transaction is waited for");
+            let handled = at_once(table::run(id, &mut call)).expect("nothing in a transaction is waited for");
             answers.end(handled, context);
             if answers.reply.len() > ANSWERS_BYTES_MAX {
                 transaction.give_up();
@@ -196,16 +202,15 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
     };
     let outcome = session.transaction_on(&keys, body).await?;
     if outcome == Outcome::Done {
-        commands
-            .iter()
-            .for_each(|(id, request)| super::count(*id, request, client, context));
+        for (id, request) in batch.commands.with_keys() {
+            super::count(id, &request, client, context);
+        }
     }
     Ok(outcome)
 }
 
 /// Runs a command without keys.
-async fn run_apart(call: &mut Call<'_>, queued: &Queued) -> Handled {
-    let request = queued.request();
+async fn run_apart(call: &mut Call<'_>, id: Id, request: Request<'_>) -> Handled {
     let mark = call.reply.mark();
     let keys = Keys::Apart(call.keys.session()?);
     let mut inner = Call {
@@ -217,7 +222,7 @@ async fn run_apart(call: &mut Call<'_>, queued: &Queued) -> Handled {
         context: call.context,
     };
     // Boxed: this is called by one of the commands that it may call.
-    let handled = Box::pin(super::run(queued.id, &mut inner)).await;
+    let handled = Box::pin(super::run(id, &mut inner)).await;
     match handled {
         Ok(()) => Ok(()),
         Err(refusal) => Ok(super::answer(call, mark, refusal)?),
@@ -231,12 +236,10 @@ struct Answers {
 }
 
 impl Answers {
-    fn new(as_in: &Reply) -> Self {
-        let mut reply = Reply::default();
-        reply.set_protocol(as_in.protocol());
+    fn new(as_in: &Reply, count: usize) -> Self {
         Self {
-            reply,
-            ends: Vec::new(),
+            reply: Reply::for_several(as_in, count),
+            ends: Vec::with_capacity(count),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{collect_gets, starts_gets};
 use crate::guard::{Framed, Guard};
-use crate::request::Request;
+use crate::request::{Request, Scratch};
 
 /// What a connection makes of its input.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -24,7 +24,7 @@ pub struct Outcome {
 pub fn requests(input: &[u8], cuts: &[usize], is_stranger: bool) -> Outcome {
     let mut outcome = Outcome::default();
     let mut guard = Guard::default();
-    let mut scratch = Vec::new();
+    let mut scratch = Scratch::default();
     let mut at = 0;
     for end in cuts.iter().copied().chain([input.len()]) {
         let input = &input[..end.min(input.len())];
@@ -48,7 +48,7 @@ pub fn requests(input: &[u8], cuts: &[usize], is_stranger: bool) -> Outcome {
                 }
                 Ok(Framed::Array { bytes }) => {
                     at += bytes;
-                    Request::decode(&rest[..bytes])
+                    Ok(Request::new(&rest[..bytes], guard.places()))
                 }
                 Ok(Framed::Line { line, bytes }) => {
                     at += bytes;

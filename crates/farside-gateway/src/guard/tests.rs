@@ -2,6 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
+use redis_protocol::resp2::decode::decode_range;
+use redis_protocol::resp2::types::RangeFrame;
 
 fn framed(input: &[u8]) -> Result<Framed, ProtocolError> {
     Guard::default().next(input, false)
@@ -27,6 +29,8 @@ fn announcements_beyond_the_limits_are_refused_at_once() {
     assert_eq!(framed(b"*x\r\n"), Err(ProtocolError::Count));
     assert_eq!(framed(b"*1\r\n:1\r\n"), Err(ProtocolError::Dollar { got: b':' }));
     assert_eq!(framed(b"*1\r\n*1\r\n"), Err(ProtocolError::Dollar { got: b'*' }));
+    assert_eq!(framed(b"*1\r\n$4\r\nPINGS\r"), Err(ProtocolError::Unended));
+    assert_eq!(framed(b"*1\r\n$4\r\nPING\r\r"), Err(ProtocolError::Unended));
     let endless = vec![b'1'; LINE_BYTES_MAX + 2];
     assert_eq!(framed(&endless), Err(ProtocolError::InlineTooLong));
     let mut count = endless.clone();
@@ -44,7 +48,8 @@ fn whole_command_is_bounded() {
     for _ in 0..4 {
         assert_eq!(guard.next(&input, false), Ok(Framed::Incomplete));
         input.extend_from_slice(format!("${bulk}\r\n").as_bytes());
-        input.resize(input.len() + bulk + 2, b'x');
+        input.resize(input.len() + bulk, b'x');
+        input.extend_from_slice(b"\r\n");
     }
     assert_eq!(guard.next(&input, false), Err(ProtocolError::Length));
 }
@@ -123,7 +128,8 @@ fn the_longest_command_passes() {
                 break;
             }
             input.extend_from_slice(announced.as_bytes());
-            input.resize(input.len() + bulk + 2, b'x');
+            input.resize(input.len() + bulk, b'x');
+            input.extend_from_slice(b"\r\n");
             assert_eq!(guard.next(&input, false), Ok(Framed::Incomplete));
         }
         let left = COMMAND_BYTES_MAX - input.len();
@@ -180,6 +186,22 @@ proptest! {
             prop_assert_eq!(guard.next(&input[..at], false), Ok(Framed::Incomplete));
         }
         prop_assert_eq!(guard.next(&input, false), Ok(Framed::Array { bytes: input.len() }));
+    }
+
+    /// The codec takes a command apart as the guard does.
+    #[test]
+    fn the_codec_says_the_same(arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..6)) {
+        let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
+        for argument in &arguments {
+            input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            input.extend_from_slice(argument);
+            input.extend_from_slice(b"\r\n");
+        }
+        let mut guard = Guard::default();
+        prop_assert_eq!(guard.next(&input, false), Ok(Framed::Array { bytes: input.len() }));
+        let frames = guard.places().iter().map(|&(start, end)| RangeFrame::BulkString((start as usize, end as usize)));
+        let decoded = decode_range(&input).expect("a whole command").expect("a whole command");
+        prop_assert_eq!(decoded, (RangeFrame::Array(frames.collect()), input.len()));
     }
 
     /// Whatever arrives, the guard names no more bytes than there are.

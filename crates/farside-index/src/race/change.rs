@@ -228,12 +228,23 @@ impl Race {
     }
 
     /// See [`crate::Index::locate`].
-    pub(crate) async fn locate(&self, cx: &mut OpContext, key: &[u8]) -> Result<Located, IndexError> {
-        let mut place = self.place(cx, self.hash(key)).await?;
-        let found = match self.look(cx, &place, key) {
-            InPlace::Found(found) => Some(found),
-            InPlace::Absent => None,
-            InPlace::Unknown => Box::pin(self.find_and_draft(cx, &mut place, key, None)).await?.0,
+    pub(crate) async fn locate(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        approach: Option<&Approach>,
+    ) -> Result<Located, IndexError> {
+        let approached = approach.and_then(|approach| self.approached_match(cx, key, approach));
+        let found = match approached {
+            Some(found) => Some(found),
+            None => {
+                let mut place = self.place(cx, self.hash(key)).await?;
+                match self.look(cx, &place, key) {
+                    InPlace::Found(found) => Some(found),
+                    InPlace::Absent => None,
+                    InPlace::Unknown => Box::pin(self.find_and_draft(cx, &mut place, key, None)).await?.0,
+                }
+            }
         };
         Ok(match found {
             None => Located::Absent,

@@ -51,10 +51,9 @@ pub(super) fn text_of(balance: u64) -> String {
 /// # Errors
 /// [`BenchError::Unsound`] if there is none, since no account is ever closed.
 pub(super) fn balance_of(stored: Option<&[u8]>) -> Result<u64, BenchError> {
-    let text = stored.map(String::from_utf8_lossy);
-    let balance = text.as_deref().and_then(|text| text.parse().ok());
+    let balance = stored.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
     balance.ok_or_else(|| {
-        let text = text.as_deref().unwrap_or("nothing");
+        let text = stored.map_or("nothing".into(), String::from_utf8_lossy);
         BenchError::Unsound(format!("an account holds {text}, which is no balance"))
     })
 }

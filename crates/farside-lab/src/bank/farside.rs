@@ -1,5 +1,6 @@
-//! The bank in Farside: a memory node over TCP, and clients of the store that use its transactions, or named locks.
+//! The bank in Farside: a memory node over TCP, or mapped memory, and clients of the store that use its transactions, or named locks.
 
+use farside_fabric::Endpoint;
 use farside_fabric::shm::{self, Segment};
 use farside_kv::locks::{Guard, Mode};
 use farside_kv::{Locks, LocksOptions, Session, Store, StoreConfig, stack};
@@ -7,6 +8,7 @@ use farside_kv::{Locks, LocksOptions, Session, Store, StoreConfig, stack};
 use super::account::{OPENING_BALANCE, Pair, after_transfer, balance_of, key_of, lock_name, text_of};
 use super::client::Teller;
 use crate::error::BenchError;
+use crate::stage::FabricKind;
 use crate::stage::machine::{Service, on_this_thread};
 
 /// The memory of the node. What is not used takes none; a part of it that grows with the whole is for named locks.
@@ -16,22 +18,23 @@ const ACCOUNTS_MAX: u64 = 20_000_000;
 /// Of all places for names of locks one in so many is used, so that each name keeps its own.
 const PLACES_PER_NAME: u64 = 4;
 
-/// A memory node with a bank. It ends when [`Farside::stop`] says so.
+/// Memory with a bank. Its node, if it has one, ends when [`Farside::stop`] says so.
 pub(super) struct Farside {
     segment: Segment,
-    service: Service,
+    /// None if clients map the memory.
+    service: Option<Service>,
     accounts: u64,
     /// How many locks the accounts share.
     lock_names: u64,
 }
 
 impl Farside {
-    /// Fills a store with accounts and gives every lock its place, over mapped memory, and serves it. `lock_names` is how many
+    /// Fills a store with accounts and gives every lock its place, over mapped memory, and serves it if clients use TCP. `lock_names` is how many
     /// locks the accounts share, if not a quarter of those that there is room for; at most one each.
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn start(accounts: u64, lock_names: Option<u64>) -> Result<Self, BenchError> {
+    pub(super) fn start(fabric: FabricKind, accounts: u64, lock_names: Option<u64>) -> Result<Self, BenchError> {
         if accounts > ACCOUNTS_MAX {
             return Err(BenchError::Argument(format!(
                 "--accounts is at most {ACCOUNTS_MAX} with Farside among the contenders"
@@ -58,7 +61,9 @@ impl Farside {
             locks.close().await?;
             Ok::<_, BenchError>(lock_names)
         })??;
-        let service = Service::start(&segment)?;
+        let service = (fabric == FabricKind::Tcp)
+            .then(|| Service::start(&segment))
+            .transpose()?;
         Ok(Self {
             segment,
             service,
@@ -84,9 +89,16 @@ impl Farside {
         })?
     }
 
+    async fn connect(&self) -> Result<Endpoint, BenchError> {
+        match &self.service {
+            Some(service) => service.connect().await,
+            None => Ok(shm::Fabric::new(vec![self.segment.clone()]).endpoint()?),
+        }
+    }
+
     /// A thread's opening of the store.
     pub(super) async fn open(&self) -> Result<Store, BenchError> {
-        let endpoint = self.service.connect().await?;
+        let endpoint = self.connect().await?;
         let config = StoreConfig {
             timeout_ns: stack::timeout_ns(&endpoint),
             ..StoreConfig::default()
@@ -97,7 +109,7 @@ impl Farside {
     /// The same with a client of the named locks, which has a connection of its own.
     pub(super) async fn open_with_locks(&self) -> Result<(Store, Locks), BenchError> {
         let store = self.open().await?;
-        let locks = Locks::open(self.service.connect().await?, LocksOptions::default()).await?;
+        let locks = Locks::open(self.connect().await?, LocksOptions::default()).await?;
         Ok((store, locks))
     }
 
@@ -119,7 +131,9 @@ impl Farside {
 
     /// Ends the memory node.
     pub(super) fn stop(self) {
-        self.service.stop();
+        if let Some(service) = self.service {
+            service.stop();
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //!  - `function`: one call of a function in the server; MGET to read.
 //!
 //! Servers are a memory node over TCP, in a thread of its own, and `redis-server` processes, which this program starts
-//! and ends. Clients are tasks on as many threads as there are cores. Those of Redis have a connection each; Farside's
+//! and ends. Over mapped memory Farside's clients need no server. Clients are tasks on as many threads as there are cores. Those of Redis have a connection each; Farside's
 //! share one for each thread, which is how the library works, and one more for its locks.
 //!
 //! Invariant: when a run has ended, all accounts together hold what they held before it. A run that leaves another sum
@@ -34,6 +34,7 @@ use self::report::{Report, Row};
 use crate::crowd::{Crowd, client_threads};
 use crate::error::BenchError;
 use crate::progress::Progress;
+use crate::stage::FabricKind;
 
 /// How many clients there may be: each has a connection, or several.
 const CLIENTS_MAX: u64 = 1_000;
@@ -43,6 +44,8 @@ const REDLOCK_SERVERS_MAX: u64 = 15;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BankOptions {
+    /// How Farside's clients reach the memory: [`FabricKind::Tcp`] or [`FabricKind::Shm`].
+    pub fabric: FabricKind,
     /// How many clients there are.
     pub clients: u64,
     /// How many accounts there are.
@@ -113,6 +116,9 @@ impl Contender {
 impl BankOptions {
     fn check(&self) -> Result<(), BenchError> {
         let refuse = |text: String| Err(BenchError::Argument(text));
+        if !matches!(self.fabric, FabricKind::Shm | FabricKind::Tcp) {
+            return refuse("--fabric: the bank is open over shm or tcp".to_owned());
+        }
         if self.rounds == 0 {
             return refuse("--rounds is at least 1".to_owned());
         }
@@ -162,7 +168,7 @@ impl<'a> Banks<'a> {
         // First, since it may not be installed.
         let redis = needs(false).then(|| Redis::start(options.accounts, options.redlock_servers));
         let redis = redis.transpose()?;
-        let farside = needs(true).then(|| Farside::start(options.accounts, options.lock_names));
+        let farside = needs(true).then(|| Farside::start(options.fabric, options.accounts, options.lock_names));
         let farside = farside.transpose()?;
         Ok(Self {
             options,

@@ -74,6 +74,10 @@ struct Comparison {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     kind: &'static str,
+    fabric: &'static str,
+    duration_s: f64,
+    /// How many, if somebody said so.
+    lock_names: Option<u64>,
     clients: u64,
     accounts: u64,
     theta: f64,
@@ -105,6 +109,9 @@ impl Report {
         });
         Self {
             kind: "bank",
+            fabric: options.fabric.name(),
+            duration_s: options.duration_ns as f64 / 1e9,
+            lock_names: options.lock_names,
             clients: options.clients,
             accounts: options.accounts,
             theta: options.theta,
@@ -161,6 +168,7 @@ impl Report {
 mod tests {
     use super::*;
     use crate::recorder::histogram;
+    use crate::stage::FabricKind;
 
     fn tally(looks: u64, transfers: u64, latency_ns: u64) -> Tally {
         let mut latency = histogram();
@@ -180,6 +188,7 @@ mod tests {
 
     fn report(rows: Vec<Row>) -> Report {
         let options = BankOptions {
+            fabric: FabricKind::Tcp,
             clients: 64,
             accounts: 100,
             theta: 0.0,

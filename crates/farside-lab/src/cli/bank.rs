@@ -6,10 +6,14 @@ use crate::bank::{self, BankOptions, Contender};
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::quantity::parse_duration;
+use crate::stage::FabricKind;
 
 /// What `bench bank` takes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct BankArgs {
+    /// How Farside's clients reach the memory: tcp or shm
+    #[arg(long, default_value = "tcp")]
+    fabric: FabricKind,
     /// How many clients there are
     #[arg(long, default_value_t = 64)]
     clients: u64,
@@ -49,6 +53,7 @@ impl BankArgs {
     pub(super) fn run(self) -> Result<(), BenchError> {
         let takes_part = |contender: &Contender| self.only.is_empty() || self.only.contains(contender);
         let options = BankOptions {
+            fabric: self.fabric,
             clients: self.clients,
             accounts: self.accounts,
             theta: self.theta,

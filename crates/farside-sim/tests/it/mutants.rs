@@ -325,7 +325,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("tree: a version that nobody compares", 15531),
     ("tree: an entry that forgets whose it was", 318),
     ("tree: keys left in a leaf that is gone", 588),
-    ("transaction: a reader that sees what was before", 1398),
+    ("transaction: a reader that sees what was before", 5587),
     ("transaction: what a transaction has removed removed once more", 4369),
     ("transaction: what the dead have left is not settled", 4231),
 ];

@@ -1,0 +1,423 @@
+//! The keys of a transaction, as its body sees and changes them.
+//!
+//! On the path: [`Session::transaction_on`] adds what it has found, the body reads and changes, and a commit has the replacements.
+//! Nothing is waited for.
+
+use core::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use farside_fabric::RemoteAddr;
+use farside_index::{Decide, Decision, GONE_MS, IndexError, Item, Replacement, Spot, VALUE_BYTES_MAX};
+
+use super::{Looked, TRANSACTION_BYTES_MAX, TransactionError};
+use crate::decision;
+use crate::error::KvError;
+use crate::expiry::{Expiry, is_there};
+#[cfg(doc)]
+use crate::session::Session;
+use crate::session::{Alteration, SetOptions, SetOutcome};
+
+/// A session keeps room for so many bytes and keys from one transaction to the next.
+const KEEP_BYTES_MAX: usize = 64 << 10;
+const KEEP_KEYS_MAX: usize = 64;
+
+/// What becomes of a key.
+#[derive(Clone, Copy)]
+pub(super) enum After {
+    Put { value: Span, expiry_ms: u64 },
+    Delete,
+}
+
+/// A key of a transaction.
+pub(super) struct Held {
+    key: Span,
+    /// Its value and its expiry, if it is there.
+    pub(super) before: Option<(Span, u64)>,
+    /// Where it was found, even if what is there has expired.
+    pub(super) spot: Option<Spot>,
+    /// Whether nobody has looked what is there.
+    is_unread: bool,
+    pub(super) after: Option<After>,
+    pub(super) is_read: bool,
+}
+
+/// Bytes of a [`Copies`].
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    start: usize,
+    bytes: u32,
+}
+
+/// The keys and values of a transaction, copied one behind the other.
+#[derive(Default)]
+struct Copies(Vec<u8>);
+
+impl Copies {
+    #[inline]
+    fn add(&mut self, bytes: &[u8]) -> Span {
+        let start = self.0.len();
+        self.0.extend_from_slice(bytes);
+        Span {
+            start,
+            bytes: bytes.len() as u32,
+        }
+    }
+
+    #[inline]
+    fn of(&self, span: Span) -> &[u8] {
+        &self.0[span.start..][..span.bytes as usize]
+    }
+}
+
+/// Several keys, as they were at one instant, and what becomes of them. The same operations as a session's, which see what this
+/// transaction has done before.
+#[derive(Default)]
+pub struct Transaction {
+    /// In the order of the keys.
+    pub(super) held: Vec<Held>,
+    copies: Copies,
+    now_ms: u64,
+    /// Bytes of all values that were copied for it.
+    copied: u64,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("keys", &self.held.len()).finish()
+    }
+}
+
+/// What a key was when [`Transaction::watch`] saw it.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    key: Vec<u8>,
+    /// If it was there.
+    seen: Option<Seen>,
+    /// How its value is hashed: nobody can know two values that look alike.
+    hasher: RandomState,
+}
+
+/// Where an item stands, its expiry, and a hash of its value. The place tells apart what was stored twice; it may come back with
+/// something else, so all three count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    block: RemoteAddr,
+    expiry_ms: u64,
+    value: (usize, u64),
+}
+
+impl Watched {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+impl Transaction {
+    /// One of no keys.
+    pub(crate) fn new(now_ms: u64) -> Self {
+        let mut new = Self::default();
+        new.begin(now_ms);
+        new
+    }
+
+    /// Forgets everything.
+    pub(super) fn begin(&mut self, now_ms: u64) {
+        self.held.clear();
+        self.copies.0.clear();
+        (self.now_ms, self.copied) = (now_ms, 0);
+    }
+
+    /// Gives back what was needed only once.
+    pub(super) fn shrink(&mut self) {
+        if self.copies.0.capacity() > KEEP_BYTES_MAX || self.held.capacity() > KEEP_KEYS_MAX {
+            *self = Self::default();
+        }
+    }
+
+    /// Adds a key that was looked for, behind all others. What was found of it stands in the buffer.
+    pub(super) fn add(&mut self, key: &[u8], looked: Looked, buffer: &[u8]) -> Result<(), KvError> {
+        let key = self.copies.add(key);
+        let before = match looked.found {
+            Some(found) => Some((self.copy(&buffer[found.value.range()])?, found.expiry_ms)),
+            None => None,
+        };
+        self.held.push(Held {
+            key,
+            before,
+            spot: looked.spot,
+            is_unread: false,
+            after: None,
+            is_read: false,
+        });
+        Ok(())
+    }
+
+    /// Copies a value.
+    fn copy(&mut self, value: &[u8]) -> Result<Span, KvError> {
+        self.copied += value.len() as u64;
+        self.check_size()?;
+        Ok(self.copies.add(value))
+    }
+
+    /// Adds a key or what was found of it: of one that is unread nothing is known.
+    pub(crate) fn learn(&mut self, key: &[u8], before: Option<(&[u8], u64)>, is_unread: bool) -> Result<(), KvError> {
+        let before = match before {
+            Some((value, expiry_ms)) => Some((self.copy(value)?, expiry_ms)),
+            None => None,
+        };
+        let held = Held {
+            key: self.copies.add(key),
+            before,
+            spot: None,
+            is_unread,
+            after: None,
+            is_read: false,
+        };
+        match self.place(key) {
+            Ok(place) => self.held[place] = held,
+            Err(place) => self.held.insert(place, held),
+        }
+        Ok(())
+    }
+
+    /// Whether a key is among its own, and what is there, or will be.
+    pub(crate) fn knows(&self, key: &[u8]) -> bool {
+        let place = self.place(key);
+        place.is_ok_and(|place| !self.held[place].is_unread || self.held[place].after.is_some())
+    }
+
+    /// Whether a key is among its own.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.place(key).is_ok()
+    }
+
+    /// The keys that it changes.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &[u8]> {
+        let changed = self.held.iter().filter(|held| held.after.is_some());
+        changed.map(|held| self.key(held))
+    }
+
+    /// Makes the changes of another one.
+    ///
+    /// # Errors
+    /// As for all methods.
+    pub(crate) fn repeat(&mut self, other: &Self) -> Result<(), KvError> {
+        for held in &other.held {
+            let after = match held.after {
+                None => continue,
+                Some(After::Delete) => After::Delete,
+                Some(After::Put { value, expiry_ms }) => After::Put {
+                    value: self.copy(other.copies.of(value))?,
+                    expiry_ms,
+                },
+            };
+            let place = self.held(other.key(held))?;
+            self.held[place].after = Some(after);
+        }
+        Ok(())
+    }
+
+    pub(super) fn key(&self, held: &Held) -> &[u8] {
+        self.copies.of(held.key)
+    }
+
+    pub(super) fn check_size(&self) -> Result<(), KvError> {
+        match self.copied > TRANSACTION_BYTES_MAX {
+            true => Err(TransactionError::TooLarge.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Where among its keys one is, or would be.
+    pub(super) fn place(&self, key: &[u8]) -> Result<usize, usize> {
+        self.held.binary_search_by(|held| self.key(held).cmp(key))
+    }
+
+    /// Where among its keys one is.
+    fn held(&self, key: &[u8]) -> Result<usize, KvError> {
+        let undeclared = |_| TransactionError::Undeclared {
+            key: String::from_utf8_lossy(key).into_owned(),
+        };
+        Ok(self.place(key).map_err(undeclared)?)
+    }
+
+    /// The value and the expiry of one of its keys, as this transaction has left it.
+    fn read(&mut self, place: usize) -> Option<(&[u8], u64)> {
+        let held = &mut self.held[place];
+        let now = match held.after {
+            Some(After::Put { value, expiry_ms }) => Some((value, expiry_ms)),
+            Some(After::Delete) => None,
+            None => {
+                held.is_read = true;
+                held.before
+            }
+        };
+        now.filter(|&(_, expiry_ms)| is_there(expiry_ms, || self.now_ms))
+            .map(|(value, expiry_ms)| (self.copies.of(value), expiry_ms))
+    }
+
+    /// The value of a key, as this transaction has left it.
+    ///
+    /// # Errors
+    /// [`TransactionError::Undeclared`]; likewise for all methods.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        Ok(self.get_with_expiry(key)?.map(|(value, _)| value))
+    }
+
+    /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
+    pub fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
+        let place = self.held(key)?;
+        Ok(self.read(place))
+    }
+
+    /// When a key expires: `None` if it is not there, 0 if it never does.
+    pub fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        Ok(self.get_with_expiry(key)?.map(|(_, expiry_ms)| expiry_ms))
+    }
+
+    /// See [`Session::change`].
+    pub fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        // Once it is too large it is refused, so nothing more need be made for it.
+        self.check_size()?;
+        let place = self.held(key)?;
+        let stored = self.read(place);
+        let stored = stored.map(|(value, expiry_ms)| Item { key, value, expiry_ms });
+        let after = match decide(stored) {
+            Decision::Keep => return Ok(()),
+            Decision::Delete { .. } => After::Delete,
+            Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
+                return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
+            }
+            Decision::Put { value, expiry_ms, .. } => After::Put {
+                value: self.copy(&value)?,
+                expiry_ms,
+            },
+        };
+        self.held[place].after = Some(after);
+        Ok(())
+    }
+
+    /// Stores a value for good.
+    ///
+    /// # Errors
+    /// Also if the value is too long; likewise for whatever stores one.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.set(key, value, SetOptions::default()).map(drop)
+    }
+
+    /// See [`Session::set`].
+    pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
+        let mut outcome = SetOutcome::default();
+        self.change(key, &mut |stored| decision::set(stored, value, options, &mut outcome))?;
+        Ok(outcome)
+    }
+
+    /// See [`Session::alter`].
+    pub fn alter<'v>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(&[u8], u64)>) -> Alteration<'v>,
+    ) -> Result<(), KvError> {
+        let now_ms = self.now_ms;
+        self.change(key, &mut |stored| {
+            let alteration = decide(stored.map(|item| (item.value, item.expiry_ms)));
+            decision::alter(stored, alteration, || now_ms)
+        })
+    }
+
+    /// See [`Session::update`].
+    ///
+    /// # Errors
+    /// What `update` refuses stands in the inner result.
+    pub fn update<R>(
+        &mut self,
+        key: &[u8],
+        mut update: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<(), R>, KvError> {
+        let mut result = Ok(());
+        self.change(key, &mut |stored| decision::update(stored, &mut update, &mut result))?;
+        Ok(result)
+    }
+
+    /// See [`Session::expire`].
+    pub fn expire<R>(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
+    ) -> Result<Option<R>, KvError> {
+        let (mut answer, now_ms) = (None, self.now_ms);
+        self.change(key, &mut |stored| {
+            decision::expire(stored, &mut decide, &mut answer, || now_ms)
+        })?;
+        Ok(answer)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        Ok(self.take(key)?.is_some())
+    }
+
+    /// Removes a key; returns the value it had.
+    pub fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let mut taken = None;
+        self.change(key, &mut |stored| {
+            taken = stored.map(|item| item.value.to_vec());
+            Decision::Delete { regardless: false }
+        })?;
+        Ok(taken)
+    }
+
+    /// Notes what a key is, for a later transaction to ask whether it [has stayed](Self::is_as_watched) so. What this transaction
+    /// does to it does not count.
+    pub fn watch(&mut self, key: &[u8]) -> Result<Watched, KvError> {
+        let place = self.held(key)?;
+        self.held[place].is_read = true;
+        let hasher = RandomState::new();
+        Ok(Watched {
+            key: key.to_vec(),
+            seen: self.seen(place, &hasher),
+            hasher,
+        })
+    }
+
+    /// Whether a key has not been stored, removed or given another expiry since it was watched, nor has expired. A key that was not
+    /// there, was stored and is not there again counts as unchanged.
+    pub fn is_as_watched(&mut self, watched: &Watched) -> Result<bool, KvError> {
+        let place = self.held(&watched.key)?;
+        self.held[place].is_read = true;
+        Ok(self.seen(place, &watched.hasher) == watched.seen)
+    }
+
+    /// What a watch notes of one of its keys, if it is there.
+    fn seen(&self, place: usize, hasher: &RandomState) -> Option<Seen> {
+        let held = &self.held[place];
+        let (value, expiry_ms) = held.before?;
+        Some(Seen {
+            block: held.spot.as_ref()?.block(),
+            expiry_ms,
+            value: (value.bytes as usize, hasher.hash_one(self.copies.of(value))),
+        })
+    }
+
+    pub(super) fn replacement<'t>(&'t self, held: &'t Held) -> Option<Replacement<'t>> {
+        let (value, expiry_ms) = match held.after? {
+            After::Put { value, expiry_ms } => (self.copies.of(value), expiry_ms),
+            After::Delete => (&[][..], GONE_MS),
+        };
+        Some(Replacement {
+            spot: held.spot.as_ref()?,
+            item: Item {
+                key: self.key(held),
+                value,
+                expiry_ms,
+            },
+        })
+    }
+
+    /// Takes back everything that was to be changed.
+    pub fn give_up(&mut self) {
+        self.held.iter_mut().for_each(|held| held.after = None);
+    }
+}
