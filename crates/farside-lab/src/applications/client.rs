@@ -5,6 +5,7 @@ use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
+use farside_fabric::counters::CounterSnapshot;
 use farside_fabric::host::HostClock;
 use farside_fabric::{Pipeline, interleave};
 use farside_kv::{Session, Store};
@@ -138,6 +139,8 @@ pub(super) struct KindTally {
     pub(super) retries: u64,
     /// Nanoseconds of one with all its attempts.
     pub(super) latency: Histogram<u64>,
+    /// What they posted, of those whose client had its thread to itself, and how many these were.
+    pub(super) posted: (CounterSnapshot, u64),
 }
 
 impl KindTally {
@@ -148,6 +151,7 @@ impl KindTally {
             refused: 0,
             retries: 0,
             latency: histogram(),
+            posted: (CounterSnapshot::default(), 0),
         }
     }
 
@@ -157,6 +161,7 @@ impl KindTally {
         self.refused += other.refused;
         self.retries += other.retries;
         self.latency.add(&other.latency).expect("the bounds are the same");
+        self.posted = (self.posted.0.plus(&other.posted.0), self.posted.1 + other.posted.1);
     }
 }
 
@@ -194,11 +199,12 @@ pub(super) async fn serve_all<C: Client>(
 ) -> Result<Tally, BenchError> {
     let (tally, failure) = (RefCell::new(Tally::default()), Cell::new(None));
     let pipeline = Pipeline::default();
+    let is_alone = clients.len() == 1;
     let served = clients.into_iter().map(|client| {
         let session = store.pipelined_session(&pipeline);
         let (tally, failure, window) = (&tally, &failure, window.clone());
         async move {
-            if let Err(error) = serve(client, session, limit, window, tally).await {
+            if let Err(error) = serve(client, session, (limit, window, is_alone), tally).await {
                 let first = failure.take().unwrap_or(error);
                 failure.set(Some(first));
             }
@@ -211,17 +217,18 @@ pub(super) async fn serve_all<C: Client>(
     }
 }
 
-/// Runs one client until it has done enough.
+/// Runs one client until it has done enough. Whether it is alone in its thread decides whether its verbs can be told from others'.
 async fn serve(
     mut client: impl Client,
     mut session: Session,
-    limit: Limit,
-    window: Range<u64>,
+    (limit, window, is_alone): (Limit, Range<u64>, bool),
     tally: &RefCell<Tally>,
 ) -> Result<(), BenchError> {
     let mut ended_count = 0;
+    let endpoint = session.store().endpoint().clone();
     while !matches!(limit, Limit::Transactions(count) if ended_count >= count) {
         let (begun_ns, retries) = (HostClock.now_ns(), session.retries());
+        let posted = endpoint.counters().snapshot();
         let ended = client.transact(&mut session).await?;
         let ended_ns = HostClock.now_ns();
         ended_count += 1;
@@ -246,6 +253,10 @@ async fn serve(
         }
         kind.retries += session.retries() - retries + ended.retries;
         kind.latency.saturating_record(ended_ns - begun_ns);
+        if is_alone {
+            let more = endpoint.counters().snapshot().since(&posted);
+            kind.posted = (kind.posted.0.plus(&more), kind.posted.1 + 1);
+        }
     }
     Ok(())
 }

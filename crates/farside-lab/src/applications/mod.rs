@@ -1,7 +1,7 @@
 //! Applications: the transactions of TATP, TPC-C and SmallBank, as transactions of the store.
 //!
 //! On the path: what somebody would build who has an application and no other database. Each has its rows under keys of their own
-//! ([`row`]), the published mix of transactions, and an audit. A round lets clients work, with one transaction under way
+//! (`row`), the published mix of transactions, and an audit. A round lets clients work, with one transaction under way
 //! each; after it nobody works, every row is read, and the audit looks whether they belong together and to what the clients
 //! say they have done. A run whose rows do not fails, whatever it has measured.
 //!

@@ -26,6 +26,12 @@ struct Row {
     latency_us_p50: f64,
     /// Latency that one of a hundred exceeds, likewise.
     latency_us_p99: f64,
+    /// Verbs of one, and how often it posted some: known if each client had a thread to itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verbs: Option<f64>,
+    /// See there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    posts: Option<f64>,
 }
 
 impl Row {
@@ -39,6 +45,8 @@ impl Row {
         let us = |quantile: f64| medians(&|tally, _| tally.latency.value_at_quantile(quantile) as f64 / 1e3);
         let (committed, refused) = (sum(|tally| tally.committed), sum(|tally| tally.refused));
         let ended = (committed + refused).max(1) as f64;
+        let counted = sum(|tally| tally.posted.1);
+        let each = |count: u64| (counted > 0).then(|| count as f64 / counted as f64);
         Self {
             transaction,
             committed_s: medians(&|tally, elapsed_ns| tally.committed as f64 * 1e9 / elapsed_ns.max(1.0)),
@@ -47,6 +55,8 @@ impl Row {
             attempts: 1.0 + sum(|tally| tally.retries) as f64 / ended,
             latency_us_p50: us(0.5),
             latency_us_p99: us(0.99),
+            verbs: each(sum(|tally| tally.posted.0.verbs.total())),
+            posts: each(sum(|tally| tally.posted.0.doorbells)),
         }
     }
 }
@@ -127,19 +137,21 @@ impl Report {
             self.cores
         );
         text += &format!(
-            "{:24} {:>12} {:>11} {:>9} {:>9} {:>10} {:>10}\n",
-            "", "committed/s", "committed", "refused", "attempts", "p50, us", "p99, us"
+            "{:24} {:>12} {:>11} {:>9} {:>9} {:>10} {:>10} {:>7} {:>7}\n",
+            "", "committed/s", "committed", "refused", "attempts", "p50, us", "p99, us", "verbs", "posts"
         );
         for row in &self.measurements {
             text += &format!(
-                "{:24} {:>12} {:>11} {:>9} {:>9.3} {:>10.1} {:>10.1}\n",
+                "{:24} {:>12} {:>11} {:>9} {:>9.3} {:>10.1} {:>10.1} {:>7} {:>7}\n",
                 row.transaction,
                 with_prefix(row.committed_s).trim_end(),
                 row.committed,
                 row.refused,
                 row.attempts,
                 row.latency_us_p50,
-                row.latency_us_p99
+                row.latency_us_p99,
+                known(row.verbs),
+                known(row.posts)
             );
         }
         text += &format!("verified after every round, of {} rows in the end:\n", self.rows);
@@ -148,6 +160,11 @@ impl Report {
         }
         text.trim_end().to_owned()
     }
+}
+
+/// A number with one digit behind the point, if it is known.
+fn known(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.1}"))
 }
 
 #[cfg(test)]
@@ -199,6 +216,7 @@ mod tests {
         assert_eq!((balance.committed_s, all.committed_s), (390.0, 780.0));
         assert_eq!((balance.committed, balance.refused), (585, 15));
         assert_eq!(balance.attempts, 1.025);
+        assert_eq!((balance.verbs, balance.posts), (None, None), "no client was alone");
         assert!((all.latency_us_p50 - 4.0).abs() < 0.01, "{all:?}");
         assert!(
             report

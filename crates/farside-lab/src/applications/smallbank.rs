@@ -14,7 +14,8 @@
 //! | WRITE_CHECK | 15 | takes 5.00 out of checking, and 1.00 more if both accounts have less together | |
 //! | SEND_PAYMENT | 25 | moves 5.00 from checking to checking of the second | there is less |
 //!
-//! All keys are known before: each is one `transaction_on`.
+//! All keys are known before: each is one `transaction_on`. By these amounts more is taken out than comes in, and AMALGAMATE makes
+//! customers poor: the longer a run takes, the more is refused.
 //!
 //! Audit: every customer has both accounts, and all accounts together hold what they held at the start and what clients
 //! say they have brought or taken away.

@@ -27,11 +27,11 @@
 //! # Transactions
 //! | transaction | % | how it runs | module |
 //! |---|---|---|---|
-//! | NEW_ORDER | 45 | all keys follow from the district's next order, which is read before; one `transaction_on`, which sees whether it still is | [`new_order`] |
-//! | PAYMENT | 43 | one `transaction_on`; a last name is looked up before | [`payment`] |
-//! | ORDER_STATUS | 4 | `transaction`: the customer, the last order, its lines | [`inquiries`] |
-//! | DELIVERY | 4 | ten `transaction`s, one for each district, as clause 2.7.2 allows | [`delivery`] |
-//! | STOCK_LEVEL | 4 | no transaction, as clause 2.8.2.3 allows: what is read was committed before it began | [`inquiries`] |
+//! | NEW_ORDER | 45 | all keys follow from the district's next order, which is read before; one `transaction_on`, which sees whether it still is | `new_order` |
+//! | PAYMENT | 43 | one `transaction_on`; a last name is looked up before | `payment` |
+//! | ORDER_STATUS | 4 | `transaction`: the customer, the last order, its lines | `inquiries` |
+//! | DELIVERY | 4 | ten `transaction`s, one for each district, as clause 2.7.2 allows | `delivery` |
+//! | STOCK_LEVEL | 4 | no transaction, as clause 2.8.2.3 allows: what is read was committed before it began | `inquiries` |
 //!
 //! A client has a home warehouse (clause 2.4.1.1), so that with fewer warehouses than clients these are in each other's way.
 //!
