@@ -217,7 +217,8 @@ pub(super) async fn serve_all<C: Client>(
     }
 }
 
-/// Runs one client until it has done enough. Whether it is alone in its thread decides whether its verbs can be told from others'.
+/// Runs one client until it has done enough. Whether it is alone in its thread decides whether its verbs can be told from
+/// others'.
 async fn serve(
     mut client: impl Client,
     mut session: Session,

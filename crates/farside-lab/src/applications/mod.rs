@@ -11,8 +11,8 @@
 //!  - what no transaction ever changes (which subscriber has a number, what an item costs, who has a last name) is read before
 //!    the transaction, as it needs no lock in [`crate::workload::transactions`].
 //!
-//! The memory is mapped (`--fabric shm`), or belongs to a memory node in a thread, over TCP on the loopback (`tcp`). Clients are tasks on
-//! as many threads as there are cores; those of a thread share one opening of the store.
+//! The memory is mapped (`--fabric shm`), or belongs to a memory node in a thread, over TCP on the loopback (`tcp`). Clients are
+//! tasks on as many threads as there are cores; those of a thread share one opening of the store.
 //!
 //! What differs from the benchmarks as they are published: there is no time to think or to type between two transactions and
 //! no terminal, so what comes out is not to be called a tpmC or an MQTh; and the store keeps nothing on disk.

@@ -1,9 +1,9 @@
 //! SmallBank: a bank whose customers have a savings and a checking account each.
 //!
-//! From Alomari, Cahill, Fekete and Röhm, *The cost of serializability on platforms that use snapshot isolation*, ICDE 2008; with the
-//! sixth transaction, the mix and the amounts of H-Store. Nine of ten transactions are of a customer, or two, among the 4 % that are
-//! hot, as in FaSST (OSDI 2016), section 7. Customers are called by their number there and here: the table that says which
-//! number a name has never changes.
+//! From Alomari, Cahill, Fekete and Röhm, *The cost of serializability on platforms that use snapshot isolation*, ICDE 2008; with
+//! the sixth transaction, the mix and the amounts of H-Store. Nine of ten transactions are of a customer, or two, among the 4 %
+//! that are hot, as in FaSST (OSDI 2016), section 7. Customers are called by their number there and here: the table that says
+//! which number a name has never changes.
 //!
 //! | transaction | % | what it does, of a first and a second customer | refused if |
 //! |---|---|---|---|
@@ -14,8 +14,8 @@
 //! | WRITE_CHECK | 15 | takes 5.00 out of checking, and 1.00 more if both accounts have less together | |
 //! | SEND_PAYMENT | 25 | moves 5.00 from checking to checking of the second | there is less |
 //!
-//! All keys are known before: each is one `transaction_on`. By these amounts more is taken out than comes in, and AMALGAMATE makes
-//! customers poor: the longer a run takes, the more is refused.
+//! All keys are known before: each is one `transaction_on`. By these amounts more is taken out than comes in, and AMALGAMATE
+//! makes customers poor: the longer a run takes, the more is refused.
 //!
 //! Audit: every customer has both accounts, and all accounts together hold what they held at the start and what clients
 //! say they have brought or taken away.

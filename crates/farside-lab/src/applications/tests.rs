@@ -9,7 +9,8 @@ const SITE: SiteOptions = SiteOptions {
     index: IndexKind::Race,
 };
 
-/// Lets clients work, changes the first row of a table, and asks the audit. `change` says what becomes of a value: `None` is removed.
+/// Lets clients work, changes the first row of a table, and asks the audit. `change` says what becomes of a value: `None` is
+/// removed.
 fn told<A: Application>(application: A, table: u8, change: fn(Vec<u8>) -> Option<Vec<u8>>) -> String
 where
     A::Client: Client,

@@ -1,7 +1,7 @@
 //! TATP: the home location register of a telephone network, which knows where subscribers are and where their calls go.
 //!
-//! From *Telecom Application Transaction Processing Benchmark*, IBM, version 1.0 (2009). Subscribers are drawn by a distribution that is
-//! not uniform ([`published::subscriber`](crate::workload::published::subscriber)).
+//! From *Telecom Application Transaction Processing Benchmark*, IBM, version 1.0 (2009). Subscribers are drawn by a distribution
+//! that is not uniform ([`published::subscriber`]).
 //!
 //! # Rows
 //! | key | how many |
@@ -16,18 +16,18 @@
 //! | transaction | % | keys, all known before | refused if |
 //! |---|---|---|---|
 //! | GET_SUBSCRIBER_DATA | 35 | reads SUBSCRIBER | |
-//! | GET_NEW_DESTINATION | 10 | reads SPECIAL_FACILITY, and CALL_FORWARDING of each hour up to the one of the call | it is not active, or there is none for this hour |
+//! | GET_NEW_DESTINATION | 10 | reads SPECIAL_FACILITY, CALL_FORWARDING of hours so far | it is not active, or there is none |
 //! | GET_ACCESS_DATA | 35 | reads ACCESS_INFO | it is not there |
 //! | UPDATE_SUBSCRIBER_DATA | 2 | writes SUBSCRIBER and SPECIAL_FACILITY | the latter is not there |
 //! | UPDATE_LOCATION | 14 | writes SUBSCRIBER; the number is looked up before | |
-//! | INSERT_CALL_FORWARDING | 2 | reads SPECIAL_FACILITY, stores CALL_FORWARDING; likewise | the former is not there, or the latter is |
+//! | INSERT_CALL_FORWARDING | 2 | reads SPECIAL_FACILITY, stores CALL_FORWARDING; likewise | no former, or a latter |
 //! | DELETE_CALL_FORWARDING | 2 | removes CALL_FORWARDING; likewise | it is not there |
 //!
 //! Each is one `transaction_on`.
 //!
 //! # Audit
-//! There are as many subscribers, numbers, access infos and special facilities as at the start; and as many call forwardings
-//! as there were, and were inserted, less those that were deleted. Every number leads to its subscriber, and whatever a subscriber
+//! There are as many subscribers, numbers, access infos and special facilities as at the start; and as many call forwardings as
+//! there were, and were inserted, less those that were deleted. Every number leads to its subscriber, and whatever a subscriber
 //! has is of one that exists; a call forwarding is of a special facility that exists.
 
 mod audit;

@@ -1,7 +1,7 @@
 //! DELIVERY (clause 2.7): the oldest order of each district that is not delivered goes to its customer.
 //!
-//! Which order it is, whose, and how many lines it has is read on the way: the keys become known one after the other. Each district
-//! has a transaction of its own, and one without such an order is passed over (clauses 2.7.2 and 2.7.4.2).
+//! Which order it is, whose, and how many lines it has is read on the way: the keys become known one after the other. Each
+//! district has a transaction of its own, and one without such an order is passed over (clauses 2.7.2 and 2.7.4.2).
 
 use farside_kv::{Interactive, Session};
 

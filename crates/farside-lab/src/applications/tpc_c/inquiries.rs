@@ -54,8 +54,8 @@ async fn last_order(
     Ok(lines)
 }
 
-/// Of how many items of a district's last orders there is less in stock: outside of a transaction, since each row need only have been
-/// committed before this began. Orders are never removed, so all that the district has numbered are there.
+/// Of how many items of a district's last orders there is less in stock: outside of a transaction, since each row need only have
+/// been committed before this began. Orders are never removed, so all that the district has numbered are there.
 ///
 /// # Errors
 /// Those of the store; [`BenchError::Unsound`] if a row is missing.

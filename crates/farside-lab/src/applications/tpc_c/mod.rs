@@ -1,6 +1,7 @@
 //! TPC-C: a wholesaler with warehouses, whose customers order, pay, ask and are delivered to.
 //!
-//! From *TPC Benchmark C, Standard Specification*, revision 5.11 (2010), whose clauses are named below. Numbers begin with 0 here.
+//! From *TPC Benchmark C, Standard Specification*, revision 5.11 (2010), whose clauses are named below. Numbers begin with 0
+//! here.
 //!
 //! # Rows
 //! | key | how many in a warehouse (clause 1.2.1) |
@@ -20,14 +21,14 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | CUSTOMERS_OF, warehouse, district, last name | the customers of this name, in the order of their first names; it never changes |
+//! | CUSTOMERS_OF, warehouse, district, last name | the customers of this name, by their first names; it never changes |
 //! | LAST_ORDER, warehouse, district, customer | the customer's newest order |
 //! | OLDEST_NEW_ORDER, warehouse, district | the oldest order that is not delivered; if there is none, the next one |
 //!
 //! # Transactions
 //! | transaction | % | how it runs | module |
 //! |---|---|---|---|
-//! | NEW_ORDER | 45 | all keys follow from the district's next order, which is read before; one `transaction_on`, which sees whether it still is | `new_order` |
+//! | NEW_ORDER | 45 | the district's next order is read before, then all keys are known: one `transaction_on` | `new_order` |
 //! | PAYMENT | 43 | one `transaction_on`; a last name is looked up before | `payment` |
 //! | ORDER_STATUS | 4 | `transaction`: the customer, the last order, its lines | `inquiries` |
 //! | DELIVERY | 4 | ten `transaction`s, one for each district, as clause 2.7.2 allows | `delivery` |

@@ -30,7 +30,8 @@ pub(super) fn key_of_name([warehouse, district]: [u64; 2], name: &[u8; NAME_BYTE
     key
 }
 
-/// The number of a customer of a district: of those with a name the one in the middle, by first name (clauses 2.5.2.2 and 2.6.2.2).
+/// The number of a customer of a district: of those with a name the one in the middle, by first name (clauses 2.5.2.2 and
+/// 2.6.2.2).
 ///
 /// # Errors
 /// Those of the store.

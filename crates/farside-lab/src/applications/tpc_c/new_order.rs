@@ -1,11 +1,11 @@
 //! NEW_ORDER (clause 2.4): a customer orders five to fifteen items.
 //!
-//! Keys of the rows that are inserted have the number of the order, which the district says. It is read before, by itself; the transaction
-//! looks whether it is still the next one, and if not begins again with the one that is. Whoever was quicker has placed an order,
-//! so somebody always gets on.
+//! Keys of the rows that are inserted have the number of the order, which the district says. It is read before, by itself; the
+//! transaction looks whether it is still the next one, and if not begins again with the one that is. Whoever was quicker has
+//! placed an order, so somebody always gets on.
 //!
-//! What an item costs never changes, so that it is read before, too. One order of a hundred has an item that there is not in its last line
-//! (clause 2.4.1.4): the transaction does what it does for the lines before, and takes it all back.
+//! What an item costs never changes, so that it is read before, too. One order of a hundred has an item that there is not in its
+//! last line (clause 2.4.1.4): the transaction does what it does for the lines before, and takes it all back.
 
 use core::mem::size_of;
 

@@ -1,5 +1,5 @@
-//! TPC-C's tables (clause 1.3.1). Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since the Unix
-//! epoch. Texts that nobody reads apart are together.
+//! TPC-C's tables (clause 1.3.1). Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since
+//! the Unix epoch. Texts that nobody reads apart are together.
 
 use crate::applications::row::{Row, rows};
 
