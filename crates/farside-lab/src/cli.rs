@@ -10,6 +10,7 @@ mod lock_peers;
 mod lock_services;
 mod objects;
 mod trace;
+mod transactions;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ use self::lock_peers::{LockPeersArgs, LockWorkerArgs};
 use self::lock_services::LockServicesArgs;
 use self::objects::ObjectsArgs;
 pub use self::trace::TraceArgs;
+use self::transactions::TransactionsArgs;
 use crate::error::BenchError;
 use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
@@ -93,6 +95,8 @@ enum Bench {
     LockServices(LockServicesArgs),
     /// Transfers between the accounts of a bank: our transactions and locks against Redis (needs redis-server)
     Bank(BankArgs),
+    /// The transactions of TATP, TPC-C or SmallBank, and whether their rows belong together afterwards
+    Transactions(TransactionsArgs),
 }
 
 /// What every measurement with clients takes.
@@ -382,6 +386,7 @@ impl BenchArgs {
             Bench::HotKeysWorker(args) => args.run(),
             Bench::LockServices(args) => args.run(),
             Bench::Bank(args) => args.run(),
+            Bench::Transactions(args) => args.run(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A crowd of clients of somebody's service: tasks on threads of this machine, which all begin at the same time.
 //!
-//! On the path: what `bench lock-services` and `bench bank` measure with. Each thread first opens what its clients
+//! On the path: what `bench lock-services`, `bench bank` and `bench transactions` measure with. Each thread first opens what its clients
 //! need; when all have, clients run for half the time, and then for the time that counts.
 
 use core::ops::Range;

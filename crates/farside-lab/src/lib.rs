@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod applications;
 pub mod bank;
 pub mod cli;
 mod crowd;

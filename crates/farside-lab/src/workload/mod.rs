@@ -2,6 +2,7 @@
 
 pub mod keys;
 pub mod objects;
+pub(crate) mod published;
 pub mod trace;
 pub mod transactions;
 pub mod ycsb;

@@ -44,6 +44,10 @@
 use farside_lock::Mode;
 use rand_core::Rng;
 
+use super::published::{
+    CUSTOMERS, DISTRICTS, ITEMS, another_warehouse, customer, is_remote_customer, is_remote_line, item, line_count,
+    subscriber,
+};
 use super::zipf::below;
 
 /// The most locks that a transaction holds.
@@ -53,12 +57,9 @@ pub const LOCKS_MAX: usize = 16;
 const SUBSCRIBERS: u64 = 170_059;
 /// Tables, each with a lock for each subscriber.
 const TABLES: u64 = 4;
-/// What makes the distribution of up to a million subscribers uneven (TATP: `A`).
-const SUBSCRIBER_BITS: u64 = 65_535;
 
 /// TPC-C's warehouses.
 const WAREHOUSES: u64 = 500;
-const DISTRICTS: u64 = 10;
 const CUSTOMER_LOCKS: u64 = 30;
 const STOCK_LOCKS: u64 = 30;
 const ITEM_LOCKS: u64 = 10;
@@ -73,16 +74,6 @@ const CUSTOMERS_AT: u64 = ORDER_LINES_AT + DISTRICTS;
 const STOCK_AT: u64 = CUSTOMERS_AT + CUSTOMER_LOCKS;
 const ITEMS_AT: u64 = STOCK_AT + STOCK_LOCKS;
 const _: () = assert!(WAREHOUSE_LOCKS == 121, "as published");
-/// TPC-C, clause 1.3 and 2.1.6: customers of a district, items, and what makes their distributions uneven.
-const CUSTOMERS: u64 = 3000;
-const CUSTOMER_BITS: u64 = 1023;
-const ITEMS: u64 = 100_000;
-const ITEM_BITS: u64 = 8191;
-/// TPC-C, clauses 2.4 and 2.5: lines of an order, and what is of another warehouse, in percent.
-const LINES: [u64; 2] = [5, 15];
-const REMOTE_LINES: u64 = 1;
-const REMOTE_CUSTOMERS: u64 = 15;
-
 /// A type of transaction, by its benchmark's name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(missing_docs, reason = "the names are the benchmarks' own")]
@@ -99,6 +90,12 @@ pub enum TransactionKind {
     OrderStatus,
     Delivery,
     StockLevel,
+    Balance,
+    DepositChecking,
+    TransactSavings,
+    Amalgamate,
+    WriteCheck,
+    SendPayment,
 }
 
 impl TransactionKind {
@@ -118,6 +115,12 @@ impl TransactionKind {
             Self::OrderStatus => "order_status",
             Self::Delivery => "delivery",
             Self::StockLevel => "stock_level",
+            Self::Balance => "balance",
+            Self::DepositChecking => "deposit_checking",
+            Self::TransactSavings => "transact_savings",
+            Self::Amalgamate => "amalgamate",
+            Self::WriteCheck => "write_check",
+            Self::SendPayment => "send_payment",
         }
     }
 }
@@ -243,34 +246,33 @@ impl TransactionWorkload {
 
     /// Draws a transaction.
     pub fn draw(&self, random: &mut impl Rng) -> Transaction {
-        let kind = self.kind(below(random, 100));
+        let kind = self.draw_kind(random);
         match kind {
             TransactionKind::NewOrder => new_order(random),
             TransactionKind::Payment
             | TransactionKind::OrderStatus
             | TransactionKind::Delivery
             | TransactionKind::StockLevel => in_a_district(kind, random),
-            _ => of_a_subscriber(kind, uneven(random, SUBSCRIBER_BITS, SUBSCRIBERS)),
+            _ => of_a_subscriber(kind, subscriber(random, SUBSCRIBERS)),
         }
     }
 
-    /// The type of a transaction whose die shows this.
-    fn kind(&self, mut percent: u64) -> TransactionKind {
-        for &(kind, share) in self.mix {
-            if percent < share {
-                return kind;
-            }
-            percent -= share;
-        }
-        unreachable!("the shares are 100 in sum")
+    /// Draws the type of a transaction.
+    pub(crate) fn draw_kind(&self, random: &mut impl Rng) -> TransactionKind {
+        draw_of(self.mix, random)
     }
 }
 
-/// TPC-C, clause 2.1.6, and TATP: `NURand`, from 0, with a constant of 0.
-fn uneven(random: &mut impl Rng, bits: u64, count: u64) -> u64 {
-    // Both benchmarks count from 1, which makes a difference: 1 is where the bits are set.
-    let number = below(random, bits + 1) | (1 + below(random, count));
-    number % count
+/// Draws a type from a mix whose percentages are 100 in sum.
+pub(crate) fn draw_of(mix: &[(TransactionKind, u64)], random: &mut impl Rng) -> TransactionKind {
+    let mut percent = below(random, 100);
+    for &(kind, share) in mix {
+        if percent < share {
+            return kind;
+        }
+        percent -= share;
+    }
+    unreachable!("the shares are 100 in sum")
 }
 
 fn of_a_subscriber(kind: TransactionKind, subscriber: u64) -> Transaction {
@@ -289,7 +291,7 @@ fn of_a_subscriber(kind: TransactionKind, subscriber: u64) -> Transaction {
             transaction.with([(facility, Mode::Shared), (forwarding, Mode::Exclusive)])
         }
         TransactionKind::DeleteCallForwarding => transaction.with([(forwarding, Mode::Exclusive)]),
-        _ => unreachable!("the others are TPC-C's"),
+        _ => unreachable!("the others are of other benchmarks"),
     }
 }
 
@@ -319,14 +321,9 @@ impl District {
 
     fn customer(self, random: &mut impl Rng) -> u64 {
         let in_district = CUSTOMER_LOCKS / DISTRICTS;
-        let customer = uneven(random, CUSTOMER_BITS, CUSTOMERS) % in_district;
+        let customer = customer(random, CUSTOMERS) % in_district;
         self.in_warehouse(CUSTOMERS_AT + self.number * in_district + customer)
     }
-}
-
-/// A warehouse other than this one.
-fn another(warehouse: u64, random: &mut impl Rng) -> u64 {
-    (warehouse + 1 + below(random, WAREHOUSES - 1)) % WAREHOUSES
 }
 
 fn new_order(random: &mut impl Rng) -> Transaction {
@@ -339,12 +336,10 @@ fn new_order(random: &mut impl Rng) -> Transaction {
         (home.lock(NEW_ORDERS_AT), Mode::Exclusive),
         (home.lock(ORDER_LINES_AT), Mode::Exclusive),
     ]);
-    let [fewest, most] = LINES;
-    for _ in 0..fewest + below(random, most - fewest + 1) {
-        let item = uneven(random, ITEM_BITS, ITEMS);
-        let is_remote = below(random, 100) < REMOTE_LINES;
-        let warehouse = if is_remote {
-            another(home.warehouse, random)
+    for _ in 0..line_count(random) {
+        let item = item(random, ITEMS);
+        let warehouse = if is_remote_line(random) {
+            another_warehouse(random, home.warehouse, WAREHOUSES)
         } else {
             home.warehouse
         };
@@ -361,10 +356,9 @@ fn in_a_district(kind: TransactionKind, random: &mut impl Rng) -> Transaction {
     let transaction = Transaction::new(kind);
     match kind {
         TransactionKind::Payment => {
-            let is_remote = below(random, 100) < REMOTE_CUSTOMERS;
-            let of_customer = if is_remote {
+            let of_customer = if is_remote_customer(random) {
                 District {
-                    warehouse: another(home.warehouse, random),
+                    warehouse: another_warehouse(random, home.warehouse, WAREHOUSES),
                     number: below(random, DISTRICTS),
                 }
             } else {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod applications;
 mod bank;
 mod declock;
 mod figures;
