@@ -268,13 +268,23 @@ impl Connection {
     /// Waits for more input; returns whether there is any. Also returns when the worker closes, or somebody
     /// calls the connection.
     async fn read(&mut self, context: &Context) -> io::Result<bool> {
-        let input = &mut self.state.input;
-        if input.is_empty() && input.capacity() > KEEP_BYTES_MAX {
-            *input = BytesMut::new();
+        let State {
+            input,
+            guard,
+            scratch,
+            client,
+            ..
+        } = &mut self.state;
+        if input.is_empty() {
+            guard.shrink();
+            scratch.shrink();
+            if input.capacity() > KEEP_BYTES_MAX {
+                *input = BytesMut::new();
+            }
         }
         // No more than as much again as has arrived: what a peer announces costs us nothing yet.
         input.reserve(input.len().clamp(READ_BYTES_MIN, READ_BYTES_MAX));
-        let card = &self.state.client.card;
+        let card = &client.card;
         let read = async {
             tokio::select! {
                 biased;

@@ -51,8 +51,8 @@ pub(crate) enum ProtocolError {
 
 /// Where an argument starts and ends within its command.
 pub(crate) type Place = (u32, u32);
-/// Room for so many of them is kept from one command to the next.
-const KEEP_PLACES_MAX: usize = 1 << 10;
+/// Room for so many of them is kept while a client is silent.
+pub(crate) const KEEP_PLACES_MAX: usize = 1 << 10;
 
 /// What stands at the start of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +98,12 @@ impl Guard {
         Ok(framed)
     }
 
+    /// Gives back what a command of many arguments needed. No command is under way.
+    pub(crate) fn shrink(&mut self) {
+        self.places.clear();
+        self.places.shrink_to(KEEP_PLACES_MAX);
+    }
+
     /// The arguments of the array that was found last.
     #[inline]
     pub(crate) fn places(&self) -> &[Place] {
@@ -140,7 +146,6 @@ impl Guard {
             }
             (self.at, self.left) = (end, count);
             self.places.clear();
-            self.places.shrink_to(KEEP_PLACES_MAX);
         }
         while self.left > 0 {
             match input.get(self.at) {

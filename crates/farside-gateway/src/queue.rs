@@ -157,16 +157,18 @@ impl Queue {
         self.is_broken = true;
     }
 
-    /// Takes everything, if commands were queued; nothing is watched any more.
+    /// Takes everything, if commands are queued; nothing is watched any more then. Otherwise nothing happens.
     pub(crate) fn take(&mut self) -> Option<Batch> {
+        if !self.is_open {
+            return None;
+        }
         let Self {
-            is_open,
             is_broken,
             commands,
             watched,
             ..
         } = core::mem::take(self);
-        is_open.then_some(Batch {
+        Some(Batch {
             commands,
             is_broken,
             watched,

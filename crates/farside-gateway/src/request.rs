@@ -3,7 +3,10 @@
 //! On the path: the guard has found a whole command and where its arguments are; nothing is copied. Only the arguments of
 //! an inline command, which may be quoted, are copied to a buffer of the connection.
 
-use crate::guard::{Place, ProtocolError};
+use crate::guard::{KEEP_PLACES_MAX, Place, ProtocolError};
+
+/// Room for so many bytes of a line is kept while a client is silent.
+const KEEP_BYTES_MAX: usize = 4 << 10;
 
 /// A command: its name is argument 0.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +20,16 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Scratch {
     bytes: Vec<u8>,
     places: Vec<Place>,
+}
+
+impl Scratch {
+    /// Gives back what a long line needed. Nobody uses a request that was made with it.
+    pub(crate) fn shrink(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEEP_BYTES_MAX);
+        self.places.clear();
+        self.places.shrink_to(KEEP_PLACES_MAX);
+    }
 }
 
 impl<'a> Request<'a> {

@@ -153,7 +153,7 @@ const SPACE_KEYS_MAX: usize = 64;
 impl CommitSpace {
     /// Gives back what was needed only once.
     pub fn shrink(&mut self) {
-        if self.plan.items.capacity() > SPACE_KEYS_MAX {
+        if self.plan.order.capacity() > SPACE_KEYS_MAX {
             self.plan = Plan::default();
         }
     }

@@ -140,11 +140,13 @@ impl Session {
         self.cx.retries() + others.map(OpContext::retries).sum::<u64>()
     }
 
-    /// Bytes of its buffers: they stay as large as the largest value that was read lately.
+    /// Bytes of its buffers: they stay as large as the largest value that was read lately, and as a transaction that was dropped
+    /// before its end.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let others = self.apart.iter().chain(&self.looking);
-        self.cx.buffer().len() + others.map(|cx| cx.buffer().len()).sum::<usize>()
+        let others: usize = others.map(|cx| cx.buffer().len()).sum();
+        self.cx.buffer().len() + others + self.transaction.bytes()
     }
 
     /// The store.

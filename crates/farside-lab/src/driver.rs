@@ -14,6 +14,13 @@ use crate::recorder::{Ended, Recorder, Window};
 /// otherwise keep its thread, and the pool's housekeeping would starve.
 const STEPS_PER_TURN: u64 = 64;
 
+/// Lets others run now and then: called by a client that has done so many operations.
+pub(crate) async fn take_turns(done: u64) {
+    if done.is_multiple_of(STEPS_PER_TURN) {
+        give_way().await;
+    }
+}
+
 /// What clients have posted, and how often they have tried again.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Effort {
@@ -129,9 +136,7 @@ pub async fn drive<C: Client>(
             break;
         }
         begun_ns = ended_ns;
-        if number.is_multiple_of(STEPS_PER_TURN) {
-            give_way().await;
-        }
+        take_turns(number).await;
     }
     Ok(())
 }

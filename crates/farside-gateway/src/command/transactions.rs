@@ -115,7 +115,7 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
 }
 
 async fn run_all(call: &mut Call<'_>, batch: &Batch) -> Handled {
-    let mut answers = Answers::new(call.reply, batch.commands.len());
+    let mut answers = Answers::new(call.reply, batch.commands.with_keys().count());
     match transact(call, batch, &mut answers).await {
         Ok(Outcome::Done) => {}
         Ok(Outcome::Overtaken) => {
@@ -159,7 +159,7 @@ enum Outcome {
 
 /// Runs the commands that have keys as one transaction.
 async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
-    let mut keys: Vec<&[u8]> = Vec::with_capacity(batch.commands.len() + batch.watched.len());
+    let mut keys: Vec<&[u8]> = Vec::with_capacity(answers.ends.capacity() + batch.watched.len());
     keys.extend(batch.commands.keys());
     keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {

@@ -63,6 +63,20 @@ impl Copies {
         }
     }
 
+    /// Adds bytes in place of others that nobody needs any more.
+    fn replace(&mut self, old: Span, bytes: &[u8]) -> Span {
+        if old.start + old.bytes as usize == self.0.len() {
+            self.0.truncate(old.start);
+        } else if bytes.len() <= old.bytes as usize {
+            self.0[old.start..][..bytes.len()].copy_from_slice(bytes);
+            return Span {
+                start: old.start,
+                bytes: bytes.len() as u32,
+            };
+        }
+        self.add(bytes)
+    }
+
     #[inline]
     fn of(&self, span: Span) -> &[u8] {
         &self.0[span.start..][..span.bytes as usize]
@@ -127,6 +141,11 @@ impl Transaction {
         self.held.clear();
         self.copies.0.clear();
         (self.now_ms, self.copied) = (now_ms, 0);
+    }
+
+    /// Bytes that its copies take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.copies.0.capacity()
     }
 
     /// Gives back what was needed only once.
@@ -209,7 +228,8 @@ impl Transaction {
                 None => continue,
                 Some(After::Delete) => After::Delete,
                 Some(After::Put { value, expiry_ms }) => After::Put {
-                    value: self.copy(other.copies.of(value))?,
+                    // It was counted when the other one got it.
+                    value: self.copies.add(other.copies.of(value)),
                     expiry_ms,
                 },
             };
@@ -290,10 +310,15 @@ impl Transaction {
             Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
                 return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
             }
-            Decision::Put { value, expiry_ms, .. } => After::Put {
-                value: self.copy(&value)?,
-                expiry_ms,
-            },
+            Decision::Put { value, expiry_ms, .. } => {
+                self.copied += value.len() as u64;
+                self.check_size()?;
+                let value = match self.held[place].after {
+                    Some(After::Put { value: old, .. }) => self.copies.replace(old, &value),
+                    _ => self.copies.add(&value),
+                };
+                After::Put { value, expiry_ms }
+            }
         };
         self.held[place].after = Some(after);
         Ok(())
@@ -419,5 +444,40 @@ impl Transaction {
     /// Takes back everything that was to be changed.
     pub fn give_up(&mut self) {
         self.held.iter_mut().for_each(|held| held.after = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_takes_the_place_of_the_one_before_it_if_it_can() {
+        let mut copies = Copies::default();
+        let (one, other) = (copies.add(b"four"), copies.add(b"others"));
+        let one = copies.replace(one, b"tiny");
+        assert_eq!((copies.of(one), copies.0.len()), (&b"tiny"[..], 10));
+        let one = copies.replace(one, b"no");
+        assert_eq!((copies.of(one), copies.0.len()), (&b"no"[..], 10));
+        let one = copies.replace(one, b"longer");
+        assert_eq!((copies.of(one), copies.0.len()), (&b"longer"[..], 16));
+        // The last one may be of any length.
+        let one = copies.replace(one, b"the longest");
+        assert_eq!((copies.of(one), copies.0.len()), (&b"the longest"[..], 21));
+        assert_eq!(copies.of(other), b"others");
+    }
+
+    #[test]
+    fn a_large_transaction_leaves_no_memory_behind_and_a_small_one_does() {
+        let mut transaction = Transaction::new(0);
+        transaction.copies.add(&[0; KEEP_BYTES_MAX + 1]);
+        transaction.shrink();
+        assert_eq!(transaction.bytes(), 0);
+        transaction.copies.add(b"small");
+        transaction.shrink();
+        assert!(transaction.bytes() >= 5);
+        transaction.held.reserve(KEEP_KEYS_MAX + 1);
+        transaction.shrink();
+        assert_eq!((transaction.bytes(), transaction.held.capacity()), (0, 0));
     }
 }

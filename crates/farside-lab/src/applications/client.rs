@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 
 use super::Limit;
 use super::row::Stored;
+use crate::driver::take_turns;
 use crate::error::BenchError;
 use crate::recorder::histogram;
 use crate::workload::TransactionKind;
@@ -228,6 +229,7 @@ async fn serve(
     let mut ended_count = 0;
     let endpoint = session.store().endpoint().clone();
     while !matches!(limit, Limit::Transactions(count) if ended_count >= count) {
+        take_turns(ended_count).await;
         let (begun_ns, retries) = (HostClock.now_ns(), session.retries());
         let posted = endpoint.counters().snapshot();
         let ended = client.transact(&mut session).await?;

@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use super::account::{Pair, check_seen};
 use super::draws::{Draws, Transaction};
 use crate::crowd::{Crowd, all_of};
+use crate::driver::take_turns;
 use crate::error::BenchError;
 use crate::recorder::histogram;
 
@@ -112,7 +113,8 @@ async fn serve(
     tally: Rc<RefCell<Tally>>,
 ) -> Result<(), BenchError> {
     let accounts = draws.accounts();
-    loop {
+    for done in 1_u64.. {
+        take_turns(done).await;
         let transaction = draws.next();
         let (begun_ns, retries) = (HostClock.now_ns(), teller.retries());
         // Whether money was moved, if it should have been.
@@ -139,6 +141,7 @@ async fn serve(
         tally.retries += teller.retries() - retries;
         tally.latency.saturating_record(ended_ns - begun_ns);
     }
+    Ok(())
 }
 
 #[cfg(test)]

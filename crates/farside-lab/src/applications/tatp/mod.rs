@@ -53,7 +53,7 @@ use crate::workload::{TransactionKind, TransactionWorkload, client_random};
 /// How many subscribers there are unless something else is said.
 pub(super) const SUBSCRIBERS: u64 = 100_000;
 /// How many there may be.
-pub(super) const SUBSCRIBERS_RANGE: [u64; 2] = [1, 10_000_000];
+pub(super) const SUBSCRIBERS_RANGE: [u64; 2] = [1, 4_000_000];
 
 /// A register of so many subscribers.
 pub(super) struct Tatp {

@@ -123,6 +123,15 @@ fn errors_are_those_of_redis() {
         &[
             ("EXEC", "-ERR EXEC without MULTI\r\n"),
             ("DISCARD", "-ERR DISCARD without MULTI\r\n"),
+            // Neither of them ends a watch.
+            ("SET watched 1", "+OK\r\n"),
+            ("WATCH watched", "+OK\r\n"),
+            ("EXEC", "-ERR EXEC without MULTI\r\n"),
+            ("DISCARD", "-ERR DISCARD without MULTI\r\n"),
+            ("SET watched 2", "+OK\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("SET watched 3", QUEUED),
+            ("EXEC", "*-1\r\n"),
             ("MULTI x", &arity("multi")),
             ("WATCH", &arity("watch")),
             // What is wrong with one of them refuses all.

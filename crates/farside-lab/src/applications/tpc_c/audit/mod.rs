@@ -11,7 +11,7 @@
 //! | 7 | a line has a date of delivery, if its order has a carrier |
 //! | 8, 9 | a warehouse, and a district, has taken as much as its payments are together |
 //! | 10 | a customer's balance is what was delivered, less what was paid |
-//! | 11 | as many orders have no new order as were delivered at the start and since; there it is written for the start alone |
+//! | 11 | as many orders have no new order as were delivered at the start and since, over all districts together; there it is written for the start alone |
 //! | 12 | balance and payments of a customer together are what was delivered |
 
 mod conditions;
@@ -136,7 +136,7 @@ impl Audit for Stocktaking {
         self.check(loaded, ledger)
             .map_err(|text| BenchError::Unsound(format!("TPC-C: {text}")))?;
         Ok(vec![
-            "conditions 1 to 10 and 12 of clause 3.3.2, and 11 with what was delivered since",
+            "conditions 1 to 10 and 12 of clause 3.3.2, and 11 over all districts, with what was delivered since",
             "as many orders and payments as were loaded and clients have made, and as many of everything else as were loaded",
             "stock has counted every line that was ordered",
             "rows in place of indexes: every customer has a name, last orders and oldest new orders are those",
