@@ -263,11 +263,13 @@ const NAME_BYTES_MAX: usize = 16;
 
 /// Slots of the table of names, of which few are taken: a power of two.
 const SLOTS: usize = 1 << 10;
-const _: () = assert!(TABLE.len() * 4 < SLOTS);
+/// A slot that is free.
+const NONE: u8 = u8::MAX;
+const _: () = assert!(TABLE.len() * 4 < SLOTS && TABLE.len() < NONE as usize);
 
-/// The names as numbers, each in the first slot from its own that was free, with the index of its command.
-static NAMES: [(u128, u16); SLOTS] = {
-    let mut slots = [(0, 0); SLOTS];
+/// Each command in the first slot that was free, from that of its name on.
+static SLOT_OF_NAME: [u8; SLOTS] = {
+    let mut slots = [NONE; SLOTS];
     let mut index = 0;
     while index < TABLE.len() {
         let name = TABLE[index].name.as_bytes();
@@ -277,18 +279,18 @@ static NAMES: [(u128, u16); SLOTS] = {
             bytes[at] = name[at];
             at += 1;
         }
-        let name = u128::from_le_bytes(bytes);
-        let mut slot = slot_of(name);
-        while slots[slot].0 != 0 {
+        let mut slot = slot_of(bytes);
+        while slots[slot] != NONE {
             slot = (slot + 1) % SLOTS;
         }
-        slots[slot] = (name, index as u16);
+        slots[slot] = index as u8;
         index += 1;
     }
     slots
 };
 
-const fn slot_of(name: u128) -> usize {
+const fn slot_of(name: [u8; NAME_BYTES_MAX]) -> usize {
+    let name = u128::from_le_bytes(name);
     let mixed = (name as u64 ^ ((name >> 64) as u64).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 48) as usize % SLOTS
 }
@@ -299,14 +301,12 @@ pub(crate) fn find(name: &[u8]) -> Option<(Id, &'static Command)> {
     let mut lower = [0; NAME_BYTES_MAX];
     lower.get_mut(..name.len())?.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    let wanted = u128::from_le_bytes(lower);
-    let mut slot = slot_of(wanted);
+    let mut slot = slot_of(lower);
     // Ends: most slots are free.
-    while NAMES[slot].0 != 0 {
-        if NAMES[slot].0 == wanted {
-            let index = NAMES[slot].1 as usize;
-            // A name may end with zeros.
-            return (TABLE[index].name.len() == name.len()).then(|| (IDS[index], &TABLE[index]));
+    while SLOT_OF_NAME[slot] != NONE {
+        let index = SLOT_OF_NAME[slot] as usize;
+        if TABLE[index].name.as_bytes() == &lower[..name.len()] {
+            return Some((IDS[index], &TABLE[index]));
         }
         slot = (slot + 1) % SLOTS;
     }
