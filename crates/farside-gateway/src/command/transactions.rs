@@ -159,8 +159,7 @@ enum Outcome {
 
 /// Runs the commands that have keys as one transaction.
 async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
-    let mut keys: Vec<&[u8]> = Vec::with_capacity(answers.ends.capacity() + batch.watched.len());
-    keys.extend(batch.commands.keys());
+    let mut keys: Vec<&[u8]> = batch.commands.keys().collect();
     keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {
         return Ok(Outcome::Done);

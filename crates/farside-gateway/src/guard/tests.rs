@@ -163,6 +163,17 @@ fn what_was_seen_is_not_looked_at_again() {
     assert_eq!((guard.at, guard.left, guard.wanted), (0, 0, 0));
 }
 
+/// A command as clients send it.
+fn array(arguments: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        input.extend_from_slice(argument);
+        input.extend_from_slice(b"\r\n");
+    }
+    input
+}
+
 proptest! {
     /// However a command is cut into pieces, it is found where it ends, and not before.
     #[test]
@@ -170,12 +181,7 @@ proptest! {
         arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..6),
         cuts in proptest::collection::vec(1_usize..12, 1..80),
     ) {
-        let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
-        for argument in &arguments {
-            input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-            input.extend_from_slice(argument);
-            input.extend_from_slice(b"\r\n");
-        }
+        let input = array(&arguments);
         let mut guard = Guard::default();
         let mut at = 0;
         for cut in cuts {
@@ -191,12 +197,7 @@ proptest! {
     /// The codec takes a command apart as the guard does.
     #[test]
     fn the_codec_says_the_same(arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..6)) {
-        let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
-        for argument in &arguments {
-            input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-            input.extend_from_slice(argument);
-            input.extend_from_slice(b"\r\n");
-        }
+        let input = array(&arguments);
         let mut guard = Guard::default();
         prop_assert_eq!(guard.next(&input, false), Ok(Framed::Array { bytes: input.len() }));
         let frames = guard.places().iter().map(|&(start, end)| RangeFrame::BulkString((start as usize, end as usize)));
