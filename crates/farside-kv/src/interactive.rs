@@ -50,7 +50,7 @@ impl Session {
             let Journal {
                 transaction, watched, ..
             } = journal;
-            if transaction.knows(key) || is_blind && transaction.has(key) {
+            if transaction.knows(key) {
                 return Ok(());
             }
             if is_blind {

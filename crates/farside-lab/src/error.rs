@@ -9,6 +9,7 @@ use farside_fabric::tcp::ConnectError;
 use farside_index::IndexError;
 use farside_kv::{KvError, LocksError};
 use farside_lock::LockError;
+use farside_objects::ObjectError;
 use farside_pool::PoolError;
 
 /// A measurement failed, or was asked for something that there is not.
@@ -24,6 +25,9 @@ pub enum BenchError {
     /// A lock failed.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// An object could not be got or set.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// A named lock failed.
     #[error(transparent)]
     Locks(#[from] LocksError),

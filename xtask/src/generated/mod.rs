@@ -173,6 +173,11 @@ impl fmt::Display for Fate {
     }
 }
 
+/// What the list of survivors names is still there: seen in a second, before anything is built.
+pub(crate) fn check_list() -> Result<()> {
+    Survivors::read()?.check(&LISTED, &copy::all_mutants(&LISTED)?)
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     let member = |name: &String| {
         let found = MEMBERS.iter().find(|known| *known == name).copied();

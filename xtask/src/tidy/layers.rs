@@ -16,6 +16,7 @@ struct Layer {
 const FABRIC: &str = "farside-fabric";
 const POOL: &str = "farside-pool";
 const LOCK: &str = "farside-lock";
+const OBJECTS: &str = "farside-objects";
 const SYNC: &str = "farside-sync";
 const INDEX: &str = "farside-index";
 const KV: &str = "farside-kv";
@@ -42,6 +43,10 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: LOCK,
         may_use: &[FABRIC],
+    },
+    Layer {
+        name: OBJECTS,
+        may_use: &[LOCK, FABRIC],
     },
     Layer {
         name: SYNC,
@@ -79,7 +84,7 @@ const LAYERS: &[Layer] = &[
     // Two programs; neither drags in the other.
     Layer {
         name: LAB,
-        may_use: &[SIM, CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+        may_use: &[SIM, CLI, GATEWAY, NODE, KV, INDEX, SYNC, OBJECTS, LOCK, POOL, FABRIC],
     },
     Layer {
         name: FARSIDE,

@@ -7,7 +7,8 @@
 //! - `manifest`: folder names, shared lints, dependencies declared once and with a reason;
 //! - `document`: links between documents and files;
 //! - `source`: headers, forbidden names and marks, length, `forbid(unsafe_code)`;
-//! - `ratchet`: numbers that may only go down.
+//! - `ratchet`: numbers that may only go down;
+//! - that what `survivors.tsv` lists is still there.
 
 mod document;
 mod layers;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::step;
+use crate::{generated, step};
 use workspace::Workspace;
 
 /// One thing to mend, where, and what would be right.
@@ -70,6 +71,7 @@ pub(crate) fn run() -> Result<()> {
     if !violations.is_empty() {
         bail!("tidy found {} to mend", violations.len());
     }
+    generated::check_list()?;
     eprintln!(
         "    tidy: {} crates, {} source files",
         workspace.crates.len(),

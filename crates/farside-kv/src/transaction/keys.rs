@@ -207,11 +207,6 @@ impl Transaction {
         place.is_ok_and(|place| !self.held[place].is_unread || self.held[place].after.is_some())
     }
 
-    /// Whether a key is among its own.
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.place(key).is_ok()
-    }
-
     /// The keys that it changes.
     pub(crate) fn changed(&self) -> impl Iterator<Item = &[u8]> {
         let changed = self.held.iter().filter(|held| held.after.is_some());

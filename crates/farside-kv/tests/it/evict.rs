@@ -478,3 +478,113 @@ fn uses_are_told_as_far_as_they_are_noted() {
         },
     );
 }
+
+#[test]
+fn what_transactions_use_is_noted() {
+    with_clients(
+        IndexKind::Race,
+        8,
+        &[quota(0, EvictionPolicy::AllKeysLru)],
+        async move |endpoint, store, _| {
+            let mut session = store.session();
+            let keys: [&[u8]; 2] = [b"key", b"other"];
+            for key in keys {
+                session.put(key, b"value").await.expect("put");
+            }
+            let later = async || {
+                endpoint.sleep(1_000_000_000).await;
+                assert_eq!(store.key_use(b"key"), Some(KeyUse::Idle(1000)));
+            };
+            later().await;
+            let read = session.transaction_on(&keys, |all| all.get(b"key").map(drop));
+            read.await.expect("read");
+            assert_eq!(store.key_use(b"key"), Some(KeyUse::Idle(0)), "read");
+            later().await;
+            let beside = session.transaction_on(&keys, |all| {
+                all.get(b"key")?;
+                all.put(b"other", b"changed")
+            });
+            beside.await.expect("written beside it");
+            assert_eq!(store.key_use(b"key"), Some(KeyUse::Idle(0)), "read beside a change");
+            store.quota().set_policy(EvictionPolicy::AllKeysLfu);
+            let put = session.transaction_on(&keys, |all| all.put(b"key", b"changed"));
+            put.await.expect("put");
+            assert_eq!(store.key_use(b"key"), Some(KeyUse::Frequency(5)));
+            let delete = session.transaction_on(&keys, |all| all.delete(b"key"));
+            assert_eq!(delete.await, Ok(true));
+            assert_eq!(store.key_use(b"key"), Some(KeyUse::Frequency(0)));
+            let absent = session.transaction_on(&[b"key"], |all| all.get(b"key").map(drop));
+            absent.await.expect("read");
+            assert_eq!(store.key_use(b"key"), Some(KeyUse::Frequency(0)), "it is not there");
+        },
+    );
+}
+
+#[test]
+fn transactions_keep_to_the_limit() {
+    const LIMIT: u64 = 200 << 10;
+    for index in INDEXES {
+        with_clients(
+            index,
+            9,
+            &[quota(LIMIT, EvictionPolicy::NoEviction)],
+            async move |_, store, _| {
+                let mut session = store.session();
+                let mut stored = 0_u64;
+                while session.put(&stored.to_le_bytes(), &[1; 200]).await.is_ok() {
+                    stored += 1;
+                }
+                let numbers: Vec<[u8; 8]> = (0..20_u64).map(u64::to_le_bytes).collect();
+                let keys: Vec<&[u8]> = numbers.iter().map(<[u8; 8]>::as_slice).collect();
+                let held = store.held().await.expect("held");
+                let grow = session.transaction_on(&keys[..2], |all| {
+                    all.put(keys[0], &[2; 200])?;
+                    all.put(keys[1], &[2; 2_000])
+                });
+                assert!(grow.await.is_err_and(|error| error.is_out_of_memory()));
+                assert_eq!(session.get(keys[0]).await.expect("get"), Some(&[1; 200][..]));
+                assert_eq!(store.held().await.expect("held"), held, "nothing was changed");
+                let shorter = session.transaction_on(&keys[..2], |all| {
+                    all.put(keys[0], &[3; 100])?;
+                    all.put(keys[1], &[3; 100])
+                });
+                shorter.await.expect("what is there becomes less");
+                let delete = session.transaction_on(&keys[2..], |all| {
+                    keys[2..].iter().try_for_each(|key| all.delete(key).map(drop))
+                });
+                delete.await.expect("it needs no room");
+                // Whoever is below the limit may pass it once.
+                let held = store.held().await.expect("held");
+                assert!(held < LIMIT);
+                let pass = session.transaction_on(&keys[..2], |all| {
+                    all.put(keys[0], &[4; 9_000])?;
+                    all.put(keys[1], &[4; 9_000])
+                });
+                pass.await.expect("there was room for a part");
+                assert!(store.held().await.expect("held") > LIMIT);
+                let again = session.transaction_on(&keys[..1], |all| all.put(keys[0], &[5; 9_500]));
+                assert!(again.await.is_err_and(|error| error.is_out_of_memory()));
+            },
+        );
+        // With eviction others go.
+        with_clients(
+            index,
+            10,
+            &[quota(LIMIT, EvictionPolicy::AllKeysLru)],
+            async move |_, store, _| {
+                let mut session = store.session();
+                for number in 0..1_000_u64 {
+                    let next = (number + 1_000).to_le_bytes();
+                    let keys = [&number.to_le_bytes()[..], &next[..]];
+                    let put = session.transaction_on(&keys, |all| {
+                        all.put(keys[0], &[1; 300])?;
+                        all.put(keys[1], &[2; 300])
+                    });
+                    put.await.expect("there is always room");
+                    assert!(store.held().await.expect("held") < LIMIT + (2 << 10));
+                }
+                assert!(store.quota().evicted() > 1_000);
+            },
+        );
+    }
+}

@@ -350,3 +350,42 @@ fn a_session_says_how_large_its_buffers_are() {
         assert!(session.buffer_bytes() > large.len());
     });
 }
+
+#[test]
+fn transactions_see_and_change_what_is_mapped() {
+    for (index, ..) in IndexKind::ALL {
+        run(async move {
+            let store = open(index).await;
+            let mut session = store.session();
+            // Looked for one by one, together, and in several turns; every third is not there.
+            for count in [1_u8, 3, 40] {
+                let names: Vec<[u8; 2]> = (0..count).map(|number| [count, number]).collect();
+                let keys: Vec<&[u8]> = names.iter().map(<[u8; 2]>::as_slice).collect();
+                for key in keys.iter().filter(|key| key[1] % 3 > 0) {
+                    session.put(key, &[key[1]]).await.expect("room");
+                }
+                for _ in 0..2 {
+                    let swapped = session.transaction_on(&keys, |all| {
+                        for key in &keys {
+                            let was = all.get(key)?.map(<[u8]>::to_vec);
+                            match was {
+                                Some(value) => {
+                                    assert_eq!(value, [key[1]], "{index:?}");
+                                    assert!(all.delete(key)?);
+                                }
+                                None => all.put(key, &[key[1]])?,
+                            }
+                        }
+                        Ok(())
+                    });
+                    swapped.await.expect("nobody else is there");
+                }
+                for key in &keys {
+                    let expected = (key[1] % 3 > 0).then_some([key[1]]);
+                    let found = session.get(key).await.expect("get");
+                    assert_eq!(found, expected.as_ref().map(<[u8; 1]>::as_slice), "{index:?}");
+                }
+            }
+        });
+    }
+}

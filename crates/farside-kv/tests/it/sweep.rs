@@ -210,6 +210,19 @@ fn it_is_off_while_nothing_expires() {
         session.set(b"k", b"v", expiring_at(at_ms)).await.expect("set");
         endpoint.sleep(2_000_000_000).await;
         assert_eq!((removed.get(), session.count().await), (1, Ok(100)));
+        // And one that a transaction stores.
+        endpoint.sleep(100_000_000_000).await;
+        let before = endpoint.counters().snapshot();
+        let for_ever = session.transaction_on(&[&[1]], |all| all.put(&[1], b"for ever"));
+        for_ever.await.expect("put");
+        let put = endpoint.counters().snapshot().since(&before).doorbells;
+        endpoint.sleep(100_000_000_000).await;
+        assert_eq!(endpoint.counters().snapshot().since(&before).doorbells, put);
+        let at_ms = endpoint.unix_ms() + 10;
+        let expiring = session.transaction_on(&[b"k"], |all| all.set(b"k", b"v", expiring_at(at_ms)));
+        expiring.await.expect("set");
+        endpoint.sleep(2_000_000_000).await;
+        assert_eq!((removed.get(), session.count().await), (2, Ok(100)));
     });
 }
 

@@ -401,6 +401,21 @@ fn keys_become_known_on_the_way() {
 }
 
 #[test]
+fn what_expires_within_a_transaction_is_gone_for_it() {
+    alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
+        session.put(b"key", b"value").await.expect("no fault");
+        let now_ms = session.store().endpoint().unix_ms();
+        let made = session.transaction(async |transaction| {
+            let before = until(Expiry::AtMs(now_ms));
+            transaction.set(b"key", b"value", before).await?;
+            Ok::<_, KvError>(transaction.get(b"key").await?.is_some())
+        });
+        assert_eq!(made.await, Ok(false));
+        assert_eq!(session.get(b"key").await.expect("no fault"), None);
+    });
+}
+
+#[test]
 fn what_was_stored_without_a_look_is_not_taken_for_known() {
     alone(config(IndexKind::Race, Scheme::Farside), async |mut session| {
         session.put(b"key", b"1").await.expect("no fault");
@@ -488,6 +503,52 @@ fn who_was_overtaken_begins_again() {
         assert_eq!(rounds, 2);
         assert_eq!(session.get(b"seen").await.expect("no fault"), Some(&b"2"[..]));
     });
+}
+
+/// Time begins with the first conflict, and ends with the first one after it is up.
+#[test]
+fn who_is_always_overtaken_is_told() {
+    let mut config = config(IndexKind::Race, Scheme::Farside);
+    config.timeout_ns = Some(10_000_000);
+    alone(config, async |mut session| {
+        session.put(b"key", b"").await.expect("no fault");
+        let store = session.store().clone();
+        let mut rounds = 0_u64;
+        let made = session.transaction(async |transaction| {
+            rounds += 1;
+            transaction.get(b"key").await?;
+            store.session().put(b"key", &rounds.to_le_bytes()).await?;
+            store.endpoint().sleep(8_000_000).await;
+            Ok::<_, KvError>(())
+        });
+        let error = made.await.expect_err("somebody else is always quicker");
+        assert_eq!(error, TransactionError::Contended { rounds: 2 }.into());
+        assert_eq!(rounds, 3);
+    });
+}
+
+#[test]
+fn deleting_what_is_not_there_costs_a_look() {
+    for (index, ..) in IndexKind::ALL {
+        let mut config = config(index, Scheme::Farside);
+        // Nothing but what the operations cost.
+        (config.pool.tick_ns, config.pool.lease_ns) = (1 << 40, 1 << 50);
+        alone(config, async |mut session| {
+            open_accounts(&mut session).await;
+            session.get(b"absent").await.expect("no fault");
+            let look = cost_of(&mut session, async |session| {
+                let look = session.transaction_on(&[b"absent"], |transaction| transaction.get(b"absent").map(drop));
+                look.await.expect("no fault");
+            });
+            let look = look.await;
+            assert_eq!(look[1..3], [0, 0], "it reads");
+            let delete = cost_of(&mut session, async |session| {
+                let delete = session.transaction_on(&[b"absent"], |transaction| transaction.delete(b"absent"));
+                assert_eq!(delete.await, Ok(false));
+            });
+            assert_eq!(delete.await, look);
+        });
+    }
 }
 
 /// What keys are, each by itself.

@@ -20,14 +20,13 @@ impl Pair {
         self.0.map(key_of)
     }
 
-    /// Names of the locks of both, each once, in the order in which everybody takes them. `names` is how many locks there are;
+    /// Numbers of the locks of both, each once, in the order in which everybody takes them. `locks` is how many there are;
     /// accounts share them if it is less than there are accounts.
-    pub(super) fn lock_names(self, names: u64) -> Vec<String> {
-        let mut numbers = self.0.map(|account| account % names);
+    pub(super) fn locks(self, locks: u64) -> Vec<u64> {
+        let mut numbers = self.0.map(|account| account % locks).to_vec();
         numbers.sort_unstable();
-        let mut numbers = numbers.to_vec();
         numbers.dedup();
-        numbers.into_iter().map(lock_name).collect()
+        numbers
     }
 }
 
@@ -97,12 +96,12 @@ mod tests {
 
     #[test]
     fn everybody_takes_the_locks_of_two_accounts_in_the_same_order_and_each_once() {
-        let names = |one, other, names| Pair([one, other]).lock_names(names);
-        assert_eq!(names(9, 2, 100), ["lock:00000002", "lock:00000009"]);
-        assert_eq!(names(2, 9, 100), names(9, 2, 100));
+        let locks = |one, other, locks| Pair([one, other]).locks(locks);
+        assert_eq!(locks(9, 2, 100), [2, 9]);
+        assert_eq!(locks(2, 9, 100), locks(9, 2, 100));
         // Here 12 has the lock of 2.
-        assert_eq!(names(12, 9, 10), names(9, 2, 10));
-        assert_eq!(names(12, 2, 10), ["lock:00000002"]);
+        assert_eq!(locks(12, 9, 10), locks(9, 2, 10));
+        assert_eq!(locks(12, 2, 10), [2]);
     }
 
     #[test]

@@ -201,8 +201,8 @@ pub(super) struct LockedAccounts {
 impl LockedAccounts {
     async fn lock(&self, pair: Pair, mode: Mode) -> Result<Vec<Guard>, BenchError> {
         let mut guards = Vec::new();
-        for name in pair.lock_names(self.names) {
-            guards.push(self.locks.acquire(name.as_bytes(), mode).await?);
+        for number in pair.locks(self.names) {
+            guards.push(self.locks.acquire(lock_name(number).as_bytes(), mode).await?);
         }
         Ok(guards)
     }

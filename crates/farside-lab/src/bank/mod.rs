@@ -8,6 +8,7 @@
 //!  - `farside-locks`: both named locks in their order, shared to read; two gets and two puts; both are given back;
 //!  - `farside-transactions`: one transaction of the store;
 //!  - `redlock`: the same as `farside-locks` with Redlock, MGET and MSET;
+//!  - `shiftlock`: the same as `redlock` with a ShiftLock in far memory for each account, as in the paper;
 //!  - `watch`: WATCH, MGET, MULTI, MSET, EXEC, until it is not in vain; MGET to read;
 //!  - `function`: one call of a function in the server; MGET to read.
 //!
@@ -24,6 +25,7 @@ mod draws;
 mod farside;
 mod redis;
 mod report;
+mod shiftlock;
 
 use self::account::{ACCOUNTS_MAX, check_sum};
 use self::client::{Tally, measure};
@@ -31,6 +33,7 @@ use self::draws::Draws;
 use self::farside::Farside;
 use self::redis::Redis;
 use self::report::{Report, Row};
+use self::shiftlock::LockMemory;
 use crate::crowd::{Crowd, client_threads};
 use crate::error::BenchError;
 use crate::progress::Progress;
@@ -71,7 +74,7 @@ pub struct BankOptions {
 }
 
 /// Who is measured; see the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
     /// Two-phase locking with named locks.
@@ -80,6 +83,8 @@ pub enum Contender {
     FarsideTransactions,
     /// Two-phase locking with Redlock.
     Redlock,
+    /// Two-phase locking with ShiftLocks in far memory, of balances in Redis.
+    Shiftlock,
     /// Optimistic transactions of Redis.
     Watch,
     /// A function in Redis.
@@ -88,10 +93,11 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::FarsideLocks,
         Self::FarsideTransactions,
         Self::Redlock,
+        Self::Shiftlock,
         Self::Watch,
         Self::Function,
     ];
@@ -103,13 +109,20 @@ impl Contender {
             Self::FarsideLocks => "farside-locks",
             Self::FarsideTransactions => "farside-transactions",
             Self::Redlock => "redlock",
+            Self::Shiftlock => "shiftlock",
             Self::Watch => "watch",
             Self::Function => "function",
         }
     }
 
-    fn is_farside(self) -> bool {
+    /// Whether the accounts are in the store; otherwise they are in Redis.
+    fn is_in_store(self) -> bool {
         matches!(self, Self::FarsideLocks | Self::FarsideTransactions)
+    }
+
+    /// Whether its clients use far memory.
+    fn is_far(self) -> bool {
+        self.is_in_store() || self == Self::Shiftlock
     }
 }
 
@@ -144,7 +157,7 @@ impl BankOptions {
         let usual = client_threads(self.clients);
         Crowd {
             clients: self.clients,
-            threads: if self.is_alone && contender.is_farside() {
+            threads: if self.is_alone && contender.is_far() {
                 self.clients
             } else {
                 usual
@@ -159,21 +172,25 @@ struct Banks<'a> {
     options: &'a BankOptions,
     farside: Option<Farside>,
     redis: Option<Redis>,
+    locks: Option<LockMemory>,
 }
 
 impl<'a> Banks<'a> {
     fn start(options: &'a BankOptions, progress: &Progress) -> Result<Self, BenchError> {
         progress.label("opening accounts");
-        let needs = |is_farside| options.contenders.iter().any(|one| one.is_farside() == is_farside);
+        let needs = |is_in_store| options.contenders.iter().any(|one| one.is_in_store() == is_in_store);
         // First, since it may not be installed.
         let redis = needs(false).then(|| Redis::start(options.accounts, options.redlock_servers));
         let redis = redis.transpose()?;
         let farside = needs(true).then(|| Farside::start(options.fabric, options.accounts, options.lock_names));
         let farside = farside.transpose()?;
+        let has_locks = options.contenders.contains(&Contender::Shiftlock);
+        let locks = has_locks.then(|| LockMemory::start(options.fabric, options.accounts));
         Ok(Self {
             options,
             farside,
             redis,
+            locks: locks.transpose()?,
         })
     }
 
@@ -183,6 +200,10 @@ impl<'a> Banks<'a> {
 
     fn redis(&self) -> &Redis {
         self.redis.as_ref().expect("started, since it takes part")
+    }
+
+    fn locks(&self) -> &LockMemory {
+        self.locks.as_ref().expect("laid out, since they take part")
     }
 
     /// One run of a contender, and a look whether all of the money is there.
@@ -218,6 +239,13 @@ impl<'a> Banks<'a> {
                 async |(), client| self.redis().with_redlock(seed, client).await,
                 no_leave,
             ),
+            Contender::Shiftlock => measure(
+                crowd,
+                draws,
+                async || self.locks().open().await,
+                async |thread, _| self.redis().with_locks(self.locks().client(thread)?).await,
+                async |_| Ok(()),
+            ),
             Contender::Watch => measure(
                 crowd,
                 draws,
@@ -233,7 +261,7 @@ impl<'a> Banks<'a> {
                 no_leave,
             ),
         }?;
-        let sum = match contender.is_farside() {
+        let sum = match contender.is_in_store() {
             true => self.farside().sum()?,
             false => self.redis().sum()?,
         };
@@ -245,6 +273,9 @@ impl<'a> Banks<'a> {
         if let Some(farside) = self.farside {
             farside.stop();
         }
+        if let Some(locks) = self.locks {
+            locks.stop();
+        }
     }
 }
 
@@ -253,6 +284,31 @@ impl<'a> Banks<'a> {
 /// # Errors
 /// See [`BenchError`]; [`BenchError::Unsound`] if money was lost or made.
 pub fn run(options: &BankOptions, progress: &Progress) -> Result<String, BenchError> {
+    let report = Report::new(options, measured(options, progress)?);
+    Ok(if options.is_json {
+        report.to_json()
+    } else {
+        report.to_table()
+    })
+}
+
+/// Measures one contender, and returns what it did: a row of the report.
+///
+/// # Errors
+/// Likewise.
+///
+/// # Panics
+/// If several take part.
+pub fn run_one(options: &BankOptions) -> Result<serde_json::Value, BenchError> {
+    let rows = measured(options, &Progress::hidden())?;
+    let [row] = rows.as_slice() else {
+        panic!("one takes part, not {}", rows.len());
+    };
+    Ok(serde_json::to_value(row).expect("a row is plain data"))
+}
+
+/// A row for each who takes part.
+fn measured(options: &BankOptions, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     options.check()?;
     let banks = Banks::start(options, progress)?;
     let mut tallies: Vec<(Contender, Vec<Tally>)> = options.contenders.iter().map(|&one| (one, Vec::new())).collect();
@@ -268,10 +324,5 @@ pub fn run(options: &BankOptions, progress: &Progress) -> Result<String, BenchEr
     let rows = tallies
         .iter()
         .map(|(contender, rounds)| Row::new(*contender, rounds, options.duration_ns));
-    let report = Report::new(options, rows.collect());
-    Ok(if options.is_json {
-        report.to_json()
-    } else {
-        report.to_table()
-    })
+    Ok(rows.collect())
 }

@@ -1,4 +1,4 @@
-//! The bank in Redis: under Redlock, under WATCH, and as a function of the server.
+//! The bank in Redis: under locks (Redlock, or any others), under WATCH, and as a function of the server.
 //!
 //! Each client has a connection, and one for each server of its locks. Commands that need not wait for each other's replies
 //! travel together, and two balances are one MGET or MSET: what the protocol allows is made use of.
@@ -6,9 +6,10 @@
 use core::time::Duration;
 use std::io::Error;
 
+use farside_lock::Mode;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::account::{OPENING_BALANCE, Pair, after_transfer, balance_of, key_of, text_of};
+use super::account::{OPENING_BALANCE, Pair, after_transfer, balance_of, key_of, lock_name, text_of};
 use super::client::Teller;
 use crate::error::BenchError;
 use crate::redis::{Connection, LocalServer, RedisLock};
@@ -102,15 +103,21 @@ impl Redis {
     }
 
     /// A client that uses Redlock; the seed decides its pauses.
-    pub(super) async fn with_redlock(&self, seed: u64, client: u64) -> Result<Redlocked, BenchError> {
+    pub(super) async fn with_redlock(&self, seed: u64, client: u64) -> Result<Locked<Redlock>, BenchError> {
         let addresses: Vec<String> = self.servers.iter().map(|server| server.address().to_owned()).collect();
-        Ok(Redlocked {
-            connection: self.connect().await?,
+        self.with_locks(Redlock {
             lock: RedisLock::connect(&addresses, client).await?,
             accounts: self.accounts,
             random: client_random(!seed, client),
             refusals: 0,
         })
+        .await
+    }
+
+    /// A client that uses these locks.
+    pub(super) async fn with_locks<L: AccountLocks>(&self, locks: L) -> Result<Locked<L>, BenchError> {
+        let connection = self.connect().await?;
+        Ok(Locked { connection, locks })
     }
 
     /// A client that uses WATCH.
@@ -188,18 +195,63 @@ fn push_mset(connection: &mut Connection, keys: &[String; 2], balances: [u64; 2]
     connection.push(&["MSET", &keys[0], &texts[0], &keys[1], &texts[1]]);
 }
 
+/// Locks of accounts, one for each or for several.
+pub(super) trait AccountLocks {
+    /// What gives them back.
+    type Held;
+
+    /// Takes those of both accounts, in the order in which everybody does.
+    async fn lock(&mut self, pair: Pair, mode: Mode) -> Result<Self::Held, BenchError>;
+    /// Gives them back.
+    async fn unlock(&mut self, held: Self::Held) -> Result<(), BenchError>;
+    /// How often one was refused so far.
+    fn refusals(&self) -> u64;
+}
+
 /// Two-phase locking: both locks in their order, MGET, MSET, and both locks are given back together.
-pub(super) struct Redlocked {
+pub(super) struct Locked<L> {
     connection: Connection,
+    locks: L,
+}
+
+impl<L: AccountLocks> Teller for Locked<L> {
+    async fn look(&mut self, pair: Pair) -> Result<[u64; 2], BenchError> {
+        let held = self.locks.lock(pair, Mode::Shared).await?;
+        let balances = both_balances(&mut self.connection, &pair.keys()).await?;
+        self.locks.unlock(held).await?;
+        Ok(balances)
+    }
+
+    async fn transfer(&mut self, pair: Pair, amount: u64) -> Result<bool, BenchError> {
+        let (held, keys) = (self.locks.lock(pair, Mode::Exclusive).await?, pair.keys());
+        let after = after_transfer(both_balances(&mut self.connection, &keys).await?, amount);
+        if let Some(after) = after {
+            push_mset(&mut self.connection, &keys, after);
+            talk(self.connection.send().await)?;
+            talk(self.connection.receive().await)?;
+        }
+        self.locks.unlock(held).await?;
+        Ok(after.is_some())
+    }
+
+    fn retries(&self) -> u64 {
+        self.locks.refusals()
+    }
+}
+
+/// Those of Redlock, which are exclusive.
+pub(super) struct Redlock {
     lock: RedisLock,
     accounts: u64,
     random: Xoshiro256PlusPlus,
     refusals: u64,
 }
 
-impl Redlocked {
-    async fn lock(&mut self, pair: Pair) -> Result<Vec<String>, BenchError> {
-        let names = pair.lock_names(self.accounts);
+impl AccountLocks for Redlock {
+    type Held = Vec<String>;
+
+    async fn lock(&mut self, pair: Pair, _: Mode) -> Result<Vec<String>, BenchError> {
+        let names: Vec<String> = pair.locks(self.accounts).into_iter().map(lock_name).collect();
         for name in &names {
             // Ends: whoever holds a lock of a higher order waits for nobody with a lower one, and gives all back.
             while !self.lock.try_lock(name).await? {
@@ -212,33 +264,12 @@ impl Redlocked {
         Ok(names)
     }
 
-    async fn unlock(&mut self, names: &[String]) -> Result<(), BenchError> {
+    async fn unlock(&mut self, names: Vec<String>) -> Result<(), BenchError> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.lock.unlock(&names).await
     }
-}
 
-impl Teller for Redlocked {
-    async fn look(&mut self, pair: Pair) -> Result<[u64; 2], BenchError> {
-        let names = self.lock(pair).await?;
-        let balances = both_balances(&mut self.connection, &pair.keys()).await?;
-        self.unlock(&names).await?;
-        Ok(balances)
-    }
-
-    async fn transfer(&mut self, pair: Pair, amount: u64) -> Result<bool, BenchError> {
-        let (names, keys) = (self.lock(pair).await?, pair.keys());
-        let after = after_transfer(both_balances(&mut self.connection, &keys).await?, amount);
-        if let Some(after) = after {
-            push_mset(&mut self.connection, &keys, after);
-            talk(self.connection.send().await)?;
-            talk(self.connection.receive().await)?;
-        }
-        self.unlock(&names).await?;
-        Ok(after.is_some())
-    }
-
-    fn retries(&self) -> u64 {
+    fn refusals(&self) -> u64 {
         self.refusals
     }
 }

@@ -8,11 +8,13 @@ use crate::latency::median;
 use crate::quantity::with_prefix;
 
 /// Who should be how many times as fast as whom.
-const TARGETS: [(Contender, Contender, f64); 4] = [
+const TARGETS: [(Contender, Contender, f64); 5] = [
     (Contender::FarsideTransactions, Contender::Redlock, 20.0),
     (Contender::FarsideTransactions, Contender::Watch, 2.0),
     (Contender::FarsideTransactions, Contender::Function, 1.0),
     (Contender::FarsideLocks, Contender::Redlock, 20.0),
+    // What the paper has found.
+    (Contender::Shiftlock, Contender::Redlock, 6.57),
 ];
 
 /// What one contender did in all rounds.

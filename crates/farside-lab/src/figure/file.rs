@@ -37,7 +37,8 @@
 //! warm_up = "40ms"                # what runs before that; half as long, if it does not say
 //! store = { sync = "optimistic", items = 60000000, workload = "write-intensive", theta = 0.99 }
 //!
-//! # instead of `store`: `lock`, `probe`, or `objects = { lock = "declock", objects = 100000, workload = "twitter-small" }`
+//! # instead of `store`: `lock`, `probe`, `objects = { lock = "declock", objects = 100000, workload = "twitter-small" }`,
+//! # or `bank = { contender = "redlock", accounts = 1000000, rounds = 3 }`, on this machine and so without `clients_per_cn` and `profile`
 //!
 //! [quick]                         # what --quick changes, in every series
 //! items = 2000000
@@ -56,6 +57,7 @@ use serde::Deserialize;
 
 use super::claim::Claim;
 use super::load_factor::Hashing;
+use crate::bank::Contender;
 use crate::quantity::parse_duration;
 use crate::stage::Fault;
 use crate::store::index_by_name;
@@ -285,11 +287,13 @@ pub struct Series {
     pub label: String,
     /// The sweep.
     pub clients: Vec<u64>,
-    /// How many clients share a compute node.
+    /// How many clients share a compute node. A bank says nothing of it, nor of a profile: it is open on this machine.
+    #[serde(default)]
     pub clients_per_cn: u64,
     /// How many compute nodes there are, if that does not follow from the number of clients.
     pub cns: Option<u64>,
     /// Name of the NIC profile.
+    #[serde(default)]
     pub profile: String,
     /// How long is measured.
     pub duration: String,
@@ -309,12 +313,14 @@ pub struct Series {
     /// Whether there are masked atomics.
     #[serde(default = "yes")]
     pub masked_atomics: bool,
-    /// What the clients do: one of the four.
+    /// What the clients do: one of the five.
     pub lock: Option<LockSeries>,
     /// See `lock`.
     pub store: Option<StoreSeries>,
     /// See `lock`.
     pub objects: Option<ObjectSeries>,
+    /// See `lock`.
+    pub bank: Option<BankSeries>,
     /// What is found out without an index that clients work on.
     pub probe: Option<Probe>,
     /// What is swept in it, if it belongs to one of several sweeps.
@@ -478,6 +484,18 @@ pub struct ObjectSeries {
     pub theta: Option<f64>,
 }
 
+/// A series of a bank on this machine, over its own clock: see [`bank`](crate::bank).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BankSeries {
+    /// Whose clients they are.
+    pub contender: Contender,
+    /// How many accounts there are.
+    pub accounts: u64,
+    /// Of how many runs the medians are taken.
+    pub rounds: u64,
+}
+
 /// A part of a hashed leaf; see [`Without`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -592,11 +610,18 @@ impl Figure {
                 series.lock.is_some(),
                 series.store.is_some(),
                 series.objects.is_some(),
+                series.bank.is_some(),
                 series.probe.is_some(),
             ];
             if kinds.into_iter().filter(|&is_there| is_there).count() != 1 {
                 return Err(format!(
-                    "series {name} must have one of `lock`, `store`, `objects` and `probe`"
+                    "series {name} must have one of `lock`, `store`, `objects`, `bank` and `probe`"
+                ));
+            }
+            let is_simulated = !series.profile.is_empty() && series.clients_per_cn > 0;
+            if is_simulated == series.bank.is_some() {
+                return Err(format!(
+                    "series {name}: a bank has no `profile` and no `clients_per_cn`, and everything else has both"
                 ));
             }
             for is_quick in [false, true] {
@@ -613,6 +638,7 @@ impl Figure {
                     ));
                 }
                 let suits = match (&series.lock, &series.objects) {
+                    _ if series.bank.is_some() => axis.key == AxisKey::Clients,
                     (Some(_), _) => !axis.key.is_of_stores(),
                     (None, None) => !axis.key.is_of_locks(),
                     (None, Some(_)) => !axis.key.is_of_stores() && !axis.key.is_of_locks(),

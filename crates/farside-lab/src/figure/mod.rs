@@ -24,7 +24,7 @@ use file::Figure;
 use outcome::Outcome;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 54] = [
+const FIGURES: [(&str, &str); 55] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -37,6 +37,10 @@ const FIGURES: [(&str, &str); 54] = [
     (
         "shiftlock-10",
         include_str!("../../../../figures/fig_shiftlock_10.toml"),
+    ),
+    (
+        "shiftlock-11",
+        include_str!("../../../../figures/fig_shiftlock_11.toml"),
     ),
     ("declock-3", include_str!("../../../../figures/fig_declock_3.toml")),
     ("declock-12", include_str!("../../../../figures/fig_declock_12.toml")),

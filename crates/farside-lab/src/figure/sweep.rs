@@ -11,8 +11,9 @@ use farside_sync::{CreditOptions, Scheme};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::file::{AxisKey, Figure, LockSeries, ObjectSeries, Probe, Series, StoreSeries};
+use super::file::{AxisKey, BankSeries, Figure, LockSeries, ObjectSeries, Probe, Series, StoreSeries};
 use super::round_trips;
+use crate::bank::{self, BankOptions};
 use crate::error::BenchError;
 use crate::lock::LockProgram;
 use crate::objects::{ObjectProgram, Requests};
@@ -71,6 +72,16 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
             let label = figure.x_label_of(series);
             progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
             let series = at(figure, series, x, is_quick);
+            if let Some(bank) = &series.bank {
+                let report = open_bank(figure, &series, bank, is_quick)?;
+                points.push(Point {
+                    series: series.name,
+                    x,
+                    report,
+                });
+                progress.set(points.len() as u64);
+                continue;
+            }
             let setting = setting(figure, &series, is_quick)?;
             if let Some(probe) = &series.probe {
                 let report = examine(figure, probe, &setting)?;
@@ -117,6 +128,26 @@ fn over_time(
         .collect())
 }
 
+/// Runs a bank on this machine.
+fn open_bank(figure: &Figure, series: &Series, bank: &BankSeries, is_quick: bool) -> Result<Value, BenchError> {
+    let time = |text| parse_duration(text).map_err(|reason| wrong(figure, reason));
+    let quick = figure.quick.items.filter(|_| is_quick);
+    bank::run_one(&BankOptions {
+        fabric: FabricKind::Tcp,
+        clients: series.clients[0],
+        accounts: quick.map_or(bank.accounts, |accounts| accounts.min(bank.accounts)),
+        theta: 0.0,
+        duration_ns: time(figure.duration_of(series, is_quick))?,
+        rounds: if is_quick { 1 } else { bank.rounds },
+        contenders: vec![bank.contender],
+        redlock_servers: 1,
+        lock_names: None,
+        is_alone: false,
+        seed: SEED,
+        is_json: true,
+    })
+}
+
 fn run_one(
     figure: &Figure,
     series: &Series,
@@ -127,7 +158,7 @@ fn run_one(
         (Some(lock), ..) => run_lock(figure, lock, setting, memory),
         (None, Some(store), _) => run_store(figure, store, setting, memory),
         (None, None, Some(objects)) => run_objects(figure, objects, setting, memory),
-        (None, None, None) => unreachable!("a probe is none, and nothing else was refused when the file was read"),
+        (None, None, None) => unreachable!("banks and probes are none, and nothing else was in the file"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const OURS: &str = "farside-locks,farside-transactions";
-const REDIS: &str = "redlock,watch,function";
+const REDIS: &str = "redlock,shiftlock,watch,function";
 
 fn bank(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farside-lab"));
@@ -81,7 +81,11 @@ fn banks_in_redis_lose_no_money_either() {
     if !has_redis() {
         return;
     }
-    for (accounts, more) in [("2", &[][..]), ("500", &["--redlock-servers", "3"])] {
+    for (accounts, more) in [
+        ("2", &[][..]),
+        ("500", &["--redlock-servers", "3"]),
+        ("7", &["--fabric", "shm"]),
+    ] {
         check(REDIS, accounts, more);
     }
 }
@@ -91,7 +95,7 @@ fn ours_are_compared_with_those_that_take_part() {
     if !has_redis() {
         return;
     }
-    let report = check("farside-locks,farside-transactions,redlock,watch,function", "100", &[]);
+    let report = check(&[OURS, REDIS].join(","), "100", &[]);
     let compared = report["comparisons"].as_array().expect("comparisons");
     let pair = |one: &Value| (one["ours"].clone(), one["against"].clone());
     let pairs: Vec<_> = compared.iter().map(pair).collect();
@@ -103,6 +107,7 @@ fn ours_are_compared_with_those_that_take_part() {
             (ours.into(), "watch".into()),
             (ours.into(), "function".into()),
             ("farside-locks".into(), "redlock".into()),
+            ("shiftlock".into(), "redlock".into()),
         ]
     );
 }

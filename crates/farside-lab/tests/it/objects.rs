@@ -1,13 +1,12 @@
 //! The object store: what gets and sets cost, that nobody sees half a set under a lock, and traces.
 
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::sim::{Profile, Sim, SimOptions};
 use farside_fabric::{Endpoint, OpContext, VerbKind};
-use farside_lab::objects::{ObjectProgram, Objects, Places, Requests};
+use farside_lab::objects::{ObjectProgram, Requests};
 use farside_lab::program::{Client, Program};
 use farside_lab::progress::Progress;
 use farside_lab::stage::{Conditions, FabricKind, Setting};
@@ -137,80 +136,6 @@ fn a_get_and_a_set_cost_their_pages_and_their_lock() {
                 "{name:?}, {bytes} bytes"
             );
         }
-    }
-}
-
-/// Two clients of a store on their own machines.
-struct Pair {
-    sim: Sim,
-    clients: [(Objects, OpContext); 2],
-}
-
-impl Pair {
-    fn new(capacity: u32) -> Self {
-        let places = Arc::new(Places::new(0, [capacity].into_iter()));
-        let sim = Sim::new(SimOptions::default());
-        let _ = sim.add_memory_node(places.memory_bytes());
-        let clients = [0, 1].map(|number| {
-            let cx = OpContext::new(sim.endpoint(sim.add_compute_node()));
-            (Objects::new(Arc::clone(&places), None, number), cx)
-        });
-        Self { sim, clients }
-    }
-
-    /// The first one sets the object to these bytes.
-    fn set(&mut self, value: &[u8]) {
-        let (objects, cx) = &mut self.clients[0];
-        let mut from = 0;
-        let mut fill = |_: u64, page: &mut [u8]| {
-            page.copy_from_slice(&value[from..from + page.len()]);
-            from += page.len();
-        };
-        let set = objects.set(cx, 0, value.len() as u32, &mut fill);
-        self.sim.block_on(set).expect("a set");
-    }
-
-    /// The second one gets it, and thinks that it has so many bytes: stamp, value, and how many READs it took.
-    fn get(&mut self, likely_bytes: u32) -> (Option<u64>, Vec<u8>, u64) {
-        let (objects, cx) = &mut self.clients[1];
-        let before = posted_by(cx.endpoint());
-        let mut value = Vec::new();
-        let mut look = |_: u64, page: &[u8]| value.extend_from_slice(page);
-        let got = self
-            .sim
-            .block_on(objects.get(cx, 0, likely_bytes, &mut look))
-            .expect("a get");
-        assert_eq!(value.len(), got.bytes as usize);
-        let [reads, ..] = minus(posted_by(cx.endpoint()), before);
-        (got.stamp, value, reads)
-    }
-}
-
-#[test]
-fn an_object_is_as_long_as_it_was_set() {
-    let mut pair = Pair::new(20_000);
-    assert_eq!(pair.get(100), (Some(0), vec![0; 100], 1), "nobody has set it");
-    let value = |bytes: u32| (0..bytes).map(|byte| (byte * 7 % 251) as u8).collect::<Vec<_>>();
-    let mut last = 0;
-    for bytes in [9213, 0, 20_000, 4080, 5] {
-        pair.set(&value(bytes));
-        // All of it; less, and the page that goes on once more; more than there is.
-        let pages = |bytes: u32| u64::from(bytes.div_ceil(4080).max(1));
-        for (likely, reads) in [
-            (bytes, pages(bytes)),
-            (20_000, 5),
-            (3, 1 + if bytes > 3 { pages(bytes) } else { 0 }),
-            (u32::MAX, 5),
-        ] {
-            let (stamp, got, took) = pair.get(likely);
-            assert!(stamp > Some(last), "{bytes}: a set has a new stamp");
-            assert_eq!(
-                (got, took),
-                (value(bytes), reads),
-                "{bytes} bytes, {likely} were likely"
-            );
-        }
-        last = pair.get(bytes).0.expect("it is whole");
     }
 }
 

@@ -179,6 +179,18 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
             several.iter().max().unwrap_or(&0)
         ),
     });
+    if let Some(bank) = &series.bank {
+        let quick = figure.quick.items.filter(|_| is_quick);
+        let accounts = quick.map_or(bank.accounts, |accounts| accounts.min(bank.accounts));
+        facts.push(format!("{} accounts", readable(accounts as f64)));
+        facts.push(format!("{} on this machine", figure.duration_of(series, is_quick)));
+        return Run {
+            label: &series.label,
+            name: &series.name,
+            about: format!("bank, {}", bank.contender.name()),
+            facts: facts.join(" · "),
+        };
+    }
     facts.push(match series.cns {
         Some(cns) => format!("{cns} compute nodes"),
         None => format!("{} on each compute node", series.clients_per_cn),

@@ -1,6 +1,6 @@
 //! Where objects and their locks stand in the memory of a memory node.
 //!
-//! On the path: made once per run, before the memory; every operation asks it where its object is.
+//! On the path: made once, before the memory; every operation asks it where its object is. All clients of a memory have the same.
 //!
 //! ```text
 //! | locks, one entry each | objects, each from a line on | lock service | roster of DecLock |
@@ -18,11 +18,11 @@ use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_lock::service::BLOCK_BYTES;
 
 /// Bytes of a page, all but the last one of an object: what one READ or WRITE moves.
-pub const PAGE_BYTES: u32 = 4096;
+pub(crate) const PAGE_BYTES: u32 = 4096;
 /// Bytes at the start of each page that are not of the object: the stamp, and how many bytes the object has.
-pub const HEADER_BYTES: u32 = 16;
+pub(crate) const HEADER_BYTES: u32 = 16;
 /// Bytes of the object in a page.
-pub const PAYLOAD_BYTES: u32 = PAGE_BYTES - HEADER_BYTES;
+pub(crate) const PAYLOAD_BYTES: u32 = PAGE_BYTES - HEADER_BYTES;
 
 /// Where the locks start.
 const LOCKS_AT: u64 = 64;
@@ -30,23 +30,23 @@ const LINE_BYTES: u64 = 64;
 
 /// What a page begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
+pub(crate) struct Header {
     /// Which set the page is of; 0 if it is of none.
-    pub stamp: u64,
+    pub(crate) stamp: u64,
     /// Bytes of the object.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Header {
     /// As it stands in memory.
     #[must_use]
-    pub fn to_bytes(self) -> [u8; HEADER_BYTES as usize] {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES as usize] {
         (u128::from(self.bytes) << 64 | u128::from(self.stamp)).to_le_bytes()
     }
 
     /// What stands in memory.
     #[must_use]
-    pub fn of_bytes(bytes: [u8; HEADER_BYTES as usize]) -> Self {
+    pub(crate) fn of_bytes(bytes: [u8; HEADER_BYTES as usize]) -> Self {
         let both = u128::from_le_bytes(bytes);
         Self {
             stamp: both as u64,
@@ -59,7 +59,7 @@ impl Header {
     /// # Panics
     /// If the page is not there.
     #[must_use]
-    pub fn of_page(page: &[u8]) -> Self {
+    pub(crate) fn of_page(page: &[u8]) -> Self {
         let first = page.first_chunk().expect("a page has a header");
         Self::of_bytes(*first)
     }
@@ -67,40 +67,40 @@ impl Header {
 
 /// How many pages an object of so many bytes has. One of no bytes has one, too.
 #[must_use]
-pub fn page_count(bytes: u32) -> u32 {
+pub(crate) fn page_count(bytes: u32) -> u32 {
     bytes.div_ceil(PAYLOAD_BYTES).max(1)
 }
 
 /// Page `index` of an object of so many bytes, in a buffer that begins with the object: whole words of it.
 #[must_use]
-pub fn page(index: u32, bytes: u32) -> Slice {
+pub(crate) fn page(index: u32, bytes: u32) -> Slice {
     let rest = bytes.saturating_sub(index * PAYLOAD_BYTES).min(PAYLOAD_BYTES);
     Slice::new(index * PAGE_BYTES, HEADER_BYTES + rest.next_multiple_of(8))
 }
 
 /// What of a page in a buffer is of an object of so many bytes.
 #[must_use]
-pub fn payload(index: u32, bytes: u32) -> Slice {
+pub(crate) fn payload(index: u32, bytes: u32) -> Slice {
     let rest = bytes.saturating_sub(index * PAYLOAD_BYTES).min(PAYLOAD_BYTES);
     Slice::new(index * PAGE_BYTES + HEADER_BYTES, rest)
 }
 
 /// All pages of an object of so many bytes, in a buffer that begins with it.
 #[must_use]
-pub fn extent(bytes: u32) -> Slice {
+pub(crate) fn extent(bytes: u32) -> Slice {
     let last = page(page_count(bytes) - 1, bytes);
     Slice::first(last.at + last.bytes)
 }
 
 /// Where an object stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// Its first page.
-    pub addr: RemoteAddr,
+    pub(crate) addr: RemoteAddr,
     /// The most bytes that it can have.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
     /// Its lock.
-    pub lock: RemoteAddr,
+    pub(crate) lock: RemoteAddr,
 }
 
 /// Where all objects stand.
@@ -148,7 +148,7 @@ impl Places {
     /// If there are not so many.
     #[inline]
     #[must_use]
-    pub fn of(&self, object: u64) -> Place {
+    pub(crate) fn of(&self, object: u64) -> Place {
         let (start, capacity) = self.objects[object as usize];
         Place {
             addr: RemoteAddr::new(NodeId::new(0), start),

@@ -1,13 +1,9 @@
-//! Clients of an object store: get and set, under a reader-writer lock for each object.
+//! Clients of an [object store](farside_objects): get and set, under a reader-writer lock for each object.
 //!
-//! On the path: the program of `bench objects`. What a client does it draws from a workload, or takes from a trace; the store
-//! ([`store`]) does it, on objects whose [`places`] everybody knows.
+//! On the path: the program of `bench objects`. What a client does it draws from a workload, or takes from a trace.
 //!
 //! A client fills an object with the stamp of its set, and looks at every word of what it gets: an object that is of several sets
 //! is a *torn* one. Under a lock there is none, or the measurement fails.
-
-pub mod places;
-pub mod store;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,10 +14,8 @@ use farside_lock::declock::header::CAPACITY_MAX;
 use farside_lock::declock::local::Policy;
 use farside_lock::service::Agent;
 use farside_lock::{LockKind, LockOptions, Locker, Site};
+use farside_objects::{Objects, Places};
 use rand_xoshiro::Xoshiro256PlusPlus;
-
-pub use places::Places;
-pub use store::{Got, Objects};
 
 use crate::error::BenchError;
 use crate::lock::{LockNode, Noted, check_theta};
@@ -197,7 +191,6 @@ impl Program for ObjectProgram {
         ObjectClient {
             program: self.clone(),
             site: node.site().clone(),
-            number,
             objects: None,
             source,
         }
@@ -256,7 +249,6 @@ impl Source {
 pub struct ObjectClient {
     program: ObjectProgram,
     site: Site,
-    number: u64,
     /// Made with the first step, which can fail.
     objects: Option<Objects>,
     source: Source,
@@ -266,7 +258,7 @@ impl ObjectClient {
     fn store(&self, endpoint: &Endpoint) -> Result<Objects, BenchError> {
         let locker = self.program.kind.map(|kind| Locker::new(kind, endpoint, &self.site));
         let places = Arc::clone(&self.program.places);
-        Ok(Objects::new(places, locker.transpose()?, self.number))
+        Ok(Objects::new(places, locker.transpose()?))
     }
 }
 
@@ -294,19 +286,24 @@ impl Client for ObjectClient {
         let (request, is_hottest) = self.source.next();
         let object = u64::from(request.object);
         let (lock, operation) = if request.is_set {
-            let lock = objects.set(cx, object, request.bytes, &mut fill).await?;
+            let lock = objects.set_with(cx, object, request.bytes, &mut fill).await?;
             (lock, Operation::Update)
         } else {
             let mut is_whole = true;
             let mut look = |stamp: u64, bytes: &[u8]| is_whole &= is_of(stamp, bytes);
-            let got = objects.get(cx, object, request.bytes, &mut look).await?;
+            let got = objects.get_with(cx, object, request.bytes, &mut look).await?;
             if got.stamp.is_none() || !is_whole {
                 self.program.torn.fetch_add(1, Ordering::Relaxed);
             }
             (got.lock, Operation::Search)
         };
         Ok(Some(Step {
-            lock: Some(LockStep { is_hottest, ..lock }),
+            lock: Some(LockStep {
+                granted_ns: lock.granted_ns,
+                release_ns: lock.release_ns,
+                acquire: lock.acquire,
+                is_hottest,
+            }),
             operation: Some(operation),
             ..Step::default()
         }))

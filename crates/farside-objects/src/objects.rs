@@ -1,34 +1,18 @@
-//! Objects that clients get and set, each under a reader-writer lock of its own (DecLock, section 6.6).
-//!
-//! On the path: one client's side; `bench objects` draws what it does.
-//!
-//! A get:
-//!  1. acquire the object's lock in shared mode;
-//!  2. READ all of its pages, with as few doorbells as they fit into. If the object is longer than its client thought, READ the
-//!     rest;
-//!  3. look at them, and compare what they begin with;
-//!  4. release the lock.
-//!
-//! A set acquires the lock in exclusive mode, WRITEs all pages of the object with a new stamp, and releases it.
-//!
-//! Who holds a lock with a lease that is over by the end of step 2 may have read what somebody else was writing, and begins anew.
-//! Who has written by then has not kept others out: that is an error.
-//!
-//! Where objects stand is known to every client ([`Places`]): the paper does not say how its clients find them.
+//! One client's side: [`Objects`].
 
 use core::ops::Range;
 use std::sync::Arc;
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
-use farside_fabric::{Batch, OpContext};
+use farside_fabric::{Batch, CounterSnapshot, OpContext};
 use farside_lock::{Grant, LockError, Locker, Mode};
 
-use super::places::{Header, PAGE_BYTES, Place, Places, extent, page, page_count, payload};
-use crate::error::BenchError;
-use crate::program::LockStep;
+use crate::ObjectError;
+use crate::places::{Header, PAGE_BYTES, PAYLOAD_BYTES, Place, Places, extent, page, page_count, payload};
 
-/// How many sets of a client have stamps of their own.
-const STAMPS_PER_CLIENT_BITS: u32 = 40;
+/// How often in a row a lease may run out while an object is read, before its client is told. Once is a pause of the client;
+/// so often the lease is too short for the object.
+const READS_MAX: u32 = 8;
 
 /// One client's side of a store of objects.
 #[derive(Debug)]
@@ -37,8 +21,17 @@ pub struct Objects {
     /// None: nobody keeps anybody out.
     locker: Option<Locker>,
     batch: Box<Batch>,
-    /// Of the last set.
-    stamp: u64,
+}
+
+/// How the lock of an object was held.
+#[derive(Clone, Copy, Debug)]
+pub struct Locking {
+    /// When it was granted, in nanoseconds on the endpoint's clock.
+    pub granted_ns: u64,
+    /// When the client began to give it back.
+    pub release_ns: u64,
+    /// What the endpoint posted until it was granted; of use only if the client has the endpoint for itself.
+    pub acquire: CounterSnapshot,
 }
 
 /// What a get has found.
@@ -49,8 +42,8 @@ pub struct Got {
     /// Which set it is of, 0 if nobody has set it yet; `None` if its pages are of several, as they are when they are read while
     /// they are written.
     pub stamp: Option<u64>,
-    /// When it was read.
-    pub lock: LockStep,
+    /// How the lock was held meanwhile.
+    pub lock: Locking,
 }
 
 /// Whether pages are read or written.
@@ -61,34 +54,77 @@ enum Direction {
 }
 
 impl Objects {
-    /// The side of client `number`. Without a locker nobody keeps anybody out: what the fabric alone does.
+    /// A client of objects at `places`, whose locks `locker` takes. Without a locker nobody keeps anybody out: what the fabric
+    /// alone does.
     #[must_use]
-    pub fn new(places: Arc<Places>, locker: Option<Locker>, number: u64) -> Self {
+    pub fn new(places: Arc<Places>, locker: Option<Locker>) -> Self {
         Self {
             places,
             locker,
             batch: Box::default(),
-            stamp: (number + 1) << STAMPS_PER_CLIENT_BITS,
         }
     }
 
-    /// Gets an object, which has `likely_bytes` as far as its client knows: as many it has until somebody sets it, all zeros.
-    /// `look` is shown the bytes of each page, with their stamp, while the lock is held, if all pages are of the same set.
+    /// Gets an object into `value`, in place of what was there; whether somebody has set it. One round trip between those of the
+    /// lock, or two if the object has more than one page; who knows how long it is saves the second by [`Objects::get_with`].
     ///
     /// # Errors
-    /// What the lock or the fabric reports.
-    pub async fn get(
+    /// See [`Objects::get_with`]; [`ObjectError::Torn`] if a client has died while it set the object. Whoever sets it again
+    /// makes it whole.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub async fn get(&mut self, cx: &mut OpContext, object: u64, value: &mut Vec<u8>) -> Result<bool, ObjectError> {
+        value.clear();
+        let mut look = |_, bytes: &[u8]| value.extend_from_slice(bytes);
+        let got = self.get_with(cx, object, PAYLOAD_BYTES, &mut look).await?;
+        match got.stamp {
+            None => Err(ObjectError::Torn { object }),
+            Some(0) => {
+                value.clear();
+                Ok(false)
+            }
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// See [`Objects::set_with`].
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub async fn set(&mut self, cx: &mut OpContext, object: u64, value: &[u8]) -> Result<(), ObjectError> {
+        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        let mut rest = value;
+        let mut fill = |_, page: &mut [u8]| {
+            let (first, others) = rest.split_at(page.len());
+            page.copy_from_slice(first);
+            rest = others;
+        };
+        self.set_with(cx, object, bytes, &mut fill).await.map(drop)
+    }
+
+    /// Gets an object, which has `likely_bytes` as far as its client knows: as many it has until somebody sets it, all zeros.
+    /// `look` is shown the bytes of each page, in order and with their stamp, while the lock is held, if all pages are of the same set.
+    ///
+    /// # Errors
+    /// What the lock reports, or the fabric; [`ObjectError::LeaseTooShort`].
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub async fn get_with(
         &mut self,
         cx: &mut OpContext,
         object: u64,
         likely_bytes: u32,
         look: &mut dyn FnMut(u64, &[u8]),
-    ) -> Result<Got, BenchError> {
+    ) -> Result<Got, ObjectError> {
         let place = self.places.of(object);
         let likely_bytes = likely_bytes.min(place.capacity);
         let before = cx.endpoint().counters().snapshot();
-        // Ends: as soon as the pages are read within a lease.
-        loop {
+        for _ in 0..READS_MAX {
             let grant = self.acquire(cx, place, Mode::Shared).await?;
             let granted_ns = cx.endpoint().now_ns();
             let acquire = cx.endpoint().counters().snapshot().since(&before);
@@ -112,7 +148,7 @@ impl Objects {
             let release_ns = cx.endpoint().now_ns();
             match self.release(cx, grant).await {
                 // It was read before the lease ran out, or it will be read again.
-                Err(BenchError::Lock(LockError::LeaseLost { .. })) => {}
+                Err(ObjectError::Lock(LockError::LeaseLost { .. })) => {}
                 released => released?,
             }
             if is_over {
@@ -122,44 +158,46 @@ impl Objects {
             return Ok(Got {
                 bytes: found.map_or(0, |header| header.bytes as u32),
                 stamp,
-                lock: LockStep {
+                lock: Locking {
                     granted_ns,
                     release_ns,
                     acquire,
-                    is_hottest: false,
                 },
             });
         }
+        Err(ObjectError::LeaseTooShort { object })
     }
 
-    /// Replaces an object by so many bytes, and returns when. `fill` is given the bytes of each page, with the object's new
-    /// stamp.
+    /// Replaces an object by so many bytes. `fill` is given the room of each page, in order, with the object's new stamp.
     ///
     /// # Errors
-    /// What the lock or the fabric reports; [`LockError::LeaseLost`] if others may have come in before it was written.
+    /// [`ObjectError::TooLarge`]; what the lock reports, or the fabric; among these [`LockError::LeaseLost`] if others may have come
+    /// in before it was written.
     ///
     /// # Panics
-    /// If the object cannot have so many.
-    pub async fn set(
+    /// If there is no such object.
+    pub async fn set_with(
         &mut self,
         cx: &mut OpContext,
         object: u64,
         bytes: u32,
         fill: &mut dyn FnMut(u64, &mut [u8]),
-    ) -> Result<LockStep, BenchError> {
+    ) -> Result<Locking, ObjectError> {
         let place = self.places.of(object);
-        assert!(
-            bytes <= place.capacity,
-            "object {object} has at most {} bytes",
-            place.capacity
-        );
+        if bytes > place.capacity {
+            return Err(ObjectError::TooLarge {
+                object,
+                bytes,
+                capacity: place.capacity,
+            });
+        }
         let before = cx.endpoint().counters().snapshot();
         let grant = self.acquire(cx, place, Mode::Exclusive).await?;
         let granted_ns = cx.endpoint().now_ns();
         let acquire = cx.endpoint().counters().snapshot().since(&before);
-        self.stamp += 1;
         let header = Header {
-            stamp: self.stamp,
+            // By chance, so that no set has that of another, also after a restart; 0 is of none.
+            stamp: cx.endpoint().random() | 1,
             bytes: u64::from(bytes),
         };
         let pages = 0..page_count(bytes);
@@ -177,25 +215,24 @@ impl Objects {
         let is_over = grant.as_ref().is_some_and(|grant| grant.is_over(release_ns));
         match self.release(cx, grant).await {
             // It was written before the lease ran out.
-            Err(BenchError::Lock(LockError::LeaseLost { .. })) if !is_over => {}
+            Err(ObjectError::Lock(LockError::LeaseLost { .. })) if !is_over => {}
             released => released?,
         }
-        Ok(LockStep {
+        Ok(Locking {
             granted_ns,
             release_ns,
             acquire,
-            is_hottest: false,
         })
     }
 
-    async fn acquire(&self, cx: &mut OpContext, place: Place, mode: Mode) -> Result<Option<Grant>, BenchError> {
+    async fn acquire(&self, cx: &mut OpContext, place: Place, mode: Mode) -> Result<Option<Grant>, ObjectError> {
         match &self.locker {
             Some(locker) => Ok(Some(locker.acquire(cx, place.lock, mode).await?)),
             None => Ok(None),
         }
     }
 
-    async fn release(&self, cx: &mut OpContext, grant: Option<Grant>) -> Result<(), BenchError> {
+    async fn release(&self, cx: &mut OpContext, grant: Option<Grant>) -> Result<(), ObjectError> {
         match (&self.locker, grant) {
             (Some(locker), Some(grant)) => Ok(locker.release(cx, grant).await?),
             _ => Ok(()),
@@ -208,7 +245,7 @@ impl Objects {
         cx: &mut OpContext,
         place: Place,
         likely_bytes: u32,
-    ) -> Result<Option<Header>, BenchError> {
+    ) -> Result<Option<Header>, ObjectError> {
         let all = 0..page_count(likely_bytes);
         cx.reserve((all.end * PAGE_BYTES) as usize);
         self.transfer(cx, place, (all, likely_bytes), Direction::Read).await?;
@@ -243,7 +280,7 @@ impl Objects {
         place: Place,
         (pages, bytes): (Range<u32>, u32),
         direction: Direction,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), ObjectError> {
         let addr = |index: u32| place.addr.plus(u64::from(index * PAGE_BYTES));
         if pages.len() == 1 {
             let slice = page(pages.start, bytes);
