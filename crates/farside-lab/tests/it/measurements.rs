@@ -359,7 +359,11 @@ fn mixes_are_those_that_were_published() {
                 // A scan is fifty reads, and what is simulated is short.
                 let is_longer = shares[3] > 0 && fabric == FabricKind::Sim;
                 setting.duration_ns *= if is_longer { 10 } else { 1 };
-                let report = measure(&store_on(index, name, 2000, &setting), &setting);
+                let program = StoreProgram {
+                    tick_ns: 1_000_000,
+                    ..store_on(index, name, 2000, &setting)
+                };
+                let report = measure(&program, &setting);
                 let mix = report.mix.expect("a store has one");
                 let done = [mix.search, mix.update, mix.insert, mix.scan, mix.read_modify_write];
                 assert_eq!(done.iter().sum::<u64>(), report.operations);

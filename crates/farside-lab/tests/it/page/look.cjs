@@ -147,14 +147,17 @@ async function use(tab) {
   await tab.waitForFunction(isHidden, await named.elementHandle());
 
   const light = await background(tab);
+  const ink = () => plot.evaluate((div) => div._fullLayout.font.color);
+  const usual = await ink();
   await tab.getByRole("button", { name: "Dark" }).click();
-  await drawn(tab);
+  // The first plot is drawn first.
+  await tab.waitForFunction(([div, before]) => div._fullLayout.font.color !== before, [await plot.elementHandle(), usual]);
   assert.notEqual(await background(tab), light, "the switch switches");
-  const ink = await plot.evaluate((div) => div._fullLayout.font.color);
+  const chosen = await ink();
   await tab.reload();
   await drawn(tab);
   assert.notEqual(await background(tab), light, "the choice stays");
-  assert.equal(await plot.evaluate((div) => div._fullLayout.font.color), ink, "the plots go with it");
+  assert.equal(await ink(), chosen, "the plots go with it");
 }
 
 async function main() {
