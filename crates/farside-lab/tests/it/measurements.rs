@@ -555,6 +555,18 @@ fn reports_of_trees_say_what_was_remembered_and_guessed() {
     }
 }
 
+/// A measurement; again, if the machine had no time for anybody meanwhile.
+fn worked(measure: impl Fn() -> Report) -> Report {
+    let mut report = measure();
+    for _ in 0..20 {
+        if report.operations > 0 {
+            break;
+        }
+        report = measure();
+    }
+    report
+}
+
 #[test]
 fn every_workload_runs_on_every_fabric() {
     for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {
@@ -565,7 +577,7 @@ fn every_workload_runs_on_every_fabric() {
                     tick_ns: 1_000_000,
                     ..store_on(index, workload.name, 2000, &setting)
                 };
-                let report = measure(&program, &setting);
+                let report = worked(|| measure(&program, &setting));
                 assert!(report.operations > 0, "{} on {}", workload.name, fabric.name());
                 if workload.is_load() {
                     assert_eq!(report.operations, 2000);
@@ -594,13 +606,11 @@ fn every_workload_runs_on_every_fabric() {
             ..setting
         };
         for (kind, _) in LockKind::named() {
-            let report = measure_lock(&lock(kind, 3, 1), &setting, &mut None, &Progress::hidden());
-            assert!(
-                report.expect("a measurement").operations > 0,
-                "{} on {}",
-                kind.name(),
-                fabric.name()
-            );
+            let report = worked(|| {
+                let report = measure_lock(&lock(kind, 3, 1), &setting, &mut None, &Progress::hidden());
+                report.expect("a measurement")
+            });
+            assert!(report.operations > 0, "{} on {}", kind.name(), fabric.name());
         }
     }
 }

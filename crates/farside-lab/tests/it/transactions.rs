@@ -136,11 +136,15 @@ fn every_lock_takes_the_locks_of_transactions() {
                 compute_nodes: 2,
                 ..setting(fabric, 6, 100_000_000)
             };
-            let report = measure(&program(kind, TRANSACTIONS[1]), &setting);
-            // Over TCP the lease of a DrTM's reader may be over before all other locks are there, again and again.
-            let aborts = report.transactions.map_or(0.0, |transactions| transactions.aborts);
-            let gave_up = kind.leases() == Leases::Readers && aborts > 0.0;
-            assert!(report.operations > 0 || gave_up, "{name} on {}", fabric.name());
+            // Again, if the machine had no time for anybody meanwhile.
+            let has_worked = (0..20).any(|_| {
+                let report = measure(&program(kind, TRANSACTIONS[1]), &setting);
+                // Over TCP the lease of a DrTM's reader may be over before all other locks are there, again and again.
+                let aborts = report.transactions.map_or(0.0, |transactions| transactions.aborts);
+                let gave_up = kind.leases() == Leases::Readers && aborts > 0.0;
+                report.operations > 0 || gave_up
+            });
+            assert!(has_worked, "{name} on {}", fabric.name());
         }
     }
 }
