@@ -49,7 +49,7 @@ enum Function {
 /// What the contenders from Redis need, and is not there.
 fn missing() -> BenchError {
     BenchError::argument(
-        "there is no redis-server in PATH: install it (Debian: apt-get install redis-server), or measure without it: \
+        "there is no redis-server in PATH: install it (Debian: apt-get install redis-server); `bench bank` can do without it: \
          --only farside-locks,farside-transactions",
     )
 }
