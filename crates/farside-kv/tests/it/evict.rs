@@ -8,6 +8,7 @@
 //!   several evicting clients: a value without expiry whose storing was acknowledged is there until it is replaced;
 //! - what is in use settles below the limit and not far below it, with several clients, and when memory is full;
 //! - without eviction, what needs memory fails at the limit, and works again when keys are deleted;
+//! - transactions: what they read, store and remove is noted as that of other operations, and they keep to the limit;
 //! - memory: every block is free or reachable, exactly once.
 //!
 //! What it does not verify: the choice of a single key, which is a matter of chance.

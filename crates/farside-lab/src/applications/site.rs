@@ -2,8 +2,8 @@
 
 use core::cell::{Cell, RefCell};
 
-use farside_fabric::shm::{self, Segment};
-use farside_fabric::{Endpoint, Pipeline, interleave};
+use farside_fabric::shm::Segment;
+use farside_fabric::{Pipeline, interleave};
 use farside_kv::{IndexKind, Store, StoreConfig, stack};
 use farside_pool::PoolOptions;
 
@@ -12,8 +12,7 @@ use super::{Limit, SiteOptions};
 use crate::crowd::{Crowd, client_threads};
 use crate::error::BenchError;
 use crate::progress::Progress;
-use crate::stage::FabricKind;
-use crate::stage::machine::{Service, on_this_thread};
+use crate::stage::machine::{Memory, mapped, on_this_thread};
 
 /// The memory of the node. What is not used takes none.
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -29,8 +28,7 @@ const ROWS_PER_STEP: u64 = 1 << 14;
 /// An application in a store.
 pub(super) struct Site<A> {
     application: A,
-    segment: Segment,
-    service: Option<Service>,
+    memory: Memory,
     config: StoreConfig,
     loaded: Loaded,
     ledger: Ledger,
@@ -61,14 +59,9 @@ impl<A: Application> Site<A> {
             store.close().await?;
             Ok::<_, BenchError>(loaded)
         })??;
-        let service = match options.fabric {
-            FabricKind::Tcp => Some(Service::start(&segment)?),
-            _ => None,
-        };
         Ok(Self {
             application,
-            segment,
-            service,
+            memory: Memory::open(options.fabric, segment)?,
             config,
             loaded,
             ledger: Ledger::default(),
@@ -114,7 +107,7 @@ impl<A: Application> Site<A> {
     /// [`BenchError::Unsound`] if they do not.
     pub(super) fn check(&self) -> Result<(Vec<&'static str>, u64), BenchError> {
         let (audit, rows) = on_this_thread(async {
-            let store = Store::open(mapped(&self.segment)?, self.config).await?;
+            let store = Store::open(self.memory.map()?, self.config).await?;
             let mut session = store.session();
             let (mut audit, mut rows, mut cursor) = (self.application.audit(), 0, 0);
             loop {
@@ -137,10 +130,7 @@ impl<A: Application> Site<A> {
 
     /// A thread's opening of the store.
     pub(super) async fn open(&self) -> Result<Store, BenchError> {
-        let endpoint = match &self.service {
-            Some(service) => service.connect().await?,
-            None => mapped(&self.segment)?,
-        };
+        let endpoint = self.memory.connect().await?;
         let config = StoreConfig {
             timeout_ns: stack::timeout_ns(&endpoint),
             ..self.config
@@ -150,14 +140,8 @@ impl<A: Application> Site<A> {
 
     /// Ends the memory node, if there is one.
     pub(super) fn stop(self) {
-        if let Some(service) = self.service {
-            service.stop();
-        }
+        self.memory.stop();
     }
-}
-
-fn mapped(segment: &Segment) -> Result<Endpoint, BenchError> {
-    Ok(shm::Fabric::new(vec![segment.clone()]).endpoint()?)
 }
 
 /// Stores an application's rows, several at a time; how many each table has.

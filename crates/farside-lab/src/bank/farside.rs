@@ -1,7 +1,7 @@
 //! The bank in Farside: a memory node over TCP, or mapped memory, and clients of the store that use its transactions, or named locks.
 
-use farside_fabric::Endpoint;
-use farside_fabric::shm::{self, Segment};
+use farside_fabric::shm::Segment;
+use farside_fabric::{LocalFuture, join_all};
 use farside_kv::locks::{Guard, Mode};
 use farside_kv::{Locks, LocksOptions, Session, Store, StoreConfig, stack};
 
@@ -9,7 +9,7 @@ use super::account::{OPENING_BALANCE, Pair, after_transfer, balance_of, key_of, 
 use super::client::Teller;
 use crate::error::BenchError;
 use crate::stage::FabricKind;
-use crate::stage::machine::{Service, on_this_thread};
+use crate::stage::machine::{Memory, mapped, on_this_thread};
 
 /// The memory of the node. What is not used takes none; a part of it that grows with the whole is for named locks.
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -20,9 +20,7 @@ const PLACES_PER_NAME: u64 = 4;
 
 /// Memory with a bank. Its node, if it has one, ends when [`Farside::stop`] says so.
 pub(super) struct Farside {
-    segment: Segment,
-    /// None if clients map the memory.
-    service: Option<Service>,
+    memory: Memory,
     accounts: u64,
     /// How many locks the accounts share.
     lock_names: u64,
@@ -42,15 +40,14 @@ impl Farside {
         }
         let segment = Segment::anonymous(MEMORY_BYTES)?;
         let lock_names = on_this_thread(async {
-            let store = mapped(&segment).await?;
+            let store = Store::open(mapped(&segment)?, StoreConfig::default()).await?;
             let (mut session, balance) = (store.session(), text_of(OPENING_BALANCE));
             for account in 0..accounts {
                 session.put(key_of(account).as_bytes(), balance.as_bytes()).await?;
             }
             drop(session);
             store.close().await?;
-            let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
-            let locks = Locks::open(endpoint, LocksOptions::default()).await?;
+            let locks = Locks::open(mapped(&segment)?, LocksOptions::default()).await?;
             let lock_names = lock_names
                 .unwrap_or((locks.capacity() / PLACES_PER_NAME).max(1))
                 .min(accounts);
@@ -61,12 +58,8 @@ impl Farside {
             locks.close().await?;
             Ok::<_, BenchError>(lock_names)
         })??;
-        let service = (fabric == FabricKind::Tcp)
-            .then(|| Service::start(&segment))
-            .transpose()?;
         Ok(Self {
-            segment,
-            service,
+            memory: Memory::open(fabric, segment)?,
             accounts,
             lock_names,
         })
@@ -78,7 +71,7 @@ impl Farside {
     /// See [`BenchError`].
     pub(super) fn sum(&self) -> Result<u64, BenchError> {
         on_this_thread(async {
-            let store = mapped(&self.segment).await?;
+            let store = Store::open(self.memory.map()?, StoreConfig::default()).await?;
             let (mut session, mut sum) = (store.session(), 0);
             for account in 0..self.accounts {
                 sum += balance_of(session.get(key_of(account).as_bytes()).await?)?;
@@ -89,16 +82,9 @@ impl Farside {
         })?
     }
 
-    async fn connect(&self) -> Result<Endpoint, BenchError> {
-        match &self.service {
-            Some(service) => service.connect().await,
-            None => Ok(shm::Fabric::new(vec![self.segment.clone()]).endpoint()?),
-        }
-    }
-
     /// A thread's opening of the store.
     pub(super) async fn open(&self) -> Result<Store, BenchError> {
-        let endpoint = self.connect().await?;
+        let endpoint = self.memory.connect().await?;
         let config = StoreConfig {
             timeout_ns: stack::timeout_ns(&endpoint),
             ..StoreConfig::default()
@@ -109,7 +95,7 @@ impl Farside {
     /// The same with a client of the named locks, which has a connection of its own.
     pub(super) async fn open_with_locks(&self) -> Result<(Store, Locks), BenchError> {
         let store = self.open().await?;
-        let locks = Locks::open(self.connect().await?, LocksOptions::default()).await?;
+        let locks = Locks::open(self.memory.connect().await?, LocksOptions::default()).await?;
         Ok((store, locks))
     }
 
@@ -131,15 +117,8 @@ impl Farside {
 
     /// Ends the memory node.
     pub(super) fn stop(self) {
-        if let Some(service) = self.service {
-            service.stop();
-        }
+        self.memory.stop();
     }
-}
-
-async fn mapped(segment: &Segment) -> Result<Store, BenchError> {
-    let endpoint = shm::Fabric::new(vec![segment.clone()]).endpoint()?;
-    Ok(Store::open(endpoint, StoreConfig::default()).await?)
 }
 
 /// Every transaction is one of the store.
@@ -215,17 +194,15 @@ impl LockedAccounts {
     }
 }
 
-/// Gives both locks back, at the same time.
+/// Gives the locks back, at the same time.
 async fn unlock(guards: Vec<Guard>) -> Result<(), BenchError> {
-    let mut guards = guards.into_iter().map(Guard::release);
-    match (guards.next(), guards.next()) {
-        (Some(one), Some(other)) => {
-            let (one, other) = tokio::join!(one, other);
-            Ok(one.and(other)?)
-        }
-        (Some(one), None) => Ok(one.await?),
-        (None, _) => Ok(()),
-    }
+    let released = guards
+        .into_iter()
+        .map(|guard| -> LocalFuture<'_, _> { Box::pin(guard.release()) });
+    Ok(join_all(released.collect())
+        .await
+        .into_iter()
+        .collect::<Result<_, _>>()?)
 }
 
 impl Teller for LockedAccounts {

@@ -1,14 +1,14 @@
 //! A ShiftLock for each account in far memory, whose balances are in Redis: the application as ShiftLock's section 4.5 has it.
 
-use farside_fabric::shm::{self, Segment};
-use farside_fabric::{NodeId, OpContext, RemoteAddr};
+use farside_fabric::shm::Segment;
+use farside_fabric::{Endpoint, LocalFuture, NodeId, OpContext, RemoteAddr, join_all};
 use farside_lock::{Grant, LockKind, LockOptions, Locker, Mode, Site};
 
 use super::account::Pair;
 use super::redis::AccountLocks;
 use crate::error::BenchError;
 use crate::stage::FabricKind;
-use crate::stage::machine::Service;
+use crate::stage::machine::Memory;
 
 /// Where the locks start.
 const LOCKS_AT: u64 = 64;
@@ -16,15 +16,13 @@ const KIND: LockKind = LockKind::ShiftLock;
 
 /// Memory with the locks. Its node, if it has one, ends when [`LockMemory::stop`] says so.
 pub(super) struct LockMemory {
-    segment: Segment,
-    /// None if clients map the memory.
-    service: Option<Service>,
+    memory: Memory,
     accounts: u64,
 }
 
 /// What the clients of a thread share.
 pub(super) struct LockThread {
-    cx: OpContext,
+    endpoint: Endpoint,
     site: Site,
 }
 
@@ -36,13 +34,8 @@ impl LockMemory {
     pub(super) fn start(fabric: FabricKind, accounts: u64) -> Result<Self, BenchError> {
         // An entry of zeros is a free lock.
         let bytes = entry(accounts).offset().next_multiple_of(4096);
-        let segment = Segment::anonymous(bytes)?;
-        let service = (fabric == FabricKind::Tcp)
-            .then(|| Service::start(&segment))
-            .transpose()?;
         Ok(Self {
-            segment,
-            service,
+            memory: Memory::open(fabric, Segment::anonymous(bytes)?)?,
             accounts,
         })
     }
@@ -52,17 +45,13 @@ impl LockMemory {
     /// # Errors
     /// See [`BenchError`].
     pub(super) async fn open(&self) -> Result<LockThread, BenchError> {
-        let endpoint = match &self.service {
-            Some(service) => service.connect().await?,
-            None => shm::Fabric::new(vec![self.segment.clone()]).endpoint()?,
-        };
         let options = LockOptions {
             // Nobody dies here, so there is no agent.
             recovers_alone: true,
             ..LockOptions::default()
         };
         Ok(LockThread {
-            cx: OpContext::new(endpoint),
+            endpoint: self.memory.connect().await?,
             site: Site::new(options),
         })
     }
@@ -72,7 +61,7 @@ impl LockMemory {
     /// # Errors
     /// See [`BenchError`].
     pub(super) fn client(&self, thread: &LockThread) -> Result<ShiftLocks, BenchError> {
-        let endpoint = thread.cx.endpoint();
+        let endpoint = &thread.endpoint;
         Ok(ShiftLocks {
             locker: Locker::new(KIND, endpoint, &thread.site)?,
             cx: [OpContext::new(endpoint.clone()), OpContext::new(endpoint.clone())],
@@ -82,9 +71,7 @@ impl LockMemory {
 
     /// Ends the memory node.
     pub(super) fn stop(self) {
-        if let Some(service) = self.service {
-            service.stop();
-        }
+        self.memory.stop();
     }
 }
 
@@ -114,23 +101,12 @@ impl AccountLocks for ShiftLocks {
     }
 
     async fn unlock(&mut self, grants: Vec<Grant>) -> Result<(), BenchError> {
-        let [one, other] = &mut self.cx;
-        let mut releases = grants
+        let released = grants.into_iter().zip(&mut self.cx);
+        let released = released.map(|(grant, cx)| -> LocalFuture<'_, _> { Box::pin(self.locker.release(cx, grant)) });
+        Ok(join_all(released.collect())
+            .await
             .into_iter()
-            .zip([one, other])
-            .map(|(grant, cx)| self.locker.release(cx, grant));
-        match (releases.next(), releases.next()) {
-            (Some(one), Some(other)) => {
-                let (one, other) = tokio::join!(one, other);
-                one.and(other)?;
-            }
-            (one, _) => {
-                if let Some(one) = one {
-                    one.await?;
-                }
-            }
-        }
-        Ok(())
+            .collect::<Result<_, _>>()?)
     }
 
     /// Who has to wait queues up.

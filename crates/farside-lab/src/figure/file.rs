@@ -618,8 +618,8 @@ impl Figure {
                     "series {name} must have one of `lock`, `store`, `objects`, `bank` and `probe`"
                 ));
             }
-            let is_simulated = !series.profile.is_empty() && series.clients_per_cn > 0;
-            if is_simulated == series.bank.is_some() {
+            let is_simulated = series.bank.is_none();
+            if [!series.profile.is_empty(), series.clients_per_cn > 0] != [is_simulated; 2] {
                 return Err(format!(
                     "series {name}: a bank has no `profile` and no `clients_per_cn`, and everything else has both"
                 ));
@@ -751,6 +751,13 @@ impl Figure {
             .as_ref()
             .filter(|_| is_quick)
             .unwrap_or(&series.clients)
+    }
+
+    /// How many accounts a bank has.
+    #[must_use]
+    pub fn accounts_of(&self, bank: &BankSeries, is_quick: bool) -> u64 {
+        let quick = self.quick.items.filter(|_| is_quick);
+        quick.map_or(bank.accounts, |accounts| accounts.min(bank.accounts))
     }
 
     /// How long a series runs before it is measured, if that is said.

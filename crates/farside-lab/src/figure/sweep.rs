@@ -72,32 +72,19 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
             let label = figure.x_label_of(series);
             progress.label(format!("{}: {}, {label} {x}", figure.id, series.label));
             let series = at(figure, series, x, is_quick);
-            if let Some(bank) = &series.bank {
-                let report = open_bank(figure, &series, bank, is_quick)?;
-                points.push(Point {
-                    series: series.name,
-                    x,
-                    report,
-                });
-                progress.set(points.len() as u64);
-                continue;
-            }
-            let setting = setting(figure, &series, is_quick)?;
-            if let Some(probe) = &series.probe {
-                let report = examine(figure, probe, &setting)?;
-                points.push(Point {
-                    series: series.name,
-                    x,
-                    report,
-                });
-                progress.set(points.len() as u64);
-                continue;
-            }
-            let report = run_one(figure, &series, &setting, memory)?;
+            let simulated = || setting(figure, &series, is_quick);
+            let report = match (&series.bank, &series.probe) {
+                (Some(bank), _) => open_bank(figure, &series, bank, is_quick)?,
+                (None, Some(probe)) => examine(figure, probe, &simulated()?)?,
+                (None, None) => {
+                    let report = run_one(figure, &series, &simulated()?, memory)?;
+                    serde_json::to_value(report).expect("a report is plain data")
+                }
+            };
             points.push(Point {
                 series: series.name,
                 x,
-                report: serde_json::to_value(report).expect("a report is plain data"),
+                report,
             });
             progress.set(points.len() as u64);
         }
@@ -131,11 +118,10 @@ fn over_time(
 /// Runs a bank on this machine.
 fn open_bank(figure: &Figure, series: &Series, bank: &BankSeries, is_quick: bool) -> Result<Value, BenchError> {
     let time = |text| parse_duration(text).map_err(|reason| wrong(figure, reason));
-    let quick = figure.quick.items.filter(|_| is_quick);
     bank::run_one(&BankOptions {
         fabric: FabricKind::Tcp,
         clients: series.clients[0],
-        accounts: quick.map_or(bank.accounts, |accounts| accounts.min(bank.accounts)),
+        accounts: figure.accounts_of(bank, is_quick),
         theta: 0.0,
         duration_ns: time(figure.duration_of(series, is_quick))?,
         rounds: if is_quick { 1 } else { bank.rounds },

@@ -219,6 +219,61 @@ impl Service {
     }
 }
 
+/// Memory of this machine, which clients map or reach over TCP.
+pub(crate) struct Memory {
+    segment: Segment,
+    /// None if clients map it.
+    service: Option<Service>,
+}
+
+impl Memory {
+    /// Serves a segment if clients come over TCP; otherwise they map it.
+    ///
+    /// # Errors
+    /// If there is no port.
+    pub(crate) fn open(fabric: FabricKind, segment: Segment) -> Result<Self, BenchError> {
+        let service = match fabric {
+            FabricKind::Tcp => Some(Service::start(&segment)?),
+            _ => None,
+        };
+        Ok(Self { segment, service })
+    }
+
+    /// A client of it, as clients come.
+    ///
+    /// # Errors
+    /// If it does not let one in.
+    pub(crate) async fn connect(&self) -> Result<Endpoint, BenchError> {
+        match &self.service {
+            Some(service) => service.connect().await,
+            None => self.map(),
+        }
+    }
+
+    /// A client that maps it.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) fn map(&self) -> Result<Endpoint, BenchError> {
+        mapped(&self.segment)
+    }
+
+    /// Ends its node, if it has one.
+    pub(crate) fn stop(self) {
+        if let Some(service) = self.service {
+            service.stop();
+        }
+    }
+}
+
+/// A client that maps a segment.
+///
+/// # Errors
+/// If it has too many.
+pub(crate) fn mapped(segment: &Segment) -> Result<Endpoint, BenchError> {
+    Ok(shm::Fabric::new(vec![segment.clone()]).endpoint()?)
+}
+
 /// Runs a body with tasks and timers on this thread.
 ///
 /// # Errors

@@ -254,3 +254,25 @@ fn a_hot_set_that_moves_is_noticed_by_who_has_learned() {
         assert!(rate(series, 30..40) > 0.7 * rate(series, 10..20), "{series} is back");
     }
 }
+
+#[test]
+fn a_bank_is_open_on_this_machine_and_has_no_card() {
+    let figure = |more: &str| {
+        Figure::parse(&format!(
+            "id = 'f'\ntitle = ''\nsource = ''\nsetup = ''\nclaim = []\npanel = []\n[[series]]\nname = 'a'\nlabel = ''\nclients = [2]\n\
+             duration = '2ms'\nbank = {{ contender = 'redlock', accounts = 50, rounds = 1 }}\n{more}\n[quick]\nitems = 20\n"
+        ))
+    };
+    let plain = figure("").expect("a figure");
+    let bank = plain.series[0].bank.as_ref().expect("a bank");
+    assert_eq!(
+        [false, true].map(|is_quick| plain.accounts_of(bank, is_quick)),
+        [50, 20]
+    );
+    for more in ["profile = 'cx5'", "clients_per_cn = 4"] {
+        let refused = figure(more).expect_err("it would mean nothing");
+        assert!(refused.contains("a bank has no `profile`"), "{refused}");
+    }
+    let both = figure("lock = { name = 'cas' }").expect_err("one of them");
+    assert!(both.contains("must have one of"), "{both}");
+}

@@ -180,9 +180,10 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
         ),
     });
     if let Some(bank) = &series.bank {
-        let quick = figure.quick.items.filter(|_| is_quick);
-        let accounts = quick.map_or(bank.accounts, |accounts| accounts.min(bank.accounts));
-        facts.push(format!("{} accounts", readable(accounts as f64)));
+        facts.push(format!(
+            "{} accounts",
+            readable(figure.accounts_of(bank, is_quick) as f64)
+        ));
         facts.push(format!("{} on this machine", figure.duration_of(series, is_quick)));
         return Run {
             label: &series.label,
