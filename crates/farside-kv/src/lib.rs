@@ -27,6 +27,7 @@ pub mod stack;
 pub mod store;
 pub mod sweep;
 pub mod transaction;
+mod turns;
 mod uses;
 
 pub use config::StoreConfig;

@@ -19,6 +19,7 @@ use crate::locks;
 use crate::quota::Quota;
 use crate::session::Session;
 use crate::sweep::ExpiryMark;
+use crate::turns::Turns;
 
 /// How often a client that leaves looks whether its index is in order.
 const RESTRUCTURING_POLL_NS: u64 = 100_000;
@@ -35,6 +36,7 @@ pub struct Store {
     pub(crate) quota: Arc<Quota>,
     pub(crate) evictor: Rc<Evictor>,
     pub(crate) background: Rc<Background>,
+    pub(crate) turns: Rc<Turns>,
     /// Bytes of memory that is cut into blocks.
     pub(crate) chunk_bytes: u64,
 }
@@ -70,6 +72,7 @@ impl Store {
                 quota: Arc::default(),
                 evictor: Rc::default(),
                 background: Rc::default(),
+                turns: Rc::default(),
                 chunk_bytes,
             };
             let keeper = store.clone();

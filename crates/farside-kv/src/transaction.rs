@@ -8,7 +8,11 @@
 
 mod keys;
 
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
@@ -19,11 +23,12 @@ use farside_index::{
 };
 use farside_pool::{PoolError, Purpose};
 
-use self::keys::{After, Held};
+use self::keys::After;
 pub use self::keys::{Transaction, Watched};
 use crate::error::{KvError, Pending};
 use crate::session::Session;
 use crate::store::Store;
+use crate::turns::{Turn, Turns};
 
 /// How many keys a transaction may name.
 pub const TRANSACTION_KEYS_MAX: usize = 1 << 16;
@@ -37,6 +42,8 @@ pub const TRANSACTION_BYTES_MAX: u64 = 512 << 20;
 const APPROACH_STEPS: usize = 2;
 /// The pause after a conflict: the first, and the longest.
 const PAUSE_NS: (u64, u64) = (2_000, 1_000_000);
+/// After how long whoever waits for a turn looks whether time is up. One alarm at the end would be left behind by each who did not need it.
+const TURN_POLL_NS: u64 = 500_000;
 
 /// A transaction failed; nothing was changed by it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -57,10 +64,13 @@ pub enum TransactionError {
     /// It reads and stores too much.
     #[error("the transaction reads and stores values of more than {TRANSACTION_BYTES_MAX} bytes")]
     TooLarge,
-    /// Others were quicker, again and again.
-    #[error("the transaction lost against others {rounds} times: try again later, or with fewer keys at once")]
+    /// Others were in the way until time was up.
+    #[error(
+        "others were in the transaction's way until its time was up ({rounds} attempts in vain): try again later, or with fewer keys \
+         at once"
+    )]
     Contended {
-        /// How often it was tried.
+        /// How often it was tried; 0 if its turn never came.
         rounds: u64,
     },
 }
@@ -110,22 +120,44 @@ impl Patience {
         }
     }
 
-    /// Pauses after a conflict; what came before the first one does not count.
+    /// Counts a conflict; what came before the first one does not count.
     ///
     /// # Errors
-    /// [`TransactionError::Contended`] if time is up.
-    pub(crate) async fn pause(&mut self, session: &mut Session) -> Result<(), KvError> {
+    /// [`TransactionError::Contended`] if time is up; likewise below.
+    fn count(&mut self, session: &mut Session) -> Result<(), KvError> {
         if self.rounds == 0 {
             *self = Self::new(session);
         }
         self.check(session)?;
-        let endpoint = session.store.endpoint.clone();
         session.cx.count_retry();
+        self.rounds += 1;
+        Ok(())
+    }
+
+    /// Pauses after a conflict.
+    pub(crate) async fn pause(&mut self, session: &mut Session) -> Result<(), KvError> {
+        self.count(session)?;
+        let endpoint = &session.store.endpoint;
         let pause_ns = self.pause_ns + endpoint.random_below(self.pause_ns);
         endpoint.sleep(pause_ns).await;
         self.pause_ns = (self.pause_ns * 2).min(PAUSE_NS.1);
-        self.rounds += 1;
         Ok(())
+    }
+
+    /// Waits until it is the turn of these keys.
+    async fn take_turn<'t>(&self, session: &Session, turns: &'t Turns, keys: &[&[u8]]) -> Result<Turn<'t>, KvError> {
+        let mut turn = pin!(turns.take(keys));
+        loop {
+            self.check(session)?;
+            let mut a_while = pin!(session.store.endpoint.sleep(TURN_POLL_NS));
+            let taken = poll_fn(|context| match turn.as_mut().poll(context) {
+                Poll::Ready(turn) => Poll::Ready(Some(turn)),
+                Poll::Pending => a_while.as_mut().poll(context).map(|()| None),
+            });
+            if let Some(turn) = taken.await {
+                return Ok(turn);
+            }
+        }
     }
 }
 
@@ -194,10 +226,16 @@ impl Session {
     ) -> Result<(), KvError> {
         let mut patience = Patience::new(self);
         let mut has_room = false;
+        let turns = Rc::clone(&self.store.turns);
+        let mut turn = None;
+        let mut waits = turns.are_taken(keys);
         // Blocks of different lengths may be had, but not all of them: fetching one kind then costs another.
         let fetches_max = 2 * keys.len() + FETCHES_MIN;
         let mut fetches_left = fetches_max;
         loop {
+            if waits && turn.is_none() {
+                turn = Some(patience.take_turn(self, &turns, keys).await?);
+            }
             self.cx.shrink();
             if self.store.timeout_ns.is_some() {
                 self.cx.set_deadline(Deadline(patience.until_ns));
@@ -233,7 +271,11 @@ impl Session {
                     if let Some(key) = key {
                         self.store.clear_way(&mut self.cx, &key).await?;
                     }
-                    patience.pause(self).await?;
+                    match turn {
+                        Some(_) => patience.pause(self).await?,
+                        None => patience.count(self)?,
+                    }
+                    waits = true;
                 }
             }
         }
@@ -291,15 +333,18 @@ impl Session {
             }
         }
         let absent = transaction.held.iter().filter(|held| held.spot.is_none());
-        let absent: Vec<&[u8]> = absent.map(|held| transaction.key(held)).collect();
+        let absent: Vec<Vec<u8>> = absent.map(|held| transaction.key(held).to_vec()).collect();
         if absent.len() > 1 {
             // That one key is not there can be seen at an instant; of several it takes something that would change.
-            return Ok(Round::Missing(absent.iter().map(|key| key.to_vec()).collect()));
+            return Ok(Round::Missing(absent));
         }
         let all: Vec<&Spot> = transaction.held.iter().filter_map(|held| held.spot.as_ref()).collect();
         if keys.len() > 1
             && !is_planted("transaction: a body that sees several instants")
-            && !store.index.holds(cx, space, absent.first().copied(), &all).await?
+            && !store
+                .index
+                .holds(cx, space, absent.first().map(Vec::as_slice), &all)
+                .await?
         {
             return Ok(Round::Lost(None));
         }
@@ -322,11 +367,11 @@ impl Session {
             return Ok(Round::Done);
         }
         // While others change, what is not there takes something that would change with it.
-        let is_missing = |held: &&Held| held.spot.is_none() && (held.after.is_some() || held.is_read);
-        let missing = held.iter().filter(is_missing);
-        let missing: Vec<_> = missing.map(|held| transaction.key(held).to_vec()).collect();
-        if !missing.is_empty() {
-            return Ok(Round::Missing(missing));
+        if held
+            .iter()
+            .any(|held| held.spot.is_none() && (held.after.is_some() || held.is_read))
+        {
+            return Ok(Round::Missing(absent));
         }
         let read = held.iter().filter(|held| held.is_read && held.after.is_none());
         let read: Vec<&Spot> = read.filter_map(|held| held.spot.as_ref()).collect();

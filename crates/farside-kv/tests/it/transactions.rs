@@ -9,6 +9,8 @@
 //!
 //! What it does not verify: partitions and the like, which plans draw.
 
+mod turns;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -524,6 +526,7 @@ fn who_is_always_overtaken_is_told() {
         let error = made.await.expect_err("somebody else is always quicker");
         assert_eq!(error, TransactionError::Contended { rounds: 2 }.into());
         assert_eq!(rounds, 3);
+        assert_eq!(session.retries(), 2);
     });
 }
 

@@ -303,7 +303,7 @@ const SEEDS_MAX: u64 = 20_000;
 
 /// Where bugs that hide well have been found, to be tried first. A change of what they are in may move them.
 const FOUND_BEFORE: &[(&str, u64)] = &[
-    ("cider: a coordinator that takes a reset for an answer", 12328),
+    ("cider: a coordinator that takes a reset for an answer", 18965),
     ("declock: a grant after an abort", 1477),
     ("declock: a grant for another place", 11_288),
     ("declock: a reader that does not look for writers", 1435),
@@ -312,7 +312,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("locks: a warning that is not looked at", 12),
     ("marlin: a leaf closed with a claim in it", 3799),
     ("marlin: an entry vacated that may be another key's", 763),
-    ("pool: a client that cannot leave stays for ever", 126),
+    ("pool: a client that cannot leave stays for ever", 235),
     ("race: a closed bucket taken for open", 557),
     ("race: a locked bucket taken for closed", 1736),
     ("shiftlock: a writer that waits for one reader too few", 669),
@@ -323,10 +323,10 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("tree: a scan that takes what it cannot tell for absent", 2392),
     ("tree: a split without an intent", 1322),
     ("tree: a version that nobody compares", 15531),
-    ("tree: an entry that forgets whose it was", 230),
+    ("tree: an entry that forgets whose it was", 117),
     ("tree: keys left in a leaf that is gone", 5373),
-    ("transaction: a reader that sees what was before", 5587),
-    ("transaction: what a transaction has removed removed once more", 4369),
+    ("transaction: a reader that sees what was before", 819),
+    ("transaction: what a transaction has removed removed once more", 4793),
     ("transaction: what the dead have left is not settled", 4231),
 ];
 
