@@ -20,7 +20,7 @@ use crate::error::PoolError;
 use crate::heap::Heap;
 use crate::layout::{CLIENTS_HIGH_AT, DEATHS_AT, EPOCH_AT, Geometry, Owner};
 use crate::size_class::SizeClass;
-use crate::{maintenance, refill};
+use crate::{maintenance, recovery, refill};
 
 /// Times of a pool's housekeeping, in nanoseconds of the endpoint's clock. All clients of a pool
 /// should use the same.
@@ -141,10 +141,14 @@ impl Pool {
                 let life = ((cx.read_word(entry).await? >> 8) as u16).wrapping_add(1);
                 let deaths = cx.read_word(RemoteAddr::new(node, DEATHS_AT)).await?;
                 let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
-                // Dead clients whose search nobody has finished are searched for by this one, too.
-                let clients = read_clients(cx, clients_max).await?;
-                let has_dead = clients.iter().any(|(_, entry)| entry.liveness.is_cut_off());
-                let audited = deaths - u64::from(has_dead && deaths > 0);
+                let is_early = is_planted("pool: who joins looks for the dead before it is there");
+                let seen_early = if is_early {
+                    Some(read_clients(cx, clients_max).await?)
+                } else {
+                    None
+                };
+                // Until it has looked for the dead nobody may take it for done.
+                let audited = deaths.saturating_sub(1);
                 let mut batch = Batch::new();
                 for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
                     batch.write_word(entry.plus(word * 8), value);
@@ -153,14 +157,22 @@ impl Pool {
                 // Once the entry is live nobody who looks advances past it; whoever looked before that
                 // may still do so once. The value read now is therefore at most one behind.
                 let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
+                let deaths = batch.read_word(RemoteAddr::new(node, DEATHS_AT));
                 // Whoever had the entry before has been cut off or has left: nobody else writes it.
                 let held = batch.read_word(entry.plus(7 * 8));
                 cx.post(&mut batch).await?;
+                let deaths = batch.result(deaths);
+                let clients = match seen_early {
+                    Some(clients) => clients,
+                    None => read_clients(cx, clients_max).await?,
+                };
+                let audited = recovery::searched_by_others(cx, deaths, &clients).await?;
 
                 let epochs = Rc::new(Epochs::of(cx.endpoint().holder()));
                 epochs.start(batch.result(epoch));
                 let mut heap = Heap::new(geometry.clone());
-                // Others may be searching for lost blocks: reuse nothing until they are known to be done.
+                // Others may be searching for lost blocks: reuse nothing until they are known to be done. So this client has
+                // parked for all deaths so far.
                 heap.set_homing(true);
                 let pool = Self {
                     shared: Rc::new(Shared {

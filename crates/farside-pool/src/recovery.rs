@@ -23,6 +23,10 @@
 //!     means: by an operation that pinned e or less, and retired it, with a tag of at most e + 1, before it ended.)
 //!  6. The suspects that are left belonged to the dead. They come home.
 //!
+//! Whoever joins parks as it joins: it holds nothing, and is homing. It searches, too, if it finds somebody dead when it is
+//! there itself, since those who should have may all have left. Before it was there the others may have been done with those
+//! deaths and have begun to reuse foreign blocks again; then it makes everybody search once more.
+//!
 //! Invariants that this rests on: a block stays in the slot where it was linked until it is
 //! unlinked, so the walk cannot miss a linked one; a dead client is cut off before it is declared
 //! dead, so it cannot link anything any more.
@@ -30,10 +34,10 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, OpContext, RemoteAddr};
 
-use crate::client::{self, Liveness};
+use crate::client::{self, ClientEntry, Liveness};
 use crate::error::PoolError;
 use crate::heap::{BlockMap, ChunkId};
-use crate::layout::{ChunkState, EPOCH_AT, Owner};
+use crate::layout::{ChunkState, DEATHS_AT, EPOCH_AT, Owner};
 use crate::pool::Pool;
 use crate::refill::read_chunk_table;
 use crate::size_class::SizeClass;
@@ -50,6 +54,30 @@ pub struct Recovered {
 /// How many chunks with free blocks a client keeps of each class after a recovery; it gives the
 /// others up, so that everybody can use them.
 const STOCKED_KEEP: usize = 2;
+
+/// For how many of the deaths that were counted a client that has joined need not search. `deaths` was read, and then `clients`,
+/// when it was live already and its entry said that it had searched for fewer.
+///
+/// Whoever reuses foreign blocks again at `deaths` deaths or more has seen that everybody live has searched for so many, this client
+/// not among them. So it has searched for them itself, and `clients` says so.
+pub(crate) async fn searched_by_others(
+    cx: &mut OpContext,
+    deaths: u64,
+    clients: &[(u16, ClientEntry)],
+) -> Result<u64, PoolError> {
+    // Whoever is dying has its death to come.
+    if !clients.iter().any(|(_, entry)| entry.liveness == Liveness::Dead) {
+        return Ok(deaths);
+    }
+    let is_done = |entry: &ClientEntry| entry.is_live() && entry.audited >= deaths;
+    if !clients.iter().any(|(_, entry)| is_done(entry)) {
+        return Ok(deaths.saturating_sub(1));
+    }
+    // Losing means that somebody else has: everybody searches, and cannot be done without this client.
+    cx.compare_swap(RemoteAddr::new(NodeId::new(0), DEATHS_AT), deaths, deaths + 1)
+        .await?;
+    Ok(deaths)
+}
 
 impl Pool {
     /// Whether a client has died whose blocks this client has not yet searched for.
@@ -153,7 +181,7 @@ impl Pool {
     async fn await_clients(
         &self,
         cx: &mut OpContext,
-        is_there: impl Fn(&client::ClientEntry) -> bool,
+        is_there: impl Fn(&ClientEntry) -> bool,
     ) -> Result<(), PoolError> {
         let owner = self.shared.owner;
         loop {

@@ -16,6 +16,7 @@
 use core::cell::RefCell;
 
 use farside_fabric::batch::BATCH_VERBS_MAX;
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pool, Root};
 
@@ -78,14 +79,26 @@ impl Directory {
             cache: RefCell::default(),
         };
         let _pin = directory.pool.pin();
-        // First the version: entries that are newer do no harm.
-        let version = cx.read_word(directory.at(VERSION_AT)).await?;
+        // First the version: entries that are newer do no harm, as long as the directory is not deeper.
+        let mut batch = Batch::new();
+        let words = [VERSION_AT, DEPTH_AT].map(|at| batch.read_word(directory.at(at)));
+        cx.post(&mut batch).await?;
+        let [version, depth] = words.map(|word| batch.result(word));
         directory.pool.watch(directory.at(VERSION_AT), version);
-        let depth = directory.read_depth(cx).await?;
-        let mut entries = Vec::with_capacity(1 << depth);
-        while entries.len() < 1 << depth {
-            let first = entries.len() as u64;
-            entries.extend(directory.read_entries(cx, first, (1 << depth) - first).await?);
+        let mut depth = directory.check_depth(depth)?;
+        let mut entries = Vec::new();
+        // Ends: the directory does not grow for ever.
+        loop {
+            while entries.len() < 1 << depth {
+                let first = entries.len() as u64;
+                entries.extend(directory.read_entries(cx, first, (1 << depth) - first).await?);
+            }
+            // After the entries: if it still has this depth, none of them says less than the hashes that it is for.
+            let now = directory.read_depth(cx).await?;
+            if now == depth || is_planted("race: a directory that has grown read as it was") {
+                break;
+            }
+            (depth, entries) = (now, Vec::new());
         }
         *directory.cache.borrow_mut() = Cache {
             entries,

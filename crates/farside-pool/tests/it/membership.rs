@@ -85,26 +85,34 @@ fn an_entry_that_is_live_says_what_its_client_knows_whenever_that_dies() {
 
 #[test]
 fn who_joins_searches_for_those_whose_death_is_not_done_with() {
-    // Deaths that were counted, what the entry of another client says, and deaths that the client need not search for.
-    for (deaths, state, audited) in [
-        (0, None, 0),
-        (3, None, 3),
-        (3, Some(Liveness::Live), 3),
-        (3, Some(Liveness::Dead), 2),
-        (0, Some(Liveness::Dying), 0),
+    // Deaths that were counted, what the entries of others say and how many deaths they have searched for, and how many deaths
+    // the client need not search for. In the last case everybody has to search anew: the other one is done with all deaths so far,
+    // and would not send home what it retires.
+    use Liveness::{Dead, Dying, Live};
+    for (deaths, others, audited, deaths_after) in [
+        (0, &[][..], 0, 0),
+        (3, &[], 3, 3),
+        (3, &[(Live, 0)], 3, 3),
+        (3, &[(Dead, 3)], 2, 3),
+        (0, &[(Dying, 0)], 0, 0),
+        (3, &[(Dying, 3)], 3, 3),
+        (3, &[(Live, 2), (Dead, 1)], 2, 3),
+        (3, &[(Dead, 1), (Live, 2), (Live, 3)], 3, 4),
     ] {
         let empty = Empty::new(1);
         empty.set(DEATHS_AT, deaths);
-        if let Some(liveness) = state {
-            let entry = client::entry_addr(1).offset();
+        for (client, &(liveness, audited)) in (1..).zip(others) {
+            let entry = client::entry_addr(client).offset();
             empty.set(entry, client::state_word(liveness, 1));
-            empty.set(entry + 8, 1000);
-            empty.set(CLIENTS_HIGH_AT, 2);
+            empty.set(entry + 8, 1000 + u64::from(client));
+            empty.set(entry + 6 * 8, audited);
+            empty.set(CLIENTS_HIGH_AT, u64::from(client) + 1);
         }
         let pool = empty.join(STILL);
-        assert_eq!(empty.entry(0).audited, audited, "{deaths} deaths, {state:?}");
+        assert_eq!(empty.word(DEATHS_AT), deaths_after, "{deaths} deaths, {others:?}");
+        assert_eq!(empty.entry(0).audited, audited, "{deaths} deaths, {others:?}");
         assert_eq!(empty.entry(0).parked, deaths);
-        assert_eq!(pool.needs_recovery(), audited < deaths);
+        assert_eq!(pool.needs_recovery(), audited < deaths_after);
     }
 }
 
