@@ -54,6 +54,12 @@ pub(super) struct Cost {
 /// With fewer commands per second the verbs of the housekeeping, thousands per second, tell nothing about them.
 const BUSY_MIN: f64 = 5_000.0;
 
+/// What there is most of first, by name where that is the same.
+fn most_first(mut amounts: Vec<(String, f64)>) -> Vec<(String, f64)> {
+    amounts.sort_by(|one, next| next.1.total_cmp(&one.1).then_with(|| one.0.cmp(&next.0)));
+    amounts
+}
+
 impl Change {
     /// What happened from one report to a later one; `None` if they are of different runs.
     fn between(earlier: &Report, later: &Report) -> Option<Self> {
@@ -73,10 +79,8 @@ impl Change {
                 let posted = more(of(&earlier.verbs, kind), count);
                 (kind.clone(), posted / commands)
             });
-            let mut verbs: Vec<(String, f64)> = verbs.collect();
-            verbs.sort_by(|one, next| next.1.total_cmp(&one.1).then_with(|| one.0.cmp(&next.0)));
             Cost {
-                verbs,
+                verbs: most_first(verbs.collect()),
                 bytes_read: more(before.bytes_read, after.bytes_read) / commands,
                 bytes_written: more(before.bytes_written, after.bytes_written) / commands,
             }
@@ -85,8 +89,7 @@ impl Change {
             let executed = rate(of(&earlier.commands, name), count);
             (name.clone(), executed)
         });
-        let mut by_name: Vec<(String, f64)> = by_name.filter(|&(_, executed)| executed > 0.0).collect();
-        by_name.sort_by(|one, next| next.1.total_cmp(&one.1).then_with(|| one.0.cmp(&next.0)));
+        let by_name = by_name.filter(|&(_, executed)| executed > 0.0);
         let nothing = Latencies::default();
         let latencies = later.latencies.iter().map(|(group, latencies)| {
             let before = earlier.latencies.get(group).unwrap_or(&nothing);
@@ -106,7 +109,7 @@ impl Change {
                 .zip(epoch(later))
                 .map_or(0.0, |(before, after)| rate(before, after)),
             latencies: latencies.collect(),
-            by_name,
+            by_name: most_first(by_name.collect()),
         })
     }
 
