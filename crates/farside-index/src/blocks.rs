@@ -496,26 +496,33 @@ impl Blocks {
 
     /// Retires what a DELETE has removed, which may be another item than the one that it has found, whose block was allocated for
     /// `bytes` bytes. If that was gone already, the DELETE did nothing.
+    ///
+    /// # Errors
+    /// What the fabric reports: it was removed and retired, and may have been gone already.
     pub(crate) async fn retire_removed(
         &self,
         cx: &mut OpContext,
         removed: Pointer,
         (found, bytes): (Pointer, u64),
     ) -> Result<Change, IndexError> {
-        let (bytes, is_gone) = match removed == found {
-            true => (Some(bytes), false),
-            false => match self.header_of(cx, removed).await {
-                Some(header) => {
-                    let is_gone = matches!(header, Header::Item { expiry_ms: GONE_MS, .. })
-                        && !is_planted("transaction: what a transaction has removed removed once more");
-                    (Some(header.block_bytes()), is_gone)
-                }
-                None => (None, false),
-            },
+        let header = match removed == found {
+            true => None,
+            false => Some(self.header_of(cx, removed).await),
         };
         if !is_planted("index: a replaced item not retired") {
+            let bytes = match &header {
+                None => Some(bytes),
+                Some(read) => read
+                    .as_ref()
+                    .ok()
+                    .and_then(|header| header.map(|header| header.block_bytes())),
+            };
             self.pool.retire(removed.block(), bytes);
         }
+        // Without it nobody knows what was removed.
+        let header = header.transpose()?.flatten();
+        let is_gone = matches!(header, Some(Header::Item { expiry_ms: GONE_MS, .. }))
+            && !is_planted("transaction: what a transaction has removed removed once more");
         Ok(if is_gone { Change::Kept } else { Change::Deleted })
     }
 
@@ -524,16 +531,17 @@ impl Blocks {
         if let Some(bytes) = class_bytes(pointer) {
             return Some(bytes);
         }
-        self.header_of(cx, pointer).await.map(|header| header.block_bytes())
+        let header = self.header_of(cx, pointer).await.ok().flatten();
+        header.map(|header| header.block_bytes())
     }
 
-    /// The header of an item that was replaced; `None` if nobody says.
-    async fn header_of(&self, cx: &mut OpContext, pointer: Pointer) -> Option<Header> {
+    /// The header of an item that was replaced; `None` if it is none.
+    async fn header_of(&self, cx: &mut OpContext, pointer: Pointer) -> Result<Option<Header>, IndexError> {
         // The operation is pinned: it is still there.
-        let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await.ok()?;
+        let bytes = cx.read(pointer.block(), Slice::first(HEADER_BYTES as u32)).await?;
         let header = Header::decode(bytes);
         cx.rely_on(Slice::first(HEADER_BYTES as u32));
-        header
+        Ok(header)
     }
 
     /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
