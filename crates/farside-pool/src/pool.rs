@@ -141,11 +141,9 @@ impl Pool {
                 let life = ((cx.read_word(entry).await? >> 8) as u16).wrapping_add(1);
                 let deaths = cx.read_word(RemoteAddr::new(node, DEATHS_AT)).await?;
                 let epoch = cx.read_word(RemoteAddr::new(node, EPOCH_AT)).await?;
-                let is_early = is_planted("pool: who joins looks for the dead before it is there");
-                let seen_early = if is_early {
-                    Some(read_clients(cx, clients_max).await?)
-                } else {
-                    None
+                let seen_early = match is_planted("pool: who joins looks for the dead before it is there") {
+                    true => Some(read_clients(cx, clients_max).await?),
+                    false => None,
                 };
                 // Until it has looked for the dead nobody may take it for done.
                 let audited = deaths.saturating_sub(1);

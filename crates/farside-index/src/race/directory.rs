@@ -98,7 +98,8 @@ impl Directory {
             if now == depth || is_planted("race: a directory that has grown read as it was") {
                 break;
             }
-            (depth, entries) = (now, Vec::new());
+            depth = now;
+            entries.clear();
         }
         *directory.cache.borrow_mut() = Cache {
             entries,

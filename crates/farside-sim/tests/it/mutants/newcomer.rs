@@ -70,7 +70,7 @@ impl World {
         self.pass(3 * OPTIONS.lease_ns);
     }
 
-    /// Has a client search if it must, and gives it time for that.
+    /// Has a client begin to search if it must.
     fn search(&self, pool: &Pool) {
         if !pool.needs_recovery() {
             return;
