@@ -108,12 +108,10 @@ impl RemoteAddr {
     /// If that leaves the 48 bits of the offset.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
+        debug_assert!(bytes < NODE_BYTES_MAX, "an offset has 48 bits");
         let sum = self.0.wrapping_add(bytes);
         // Whatever leaves the offset changes the node.
-        assert!(
-            bytes < NODE_BYTES_MAX && sum >> OFFSET_BITS == self.0 >> OFFSET_BITS,
-            "an offset has 48 bits"
-        );
+        assert!((sum ^ self.0) >> OFFSET_BITS == 0, "an offset has 48 bits");
         Self(sum)
     }
 }

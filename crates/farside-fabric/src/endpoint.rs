@@ -29,7 +29,7 @@ use crate::spawn::Task;
 #[cfg(not(loom))]
 use crate::tcp;
 use crate::verb::Verb;
-use crate::view::View;
+use crate::view::{Lines, View};
 
 /// A client of a fabric: everything that the layers above need of it. Clones are the same client; it
 /// leaves the fabric with the last of them.
@@ -210,6 +210,18 @@ impl Endpoint {
         }
     }
 
+    /// Executes a verb in the call, over mapped memory; `None` elsewhere, and nothing was posted. Always inlined, as above.
+    ///
+    /// # Panics
+    /// If the verb's slice lies outside `buffer`.
+    #[inline(always)]
+    pub fn execute_now(&self, verb: &Verb, buffer: &mut Buffer) -> Option<Result<u128, FabricError>> {
+        match &self.way {
+            Way::Mapped(mapped) => Some(mapped.execute_now(verb, buffer)),
+            _ => None,
+        }
+    }
+
     #[inline(never)]
     fn execute_far<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
         self.backend().execute(verb, buffer, deadline)
@@ -248,6 +260,16 @@ impl Endpoint {
     pub fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
         match &self.way {
             Way::Mapped(mapped) => mapped.view(addr, bytes),
+            _ => None,
+        }
+    }
+
+    /// Aligned words of mapped memory, of which some lines will be looked at; each that is counts as a READ. `None` as above.
+    #[inline]
+    #[must_use]
+    pub fn lines(&self, addr: RemoteAddr, bytes: u64) -> Option<Lines<'_>> {
+        match &self.way {
+            Way::Mapped(mapped) => mapped.lines(addr, bytes),
             _ => None,
         }
     }

@@ -67,4 +67,4 @@ pub use prefetch::prefetch;
 pub use seat::Seat;
 pub use spawn::{Pipeline, Task, Turn, interleave};
 pub use verb::{MaskedAdd, MaskedCas, Slice, Verb, VerbKind};
-pub use view::View;
+pub use view::{Line, Lines, View};

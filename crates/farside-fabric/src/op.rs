@@ -119,12 +119,18 @@ impl OpContext {
     }
 
     /// Gives a large buffer back, after an operation on a large value.
+    #[inline]
     pub fn shrink(&mut self) {
         if self.buffer.len() > 64 * BUFFER_BYTES {
-            let smaller = self.endpoint.buffer(BUFFER_BYTES);
-            let larger = core::mem::replace(&mut self.buffer, smaller);
-            self.buffer.replace(larger);
+            self.begin_small();
         }
+    }
+
+    #[cold]
+    fn begin_small(&mut self) {
+        let smaller = self.endpoint.buffer(BUFFER_BYTES);
+        let larger = core::mem::replace(&mut self.buffer, smaller);
+        self.buffer.replace(larger);
     }
 
     /// From here on the operation uses these bytes of the buffer as they are, on the grounds that
@@ -248,6 +254,36 @@ impl OpContext {
             }
             None => false,
         }
+    }
+
+    /// The endpoint, and the buffer for what is looked at through it.
+    #[inline]
+    pub fn endpoint_and_buffer(&mut self) -> (&Endpoint, &mut [u8]) {
+        (&self.endpoint, &mut self.buffer)
+    }
+
+    /// WRITE of a slice of the buffer in a plain call, over mapped memory; `None` elsewhere, and nothing was written.
+    ///
+    /// # Errors
+    /// See [`FabricError`]; likewise for all verbs below.
+    #[inline]
+    pub fn write_now(&mut self, source: Slice, target: RemoteAddr) -> Option<Result<(), FabricError>> {
+        let verb = Verb::Write { source, target };
+        let written = self.endpoint.execute_now(&verb, &mut self.buffer)?;
+        Some(written.map(drop))
+    }
+
+    /// Compare-and-swap in a plain call, likewise; returns the word before.
+    #[inline]
+    pub fn compare_swap_now(
+        &mut self,
+        target: RemoteAddr,
+        compare: u64,
+        swap: u64,
+    ) -> Option<Result<u64, FabricError>> {
+        let verb = Verb::CompareSwap { target, compare, swap };
+        let swapped = self.endpoint.execute_now(&verb, &mut self.buffer)?;
+        Some(swapped.map(|word| word as u64))
     }
 
     /// READ into a slice of the buffer.

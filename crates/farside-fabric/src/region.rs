@@ -21,11 +21,12 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 
 use crate::capabilities::Capabilities;
+use crate::counters::Counters;
 #[cfg(loom)]
 use crate::primitive::Byte;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::verb::{MaskedAdd, MaskedCas, Verb};
-use crate::view::{View, copy_words};
+use crate::view::{Lines, View, copy_words};
 
 /// Bytes of a cache line, and of the unit in which a NIC touches memory.
 pub const LINE_BYTES: u64 = 64;
@@ -212,6 +213,14 @@ impl Region {
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let is_aligned = (offset | bytes).is_multiple_of(8);
         (is_inside && is_aligned).then(|| View::new(self.words(offset, bytes as usize / 8)))
+    }
+
+    /// The lines of some aligned bytes, likewise.
+    #[inline]
+    pub(crate) fn lines<'m>(&'m self, offset: u64, bytes: u64, counters: &'m Counters) -> Option<Lines<'m>> {
+        let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let is_aligned = (offset | bytes).is_multiple_of(8);
+        (is_inside && is_aligned).then(|| Lines::new(self.words(offset, bytes as usize / 8), counters))
     }
 
     /// Copies bytes in. May tear between words.

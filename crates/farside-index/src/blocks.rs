@@ -280,15 +280,31 @@ impl Blocks {
     }
 
     /// Loads an item to `at` in the buffer, over mapped memory and if it is not longer than the `bytes` bytes
-    /// that its hint asks for. Otherwise `None`: a READ may say more.
-    #[inline]
-    pub(crate) fn load_item(&self, cx: &mut OpContext, pointer: Pointer, bytes: u32, at: u32) -> Option<Header> {
-        if !cx.load(pointer.block(), Slice::new(at, bytes)) {
+    /// that its hint asks for; or no more of it than its key. Otherwise `None`: a READ may say more.
+    #[inline(always)]
+    pub(crate) fn load_item(
+        &self,
+        cx: &mut OpContext,
+        pointer: Pointer,
+        (at, bytes): (u32, u32),
+        wanted: Wanted,
+    ) -> Option<Header> {
+        let (endpoint, buffer) = cx.endpoint_and_buffer();
+        let view = endpoint.view(pointer.block(), bytes)?;
+        let header = Header::from_words(view.head()?)?;
+        let whole = header.block_bytes();
+        let Header::Item { key_bytes, .. } = header else {
+            return None;
+        };
+        if whole > bytes.into() {
             return None;
         }
-        let header = Header::decode(&cx.buffer()[at as usize..])?;
-        let is_whole = matches!(header, Header::Item { .. }) && header.block_bytes() <= bytes.into();
-        is_whole.then_some(header)
+        let wanted = match wanted {
+            Wanted::Keys => HEADER_BYTES + key_bytes,
+            Wanted::Items => whole as usize,
+        };
+        view.first(wanted.div_ceil(8)).copy_to(&mut buffer[at as usize..]);
+        Some(header)
     }
 
     /// The header at the start of `bytes`, and how many bytes of the block are missing, of which
@@ -416,6 +432,41 @@ impl Blocks {
         };
         self.pool.retire(replaced.block(), bytes);
         Ok(true)
+    }
+
+    /// Puts another item in the place of `old`, whose block was allocated for `old_bytes` bytes, in a plain call: over mapped
+    /// memory, where the scheme swaps at once, and a block is at hand; otherwise `None`, and nothing was done. Returns whether it
+    /// did: otherwise another client was quicker, and the start of the buffer may hold anything. `new` makes the pointer out
+    /// of that to the new item.
+    #[inline]
+    pub(crate) fn update_now(
+        &self,
+        cx: &mut OpContext,
+        target: Target,
+        (old, old_bytes): (Pointer, u64),
+        (item, regardless): (Item<'_>, bool),
+        new: impl FnOnce(Pointer) -> Pointer,
+    ) -> Option<Result<bool, IndexError>> {
+        if !cx.endpoint().is_mapped() || !self.sync.swaps_at_once(target.name, regardless) {
+            return None;
+        }
+        let bytes = item.bytes();
+        let block = self.pool.allocate(bytes)?;
+        let draft = Draft { block, bytes };
+        cx.reserve(bytes as usize);
+        item.encode(cx.buffer_mut());
+        if let Err(error) = cx.write_now(Slice::first(bytes as u32), block)? {
+            self.give_up(draft);
+            return Some(Err(error.into()));
+        }
+        let (old, new) = (old, new(draft.pointer(0)));
+        let swapped = self.sync.swap_now(cx, target, (old, new), regardless)?;
+        match swapped {
+            Ok(true) => self.pool.retire(old.block(), Some(old_bytes)),
+            Ok(false) => self.pool.give_back(block, bytes),
+            Err(_) => self.pool.doubt(),
+        }
+        Some(swapped.map_err(Into::into))
     }
 
     /// Lets the scheme put another item in the place of `old`, whose block was allocated for `old_bytes` bytes.

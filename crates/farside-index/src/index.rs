@@ -17,7 +17,7 @@ use crate::local::{Local, Shared};
 use crate::operation::{Change, Decide, Decision, Found, Likely, Sampled, Searched, SearchedKeys, Wanted};
 use crate::ordered::{self, Cursors, LeafOptions, Ordered};
 use crate::pointer_array::{self, Addressing, PointerArray};
-use crate::race::{self, Approach, Race, RaceOptions};
+use crate::race::{self, Approach, Approaches, Race, RaceOptions};
 use crate::smart::{self, Smart};
 use crate::transaction::Located;
 use crate::tree::{self, Budget, TreeKind};
@@ -323,7 +323,7 @@ impl Index {
     /// See [`IndexError`]; likewise for all operations below.
     pub fn search<'c>(&'c self, cx: &'c mut OpContext, key: &'c [u8]) -> Soon<'c, Result<Option<Found>, IndexError>> {
         match self.search_now(cx, key) {
-            Some(found) => Soon::done(found),
+            Some(found) => Soon::done(Ok(found)),
             None => Soon::boxed(match self.local() {
                 None => self.search_alone(cx, key),
                 Some(local) => Box::pin(local.read(cx, key, async |cx| self.search_alone(cx, key).await)),
@@ -331,17 +331,27 @@ impl Index {
         }
     }
 
-    /// SEARCH in a plain call, if nothing has to be waited for: over mapped memory. Otherwise `None`.
-    pub fn search_now(&self, cx: &mut OpContext, key: &[u8]) -> Option<Result<Option<Found>, IndexError>> {
+    /// SEARCH in a plain call, if nothing has to be waited for: over mapped memory. Otherwise `None`, and where something is
+    /// wrong, which [`Index::search`] reports.
+    #[inline]
+    pub fn search_now(&self, cx: &mut OpContext, key: &[u8]) -> Option<Option<Found>> {
         if !self.works_in_place(cx) {
             return None;
         }
         match self {
+            Self::Race(race) => race.search_now(cx, key),
+            other => other.search_at_once(cx, key),
+        }
+    }
+
+    fn search_at_once(&self, cx: &mut OpContext, key: &[u8]) -> Option<Option<Found>> {
+        let searched = match self {
             Self::PointerArray(array) => at_once(array.search(cx, key)),
             Self::Race(race) => at_once(race.search(cx, key)),
             Self::Ordered(ordered) => at_once(ordered.search(cx, key)),
             Self::Smart(smart) => at_once(smart.search(cx, key)),
-        }
+        };
+        searched?.ok()
     }
 
     /// Begins to approach the memory of a key.
@@ -446,13 +456,24 @@ impl Index {
     /// # Panics
     /// If there are more keys.
     pub fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) {
+        drop(self.approach_each(cx, keys, many));
+    }
+
+    /// The same, and for each key how far that came: a change in a plain call may go on from there. Nothing where that does not
+    /// help. While they are held their epoch is pinned, so nobody may wait for anything meanwhile.
+    ///
+    /// # Panics
+    /// If there are more keys.
+    pub fn approach_each(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) -> Approaches {
         assert!(keys.len() <= crate::KEYS_AT_ONCE, "too many keys at once");
         match self {
             Self::PointerArray(array) => array.approach(cx, keys, &mut many.array),
-            Self::Race(race) => race.approach(cx.endpoint(), keys),
+            Self::Race(race) if cx.endpoint().is_mapped() => return race.approach_each(cx.endpoint(), keys),
+            Self::Race(_) => {}
             Self::Ordered(ordered) => ordered.approach(cx, keys),
             Self::Smart(smart) => smart.approach(cx, keys),
         }
+        Approaches::new()
     }
 
     /// Reads what is stored under a key and changes it as `decide` says, atomically: if another client
@@ -478,12 +499,14 @@ impl Index {
 
     /// A change in a plain call, if nothing has to be waited for: over mapped memory nearly always. It goes on from where the
     /// key's memory has been approached to, if it has. Otherwise `None`, and nothing was changed; [`Index::change`] will ask
-    /// `decide` again.
+    /// `decide` again. Nobody may be asked if what is `likely` is to be stored regardless.
+    #[inline]
     pub fn change_now<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        approach: &Approach,
+        approach: Option<&Approach>,
+        likely: Option<Likely<'_>>,
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
         // A scheme with locks may wait for one.
@@ -492,7 +515,7 @@ impl Index {
         }
         match self {
             Self::PointerArray(array) => array.change_now(cx, key, decide),
-            Self::Race(race) => cx.in_one_turn(|cx| race.change_now(cx, key, approach, decide)),
+            Self::Race(race) => race.change_now(cx, key, approach, likely, decide),
             Self::Ordered(ordered) => ordered.change_now(cx, key, decide),
             Self::Smart(smart) => smart.change_now(cx, key, decide),
         }

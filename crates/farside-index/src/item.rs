@@ -50,7 +50,14 @@ pub struct Item<'a> {
     pub expiry_ms: u64,
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    /// An item.
+    #[inline]
+    #[must_use]
+    pub fn of(key: &'a [u8], value: &'a [u8], expiry_ms: u64) -> Self {
+        Self { key, value, expiry_ms }
+    }
+
     /// Bytes that the item takes in its block.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -111,10 +118,16 @@ impl Header {
     /// bucket's nor a descriptor's.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let first = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
-        let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-        let expiry_ms = u64::from_le_bytes(*header[8..].first_chunk()?);
+        let (words, _) = bytes.first_chunk::<HEADER_BYTES>()?.as_chunks::<8>();
+        Self::from_words([words[0], words[1]].map(u64::from_ne_bytes))
+    }
+
+    /// The same of the words of a block.
+    #[inline]
+    #[must_use]
+    pub fn from_words(words: [u64; HEADER_BYTES / 8]) -> Option<Self> {
+        let [lengths, expiry_ms] = words.map(u64::from_le);
+        let (first, count) = (lengths as u32, (lengths >> 32) as usize);
         match first as u8 {
             KIND_ITEM => {
                 let key_bytes = (first >> 8) as usize;
@@ -132,6 +145,7 @@ impl Header {
     }
 
     /// Bytes that the block has in use.
+    #[inline]
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
         match *self {

@@ -34,7 +34,7 @@ pub use local::Shared;
 pub use operation::{Change, Decide, Decision, Found, KEYS_AT_ONCE, Likely, Sampled, Searched, Wanted};
 pub use ordered::{Cursors, LeafOptions, Ordered};
 pub use pointer_array::{Addressing, PointerArray};
-pub use race::{Approach, Race, RaceOptions};
+pub use race::{Approach, Approaches, Race, RaceOptions};
 pub use smart::Smart;
 pub use transaction::{Commit, CommitSpace, Located, Replacement, Spot};
 pub use tree::{Budget, Shape, Tree, TreeKind, TreeOptions};

@@ -128,7 +128,29 @@ pub struct Likely<'v> {
     pub regardless: bool,
 }
 
-impl Likely<'_> {
+impl<'v> Likely<'v> {
+    /// To be stored for good, whatever is there.
+    #[inline]
+    #[must_use]
+    pub fn for_good(value: &'v [u8]) -> Self {
+        Self {
+            value,
+            expiry_ms: 0,
+            regardless: true,
+        }
+    }
+
+    /// The decision to store it.
+    #[inline]
+    #[must_use]
+    pub fn decision(&self) -> Decision<'v> {
+        Decision::Put {
+            value: Cow::Borrowed(self.value),
+            expiry_ms: self.expiry_ms,
+            regardless: self.regardless,
+        }
+    }
+
     /// Whether a decision is to store it.
     pub(crate) fn is_meant_by(&self, decision: &Decision<'_>) -> bool {
         match decision {

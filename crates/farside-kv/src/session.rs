@@ -4,13 +4,14 @@
 //! where expiry is decided: an expired item is treated as absent, and replaced or removed by the
 //! next change of its key.
 
+use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, OpContext};
+use farside_index::CommitSpace;
 use farside_index::item::HEADER_BYTES;
 use farside_index::{
     Approach, Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted,
 };
-use farside_index::{CommitSpace, IndexError};
 
 use crate::decision;
 use crate::error::{KvError, Pending};
@@ -170,20 +171,39 @@ impl Session {
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.
     pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        let found = self.search(key).await?;
+        let found = match self.search_now(key) {
+            Some(found) => found,
+            None => self.search_later(key).await?,
+        };
         Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
     }
 
     /// What is there of a key. Also notes that it was used.
-    #[inline]
     async fn search(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
+        match self.search_now(key) {
+            Some(found) => Ok(found),
+            None => self.search_later(key).await,
+        }
+    }
+
+    /// The same in a plain call, if nothing has to be waited for, and the others of a pipeline need not run meanwhile.
+    #[inline]
+    fn search_now(&mut self, key: &[u8]) -> Option<Option<Found>> {
         self.start();
+        if self.cx.is_pipelined() {
+            return None;
+        }
+        let found = self.store.index.search_now(&mut self.cx, key)?;
+        Some(self.store.seen(key, found))
+    }
+
+    async fn search_later(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
         let found = match self.cx.is_pipelined() {
             true => self.search_in_turn(key).await,
-            false => self.store.index.search_now(&mut self.cx, key),
+            false => None,
         };
         let found = match found {
-            Some(found) => found?,
+            Some(found) => found,
             None => self.store.index.search(&mut self.cx, key).await?,
         };
         Ok(self.store.seen(key, found))
@@ -191,11 +211,11 @@ impl Session {
 
     /// In a pipeline: lets the others run while the memory is fetched that a look for a key sees, then looks, if nothing has
     /// to be waited for.
-    async fn search_in_turn(&mut self, key: &[u8]) -> Option<Result<Option<Found>, IndexError>> {
+    async fn search_in_turn(&mut self, key: &[u8]) -> Option<Option<Found>> {
         let approach = self.approach_in_turn(key).await;
         let Self { store, cx, .. } = self;
         match store.index.approached(cx, key, &approach) {
-            Some(found) => Some(Ok(Some(found))),
+            Some(found) => Some(Some(found)),
             None => store.index.search_now(cx, key),
         }
     }
@@ -263,12 +283,51 @@ impl Session {
 
     /// Stores a value for good.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
-        self.set(key, value, SetOptions::default()).await.map(drop)
+        if let Some(room) = self.room_for(key, value.len()) {
+            room.await?;
+        }
+        let likely = Likely::for_good(value);
+        let mut decide = |_: Option<Item<'_>>| likely.decision();
+        self.change_likely(key, Some(likely), &mut decide).await.map(drop)
+    }
+
+    /// Stores values for good, one after the other; each result is told to `stored` in their order. Over mapped memory the
+    /// cache misses of [`KEYS_AT_ONCE`] of them overlap.
+    pub async fn put_many(&mut self, items: &[(&[u8], &[u8])], mut stored: impl FnMut(Result<(), KvError>)) {
+        for group in items.chunks(KEYS_AT_ONCE) {
+            self.start();
+            let keys: ArrayVec<&[u8], KEYS_AT_ONCE> = group.iter().map(|&(key, _)| key).collect();
+            let Self { store, cx, many, .. } = self;
+            let mut approaches = store.index.approach_each(cx, &keys, many);
+            for (index, &(key, value)) in group.iter().enumerate() {
+                let has_room = self.room_for(key, value.len()).is_none();
+                let put = has_room.then(|| self.put_now(key, value, approaches.get(index)));
+                stored(match put.flatten() {
+                    Some(put) => put,
+                    None => {
+                        // Nobody waits while an epoch is pinned.
+                        approaches.clear();
+                        self.put(key, value).await
+                    }
+                });
+            }
+        }
+    }
+
+    /// Stores a value in a plain call, if nothing has to be waited for.
+    fn put_now(&mut self, key: &[u8], value: &[u8], approach: Option<&Approach>) -> Option<Result<(), KvError>> {
+        let likely = Likely::for_good(value);
+        let mut decide = |_: Option<Item<'_>>| likely.decision();
+        let Self { store, cx, .. } = self;
+        let changed = store.change_now(cx, key, approach, Some(likely), &mut decide)?;
+        Some(changed.map(drop))
     }
 
     /// Stores a value under a condition.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
-        self.make_room(key, value.len()).await?;
+        if let Some(room) = self.room_for(key, value.len()) {
+            room.await?;
+        }
         let mut outcome = SetOutcome {
             // Whoever combines it with another write does not ask.
             is_stored: options.condition == Condition::Always,
@@ -450,11 +509,17 @@ impl Session {
 
     /// Makes room for an item, if there is a limit and it would be passed.
     pub async fn make_room(&mut self, key: &[u8], value_bytes: usize) -> Result<(), KvError> {
-        let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
-        if self.store.has_room(bytes) {
-            return Ok(());
+        match self.room_for(key, value_bytes) {
+            None => Ok(()),
+            Some(room) => room.await,
         }
-        Box::pin(self.store.make_room(bytes)).await
+    }
+
+    /// What makes room for an item, if that is needed.
+    #[inline]
+    fn room_for(&self, key: &[u8], value_bytes: usize) -> Option<Pending<'_, ()>> {
+        let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
+        (!self.store.has_room(bytes)).then(|| self.store.make_room(bytes))
     }
 
     /// Changes a key as `decide` says, given its item, or `None` if it is not there: what all changes come to. [`decision`] has
@@ -476,17 +541,17 @@ impl Session {
         decide: Decide<'_, 'v>,
     ) -> Result<Change, KvError> {
         self.start();
-        let approach = match self.cx.is_pipelined() {
-            true => self.approach_in_turn(key).await,
-            false => self.store.index.approach_key(),
-        };
-        let Self { store, cx, .. } = self;
-        match store.change_now(cx, key, &approach, decide) {
-            Some(changed) => changed,
-            None => {
-                drop(approach);
-                self.change_later(key, likely, decide).await
+        let changed = match self.cx.is_pipelined() {
+            true => {
+                let approach = self.approach_in_turn(key).await;
+                self.store
+                    .change_now(&mut self.cx, key, Some(&approach), likely, decide)
             }
+            false => self.store.change_now(&mut self.cx, key, None, likely, decide),
+        };
+        match changed {
+            Some(changed) => changed,
+            None => self.change_later(key, likely, decide).await,
         }
     }
 

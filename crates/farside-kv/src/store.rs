@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind};
+use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind, Likely};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
@@ -222,11 +222,13 @@ impl Store {
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        approach: &Approach,
+        approach: Option<&Approach>,
+        likely: Option<Likely<'_>>,
         decide: Decide<'_, '_>,
     ) -> Option<Result<Change, KvError>> {
-        let mut expires = false;
-        let changed = self.index.change_now(cx, key, approach, &mut |stored| {
+        // Nobody may be asked.
+        let mut expires = likely.is_some_and(|likely| likely.expiry_ms > 0);
+        let changed = self.index.change_now(cx, key, approach, likely, &mut |stored| {
             let decision = decide(stored.filter(|item| self.is_there(item.expiry_ms)));
             expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
             decision

@@ -277,6 +277,45 @@ impl Synchroniser {
         optimistic::publish(cx, slot, old, new).await
     }
 
+    /// Whether an update of this name is one swap that nobody waits for, by [`Synchroniser::swap_now`]: `regardless` of what it
+    /// replaces, or of nothing else.
+    #[inline]
+    #[must_use]
+    pub fn swaps_at_once(&self, name: u64, regardless: bool) -> bool {
+        match self.scheme {
+            Scheme::Optimistic => true,
+            Scheme::Farside => !regardless || !self.contention.borrow().has_credit(name),
+            Scheme::Lock(_) | Scheme::Cider(_) => !regardless,
+        }
+    }
+
+    /// Replaces `old` by `new` in a plain call, over mapped memory, where that [is one swap](Synchroniser::swaps_at_once);
+    /// returns whether it did. `None` where memory is not mapped, and nothing was done.
+    ///
+    /// # Errors
+    /// What the fabric reports; the pointer may then have been replaced.
+    #[inline]
+    pub fn swap_now(
+        &self,
+        cx: &mut OpContext,
+        target: Target,
+        (old, new): (Pointer, Pointer),
+        regardless: bool,
+    ) -> Option<Result<bool, FabricError>> {
+        let seen = match cx.compare_swap_now(target.slot, old.to_word(), new.to_word())? {
+            Ok(seen) => Pointer::from_word(seen),
+            Err(error) => return Some(Err(error)),
+        };
+        if seen == old {
+            return Some(Ok(true));
+        }
+        cx.count_retry();
+        if regardless && self.scheme == Scheme::Farside && seen.has_identity_of(old) {
+            self.contention.borrow_mut().note_lost(target.name);
+        }
+        Some(Ok(false))
+    }
+
     pub(crate) fn parts(&self) -> Parts {
         match self.scheme {
             Scheme::Cider(parts) => parts,

@@ -23,7 +23,7 @@ use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
 use crate::region::Region;
 use crate::verb::{Verb, VerbKind};
-use crate::view::View;
+use crate::view::{Lines, View};
 
 /// The segments that together are the memory. All clients name them in the same order.
 #[derive(Clone, Debug)]
@@ -159,6 +159,16 @@ impl Endpoint {
     #[inline(always)]
     pub(crate) fn execute_now(&self, verb: &Verb, buffer: &mut Buffer) -> Result<u128, FabricError> {
         self.shared.execute(verb, buffer)
+    }
+
+    /// See [`crate::Endpoint::lines`].
+    #[inline]
+    pub(crate) fn lines(&self, addr: RemoteAddr, bytes: u64) -> Option<Lines<'_>> {
+        let node = self.shared.nodes.get(addr.node().index())?;
+        if is_closed(&node.control) {
+            return None;
+        }
+        node.region.lines(addr.offset(), bytes, &self.shared.counters)
     }
 
     /// Executes a batch. Asks for all lines before it touches the first: the cache misses overlap.

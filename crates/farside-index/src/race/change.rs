@@ -17,8 +17,8 @@ use super::lock::Held;
 use super::{Match, Place, Race, candidates, is_closed, read_buckets, word_of};
 use crate::blocks::Draft;
 use crate::error::IndexError;
-use crate::item::{Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::operation::{Change, Decide, Decision, Likely};
+use crate::item::{Header, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::operation::{Change, Decide, Decision, Likely, Wanted};
 use crate::transaction::{Located, Spot};
 
 /// Where a draft stands in the buffer until it is written.
@@ -71,8 +71,9 @@ impl Race {
         loop {
             let pin = self.blocks.pool.pin();
             let place = self.place(cx, self.hash(key)).await?;
+            let looked = self.look_apart(cx, &place, key, Wanted::Items);
             let step = self
-                .attempt(cx, key, (place, None), (likely, decide), (round, lock, &pin))
+                .attempt(cx, key, (place, looked), (likely, decide), (round, lock, &pin))
                 .await?;
             drop(pin);
             lock = LockWord::FREE;
@@ -103,17 +104,89 @@ impl Race {
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        approach: &Approach,
+        approach: Option<&Approach>,
+        likely: Option<Likely<'_>>,
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
         if key.len() > KEY_BYTES_MAX {
             return None;
         }
+        let own;
+        let pin = match approach {
+            Some(approach) => approach.pin(),
+            None => {
+                own = self.blocks.pool.pin();
+                &own
+            }
+        };
         // Where the key is looked for may have to be found out first.
-        let place = approach.place().or_else(|| self.known_place(self.hash(key)))?;
-        let found = self.approached_match(cx, key, approach);
-        let turn = (0, LockWord::FREE, approach.pin());
-        let attempt = self.attempt(cx, key, (place, found), (None, decide), turn);
+        let place = approach.and_then(Approach::place);
+        let place = place.or_else(|| self.known_place(self.hash(key)))?;
+        let mut looked = None;
+        if let Some(likely) = likely.filter(|likely| likely.regardless) {
+            let mut from = approach;
+            // Ends: it is begun afresh once.
+            looked = loop {
+                let approached = from.and_then(|approach| self.approached_match(cx, key, approach, Wanted::Keys));
+                let found = match approached {
+                    Some(found) => found,
+                    None => match self.look_apart(cx, &place, key, Wanted::Keys) {
+                        InPlace::Found(found) => found,
+                        nothing => break Some(nothing),
+                    },
+                };
+                match self.store_now(cx, key, &place, &found, likely) {
+                    Some(Ok(true)) => return Some(Ok(Change::Updated)),
+                    // What was approached was replaced since, in the same group of keys for instance.
+                    Some(Ok(false)) if from.take().is_some() => {}
+                    Some(Err(error)) => return Some(Err(error)),
+                    // Who decides sees the whole item.
+                    Some(Ok(false)) | None => break None,
+                }
+            };
+        }
+        if looked.is_none() {
+            let approached = approach.and_then(|approach| self.approached_match(cx, key, approach, Wanted::Items));
+            looked = approached.map(InPlace::Found);
+        }
+        let looked = looked.unwrap_or_else(|| self.look_apart(cx, &place, key, Wanted::Items));
+        cx.in_one_turn(|cx| self.decide_now(cx, key, (place, looked), decide, pin))
+    }
+
+    /// Stores a value in the place of what a key has, and which does not expire: nobody need be asked. The rest as in
+    /// [`Race::update_now`].
+    #[inline(always)]
+    fn store_now(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        place: &Place,
+        found: &Match,
+        likely: Likely<'_>,
+    ) -> Option<Result<bool, IndexError>> {
+        let Header::Item { expiry_ms: 0, .. } = found.header else {
+            return None;
+        };
+        self.replace_now(cx, place, found, (Item::of(key, likely.value, likely.expiry_ms), true))
+    }
+
+    /// The same for whatever `decide` says.
+    #[inline(never)]
+    fn decide_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        (place, looked): (Place, InPlace),
+        decide: Decide<'_, 'v>,
+        pin: &Pin,
+    ) -> Option<Result<Change, IndexError>> {
+        if let InPlace::Found(found) = &looked
+            && let Some(changed) = self.update_now(cx, key, &place, found, decide)
+        {
+            return changed.map(|is_done| is_done.then_some(Change::Updated)).transpose();
+        }
+        let turn = (0, LockWord::FREE, pin);
+        let attempt = self.attempt(cx, key, (place, looked), (None, decide), turn);
         // Nothing in an attempt waits where memory is mapped but for a transaction to be decided, before anything is taken.
         match at_once(attempt)? {
             Ok(Step::Done(change)) => Some(Ok(change)),
@@ -122,19 +195,56 @@ impl Race {
         }
     }
 
-    /// `found` is what was seen of the key under the same pin, and `lock` what the lock of its first bucket should hold.
+    /// An attempt at an UPDATE that waits for nobody; returns whether another client was not quicker. `None` if something is in
+    /// the way, or it is no UPDATE: nothing was done, and what it has asked `decide` does not count.
+    fn update_now<'v>(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        place: &Place,
+        found: &Match,
+        decide: Decide<'_, 'v>,
+    ) -> Option<Result<bool, IndexError>> {
+        let stored = found.header.item(&cx.buffer()[found.at as usize..]);
+        let Decision::Put {
+            value,
+            expiry_ms,
+            regardless,
+        } = decide(Some(stored))
+        else {
+            return None;
+        };
+        self.replace_now(cx, place, found, (Item::of(key, &value, expiry_ms), regardless))
+    }
+
+    #[inline(always)]
+    fn replace_now(
+        &self,
+        cx: &mut OpContext,
+        place: &Place,
+        found: &Match,
+        (item, regardless): (Item<'_>, bool),
+    ) -> Option<Result<bool, IndexError>> {
+        let old = found.pointer;
+        if old.is_frozen() || self.blocks.is_marked(old) || item.value.len() > VALUE_BYTES_MAX {
+            return None;
+        }
+        let target = self.target(place, found.slot);
+        let old_bytes = found.header.block_bytes();
+        let new = |new: Pointer| new.with_identity(old.identity());
+        self.blocks
+            .update_now(cx, target, (old, old_bytes), (item, regardless), new)
+    }
+
+    /// `looked` is what was seen of the key under the same pin, and `lock` what the lock of its first bucket should hold.
     async fn attempt<'v>(
         &self,
         cx: &mut OpContext,
         key: &[u8],
-        (mut place, found): (Place, Option<Match>),
+        (mut place, looked): (Place, InPlace),
         (likely, decide): (Option<Likely<'_>>, Decide<'_, 'v>),
         (round, lock, pin): (u32, LockWord, &Pin),
     ) -> Result<Step, IndexError> {
-        let looked = match found {
-            Some(found) => InPlace::Found(found),
-            None => self.look(cx, &place, key),
-        };
         let (found, is_closing, draft) = match looked {
             InPlace::Found(found) => (Some(found), false, None),
             InPlace::Absent => (None, false, None),
@@ -234,12 +344,12 @@ impl Race {
         key: &[u8],
         approach: Option<&Approach>,
     ) -> Result<Located, IndexError> {
-        let approached = approach.and_then(|approach| self.approached_match(cx, key, approach));
+        let approached = approach.and_then(|approach| self.approached_match(cx, key, approach, Wanted::Items));
         let found = match approached {
             Some(found) => Some(found),
             None => {
                 let mut place = self.place(cx, self.hash(key)).await?;
-                match self.look(cx, &place, key) {
+                match self.look_apart(cx, &place, key, Wanted::Items) {
                     InPlace::Found(found) => Some(found),
                     InPlace::Absent => None,
                     InPlace::Unknown => Box::pin(self.find_and_draft(cx, &mut place, key, None)).await?.0,

@@ -17,10 +17,10 @@ use farside_pool::Pin;
 use farside_sync::Pointer;
 
 use super::layout::{Combined, LINE_BYTES, Line, LockWord};
-use super::search_many::Steps;
+use super::search_many::{ITEMS_END, Steps};
 use super::{ITEMS_AT, Match, Place, Race};
 use crate::item::KEY_BYTES_MAX;
-use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys};
+use crate::operation::{Found, KEYS_AT_ONCE, Searched, SearchedKeys, Wanted};
 
 /// What looking in place came to.
 pub(super) enum InPlace {
@@ -29,6 +29,19 @@ pub(super) enum InPlace {
     /// It is not.
     Absent,
     /// Verbs have to find out: memory is not mapped, or something is unusual.
+    Unknown,
+}
+
+/// What the lines of a place came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Looked {
+    /// This slot may have the key.
+    Fitting(RemoteAddr, Pointer),
+    /// A header or an empty slot looks like one that may: those behind it were not looked at.
+    Unsure,
+    /// Nothing has it.
+    Nothing,
+    /// See [`InPlace::Unknown`].
     Unknown,
 }
 
@@ -107,6 +120,9 @@ enum Step {
     End,
 }
 
+/// How far the memory of several keys has been approached.
+pub type Approaches = ArrayVec<Approach, KEYS_AT_ONCE>;
+
 impl Approach {
     /// Nothing was done yet.
     pub(crate) fn new(pin: Pin) -> Self {
@@ -151,17 +167,74 @@ impl Race {
     /// Looks for a key. The caller has pinned.
     // Always: a GET is little more than this, and what it returns would go through memory.
     #[inline(always)]
-    pub(super) fn look(&self, cx: &mut OpContext, place: &Place, key: &[u8]) -> InPlace {
-        let fingerprint = place.hash.fingerprint();
+    pub(super) fn look(&self, cx: &mut OpContext, place: &Place, key: &[u8], wanted: Wanted) -> InPlace {
         // The second bucket is on its way while the first is looked at.
         let _ = cx.approach(place.buckets[1].line(Line::Main), LINE_BYTES);
+        for line in [Line::Main, Line::Overflow] {
+            match self.first_fitting(cx.endpoint(), place, line) {
+                Looked::Nothing => {}
+                Looked::Fitting(slot, pointer) => match self.load_match(cx, key, (slot, pointer), wanted) {
+                    InPlace::Found(found) => return InPlace::Found(found),
+                    InPlace::Absent | InPlace::Unknown => return self.look_further(cx, place, key),
+                },
+                Looked::Unsure => return self.look_further(cx, place, key),
+                Looked::Unknown => return InPlace::Unknown,
+            }
+        }
+        InPlace::Absent
+    }
+
+    /// The same for whoever has more to do than to look: one copy of it.
+    #[inline(never)]
+    pub(super) fn look_apart(&self, cx: &mut OpContext, place: &Place, key: &[u8], wanted: Wanted) -> InPlace {
+        self.look(cx, place, key, wanted)
+    }
+
+    /// Likewise.
+    #[inline(never)]
+    fn first_fitting_apart(&self, endpoint: &Endpoint, place: &Place, line: Line) -> Looked {
+        self.first_fitting(endpoint, place, line)
+    }
+
+    /// The first slot of these lines of a place that may have the key: mostly it has, and nothing else was loaded.
+    #[inline(always)]
+    fn first_fitting(&self, endpoint: &Endpoint, place: &Place, line: Line) -> Looked {
+        let bytes = self.directory.format.image_bytes(place.hash.hash);
+        let Some(lines) = endpoint.lines(place.subtable, bytes) else {
+            return Looked::Unknown;
+        };
+        for bucket in &place.buckets {
+            let at = bucket.line(line);
+            let Some(words) = lines.at((at.offset() - place.subtable.offset()) as usize / 8) else {
+                return Looked::Unknown;
+            };
+            let header = bucket.header_word() % 8;
+            if line == Line::Main && words.word(header) == LockWord::CLOSED.0 {
+                return Looked::Unknown;
+            }
+            if let Some((index, word)) = words.first_with(place.hash.fingerprint()) {
+                let pointer = Pointer::from_word(word);
+                let is_slot = line == Line::Overflow || index != header;
+                if !is_slot || pointer.is_null() {
+                    return Looked::Unsure;
+                }
+                return Looked::Fitting(at.plus(index as u64 * 8), pointer);
+            }
+        }
+        Looked::Nothing
+    }
+
+    /// Looks at every slot whose fingerprint fits, where the first that does has another key, or none.
+    #[cold]
+    fn look_further(&self, cx: &mut OpContext, place: &Place, key: &[u8]) -> InPlace {
+        let fingerprint = place.hash.fingerprint();
         for line in [Line::Main, Line::Overflow] {
             for bucket in place.buckets {
                 let Some(fitting) = Fitting::look(cx.endpoint(), bucket, line, fingerprint) else {
                     return InPlace::Unknown;
                 };
                 for (slot, pointer) in fitting {
-                    match self.load_match(cx, key, slot, pointer) {
+                    match self.load_match(cx, key, (slot, pointer), Wanted::Items) {
                         InPlace::Absent => {}
                         other => return other,
                     }
@@ -183,17 +256,10 @@ impl Race {
             Step::Lines(place, line) => (place, line),
             Step::Start | Step::Item(..) | Step::End => return false,
         };
-        for bucket in place.buckets {
-            let Some(mut fitting) = Fitting::look(endpoint, bucket, line, place.hash.fingerprint()) else {
-                return approach.go(endpoint, Step::End);
-            };
-            if let Some((slot, pointer)) = fitting.next() {
-                return approach.go(endpoint, Step::Item(place, slot, pointer));
-            }
-        }
-        let next = match line {
-            Line::Main => Step::Lines(place, Line::Overflow),
-            Line::Overflow => Step::End,
+        let next = match (self.first_fitting_apart(endpoint, &place, line), line) {
+            (Looked::Fitting(slot, pointer), _) => Step::Item(place, slot, pointer),
+            (Looked::Nothing, Line::Main) => Step::Lines(place, Line::Overflow),
+            (Looked::Nothing, Line::Overflow) | (Looked::Unsure | Looked::Unknown, _) => Step::End,
         };
         approach.go(endpoint, next)
     }
@@ -202,16 +268,23 @@ impl Race {
     /// block is what it was, since the approach has pinned. Otherwise a look from the start says more.
     #[inline]
     pub(crate) fn approached(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Found> {
-        self.approached_match(cx, key, approach).map(|found| found.value())
+        self.approached_match(cx, key, approach, Wanted::Items)
+            .map(|found| found.value())
     }
 
     /// The same, with its slot.
     #[inline(always)]
-    pub(super) fn approached_match(&self, cx: &mut OpContext, key: &[u8], approach: &Approach) -> Option<Match> {
+    pub(super) fn approached_match(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        approach: &Approach,
+        wanted: Wanted,
+    ) -> Option<Match> {
         let Step::Item(_, slot, pointer) = approach.step else {
             return None;
         };
-        match self.load_match(cx, key, slot, pointer) {
+        match self.load_match(cx, key, (slot, pointer), wanted) {
             InPlace::Found(found) => Some(found),
             InPlace::Absent | InPlace::Unknown => None,
         }
@@ -219,9 +292,15 @@ impl Race {
 
     /// Looks at the item that a slot points to.
     #[inline(always)]
-    fn load_match(&self, cx: &mut OpContext, key: &[u8], slot: RemoteAddr, pointer: Pointer) -> InPlace {
+    fn load_match(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        (slot, pointer): (RemoteAddr, Pointer),
+        wanted: Wanted,
+    ) -> InPlace {
         let bytes = self.blocks.readable(pointer);
-        let Some(header) = self.blocks.load_item(cx, pointer, bytes, ITEMS_AT) else {
+        let Some(header) = self.blocks.load_item(cx, pointer, (ITEMS_AT, bytes), wanted) else {
             return InPlace::Unknown;
         };
         if !self.is_match(cx, header, ITEMS_AT, key) {
@@ -252,106 +331,84 @@ impl Race {
         {
             return false;
         }
-        for index in 0..keys.len() {
+        for place in &state.places {
+            let looked = self.first_fitting_apart(cx.endpoint(), place, Line::Main);
+            if let Looked::Nothing = looked {
+                approach(cx.endpoint(), place, Line::Overflow);
+            }
+            state.looked.push(looked);
             results.push(Searched::Absent);
-            if !self.approach_items(cx, state, results, index, Line::Main) {
-                approach(cx.endpoint(), &state.places[index], Line::Overflow);
-                state.waiting.push(index);
+        }
+        for looked in &state.looked {
+            self.approach_item(cx.endpoint(), looked);
+        }
+        self.load_items(cx, keys, state, results);
+        for (place, looked) in state.places.iter().zip(&mut state.looked) {
+            let is_left = matches!(looked, Looked::Nothing);
+            *looked = Looked::Nothing;
+            if is_left {
+                *looked = self.first_fitting_apart(cx.endpoint(), place, Line::Overflow);
+                self.approach_item(cx.endpoint(), looked);
             }
         }
-        // What is in a main bucket and has another key may hide an item of an overflow bucket.
-        self.load_items(cx, keys, state, results, Searched::Apart);
-        let waiting = core::mem::take(&mut state.waiting);
-        for index in waiting {
-            self.approach_items(cx, state, results, index, Line::Overflow);
-        }
-        self.load_items(cx, keys, state, results, Searched::Absent);
+        self.load_items(cx, keys, state, results);
         true
     }
 
-    /// Asks for the memory of keys that will be used next, as far as their subtables are remembered: first for the
-    /// main lines of their buckets, then for the items that fit there. The cache misses of all of them
-    /// overlap. Does nothing where memory is not mapped. It is a hint: nothing is concluded from what
-    /// was seen, so nothing is pinned.
-    pub(crate) fn approach(&self, endpoint: &Endpoint, keys: &[&[u8]]) {
-        let mut places: ArrayVec<Place, KEYS_AT_ONCE> = ArrayVec::new();
+    #[inline]
+    fn approach_item(&self, endpoint: &Endpoint, looked: &Looked) {
+        if let Looked::Fitting(_, pointer) = looked {
+            endpoint.prefetch(pointer.block(), self.blocks.readable(*pointer));
+        }
+    }
+
+    /// Approaches the memory of keys that will be used next, as far as their subtables are remembered: first the main lines of
+    /// their buckets, then for each the first item that fits there. The cache misses of all of them overlap. Returns nothing
+    /// where memory is not mapped.
+    pub(crate) fn approach_each(&self, endpoint: &Endpoint, keys: &[&[u8]]) -> Approaches {
+        let mut approaches = Approaches::new();
+        let pin = self.blocks.pool.pin();
         for key in keys {
-            let Some(place) = self.known_place(self.hash(key)) else {
+            let mut approach = Approach::new(pin.clone());
+            if let Some(place) = self.known_place(self.hash(key)) {
+                approach.go(endpoint, Step::Lines(place, Line::Main));
+            }
+            approaches.push(approach);
+        }
+        for approach in &mut approaches {
+            let Step::Lines(place, line) = approach.step else {
                 continue;
             };
-            if !approach(endpoint, &place, Line::Main) {
-                return;
-            }
-            places.push(place);
-        }
-        for place in places {
-            for bucket in place.buckets {
-                let fitting = Fitting::look(endpoint, bucket, Line::Main, place.hash.fingerprint());
-                for (_, pointer) in fitting.into_iter().flatten() {
-                    endpoint.prefetch(pointer.block(), self.blocks.readable(pointer));
-                }
+            if let Looked::Fitting(slot, pointer) = self.first_fitting_apart(endpoint, &place, line) {
+                approach.go(endpoint, Step::Item(place, slot, pointer));
             }
         }
+        approaches
     }
 
-    /// Asks for the items of a key that fit in a line of its buckets; returns whether there is anything to
-    /// wait for.
+    /// Loads the items that were asked for, and looks whether they have the keys. What finds no room, or another key where it
+    /// may be behind that, is left to a SEARCH of its own.
     #[inline]
-    fn approach_items(
-        &self,
-        cx: &OpContext,
-        state: &mut Steps,
-        results: &mut SearchedKeys,
-        index: usize,
-        line: Line,
-    ) -> bool {
-        let place = state.places[index];
-        let mut nth = 0;
-        for bucket in place.buckets {
-            let Some(fitting) = Fitting::look(cx.endpoint(), bucket, line, place.hash.fingerprint()) else {
-                results[index] = Searched::Apart;
-                return true;
-            };
-            for (slot, pointer) in fitting {
-                let bytes = self.blocks.readable(pointer);
-                if !state.expect(index, slot, pointer, bytes, nth) {
+    fn load_items(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps, results: &mut SearchedKeys) {
+        for (index, looked) in state.looked.iter().enumerate() {
+            let pointer = match *looked {
+                Looked::Nothing => continue,
+                Looked::Fitting(_, pointer) => pointer,
+                Looked::Unsure | Looked::Unknown => {
                     results[index] = Searched::Apart;
-                    return true;
-                }
-                nth += 1;
-                let _ = cx.approach(pointer.block(), bytes);
-            }
-        }
-        nth > 0
-    }
-
-    /// Loads the items that were asked for, and looks which have the keys. A key that finds another one is
-    /// `otherwise`.
-    #[inline]
-    fn load_items(
-        &self,
-        cx: &mut OpContext,
-        keys: &[&[u8]],
-        state: &mut Steps,
-        results: &mut SearchedKeys,
-        otherwise: Searched,
-    ) {
-        for read in &state.reads[state.done..] {
-            let at = read.area.at;
-            let found = match self.blocks.load_item(cx, read.pointer, read.area.bytes, at) {
-                Some(header) => Found::in_item(header, cx.buffer(), at as usize, keys[read.key]),
-                None => {
-                    results[read.key] = Searched::Apart;
                     continue;
                 }
             };
-            match (found, results[read.key]) {
-                (Some(found), _) => results[read.key] = Searched::Found(found),
-                (None, Searched::Absent) => results[read.key] = otherwise,
-                (None, _) => {}
-            }
+            let (at, bytes) = (state.end, self.blocks.readable(pointer));
+            let found = (at + bytes <= ITEMS_END)
+                .then(|| self.blocks.load_item(cx, pointer, (at, bytes), Wanted::Items))
+                .flatten()
+                .and_then(|header| {
+                    state.end = at + (header.block_bytes() as u32).next_multiple_of(8);
+                    Found::in_item(header, cx.buffer(), at as usize, keys[index])
+                });
+            results[index] = found.map_or(Searched::Apart, Searched::Found);
         }
-        state.done = state.reads.len();
     }
 }
 

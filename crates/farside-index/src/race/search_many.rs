@@ -9,6 +9,7 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 use farside_sync::Pointer;
 
+use super::in_place::Looked;
 use super::{COMBINED_BYTES, Place, Race, candidates, is_closed};
 use crate::error::IndexError;
 use crate::item::Header;
@@ -20,18 +21,18 @@ const BUCKETS_BYTES: u32 = 2 * COMBINED_BYTES;
 const ITEMS_AT: u32 = KEYS_AT_ONCE as u32 * BUCKETS_BYTES;
 /// Where they end at the latest: within the buffer that every context has. What finds no room there is
 /// left to a SEARCH of its own.
-const ITEMS_END: u32 = 16 << 10;
+pub(super) const ITEMS_END: u32 = 16 << 10;
 /// How many items of one key are read; with more that look alike it is left to a SEARCH of its own.
 const ALIKE_MAX: usize = 2;
 
 /// An item that is being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
-    pub(super) key: usize,
+struct Read {
+    key: usize,
     slot: RemoteAddr,
-    pub(super) pointer: Pointer,
+    pointer: Pointer,
     /// Where in the buffer, and how many bytes.
-    pub(super) area: Slice,
+    area: Slice,
 }
 
 /// The state of a SEARCH of several keys; kept by the caller, so that it costs no allocation.
@@ -39,26 +40,26 @@ pub(super) struct Read {
 pub(crate) struct Steps {
     batch: Batch,
     pub(super) places: ArrayVec<Place, KEYS_AT_ONCE>,
-    /// In place: keys for which nothing fits in the main buckets.
-    pub(super) waiting: ArrayVec<usize, KEYS_AT_ONCE>,
-    /// Items that are being read, each in an area of its own, and how many of them were read before.
-    pub(super) reads: ArrayVec<Read, { ALIKE_MAX * KEYS_AT_ONCE }>,
-    pub(super) done: usize,
+    /// Items that are being read, each in an area of its own.
+    reads: ArrayVec<Read, { ALIKE_MAX * KEYS_AT_ONCE }>,
+    /// In place: what the lines of each key came to, and where in the buffer the next item has room.
+    pub(super) looked: ArrayVec<Looked, KEYS_AT_ONCE>,
+    pub(super) end: u32,
 }
 
 impl Steps {
     fn clear(&mut self) {
         self.batch.clear();
         self.places.clear();
-        self.waiting.clear();
         self.reads.clear();
-        self.done = 0;
+        self.looked.clear();
+        self.end = 0;
     }
 
     /// Notes that `bytes` bytes of an item will be read; false if there is no room, or too many items of the
     /// key look alike.
     #[inline]
-    pub(super) fn expect(&mut self, key: usize, slot: RemoteAddr, pointer: Pointer, bytes: u32, nth: usize) -> bool {
+    fn expect(&mut self, key: usize, slot: RemoteAddr, pointer: Pointer, bytes: u32, nth: usize) -> bool {
         let at = self
             .reads
             .last()

@@ -327,7 +327,9 @@ fn memory_that_network_cards_work_on_is_mapped_by_nobody() {
     let before = client(&path).expect("room");
     let view = |endpoint: &crate::Endpoint| {
         let addr = crate::RemoteAddr::NULL;
-        endpoint.view(addr, 8).is_some()
+        let seen = endpoint.view(addr, 8).is_some();
+        assert_eq!(endpoint.lines(addr, 64).is_some(), seen);
+        seen
     };
     assert!(view(&before));
     let nic_use = segment.use_by_nic().expect("once");
