@@ -57,10 +57,10 @@ impl Client {
         }
     }
 
-    /// Whether GETs of this client may be answered together, past the table of commands: it is known, nobody
+    /// Whether GETs or SETs of this client may be executed together, past the table of commands: it is known, nobody
     /// watches, it wants replies, and nothing waits for EXEC.
     #[inline]
-    pub(crate) fn may_get_together(&self) -> bool {
+    pub(crate) fn may_go_together(&self) -> bool {
         !self.is_stranger
             && self.replies == Replies::On
             && !self.queue.is_open()

@@ -17,11 +17,10 @@ use core::task::Poll;
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use farside_kv::{KEYS_AT_ONCE, Session};
+use farside_kv::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::Client;
-use crate::command::group::Group;
 use crate::command::{self, Call, Keys};
 use crate::context::{Closing, Context};
 use crate::guard::{Framed, Guard};
@@ -185,8 +184,6 @@ impl Connection {
             scratch,
         } = &mut self.state;
         let mut at = 0;
-        // The store knows of the keys of all SETs before this.
-        let mut approached = 0;
         let next = loop {
             if context.closing().is_some() {
                 break Next::Read;
@@ -195,23 +192,21 @@ impl Connection {
                 break Next::Close;
             }
             let rest = &input[at..];
-            if client.may_get_together() && starts_gets(rest) {
-                let (keys, bytes) = collect_gets(guard, rest);
-                if !keys.is_empty() {
+            if client.may_go_together() {
+                if let Some((keys, bytes)) = lookahead::gets(rest) {
+                    guard.pass();
                     at += bytes;
-                    client.tally.add(Group::Read, keys.len());
                     client.command = command::table::Id::get as usize;
                     command::strings::get_all(context, &mut self.stream, reply, client, session, &keys).await?;
                     continue;
                 }
-            }
-            // EXEC does so for what waits for it.
-            if at >= approached && !client.queue.is_open() {
-                let (keys, bytes) = lookahead::set_keys(rest);
-                if keys.len() > 1 {
-                    session.approach(&keys);
+                if let Some((items, bytes)) = lookahead::sets(rest) {
+                    guard.pass();
+                    at += bytes;
+                    client.command = command::table::Id::set as usize;
+                    command::set::set_all(context, &mut self.stream, reply, client, session, &items).await?;
+                    continue;
                 }
-                approached = at + bytes;
             }
             let request = match guard.next(rest, client.is_stranger) {
                 Ok(Framed::Incomplete) => break Next::Read,
@@ -302,38 +297,6 @@ impl Connection {
             None => Ok(true),
         }
     }
-}
-
-/// How a GET begins, as clients send it.
-const GET_HEAD: &[u8] = b"*2\r\n$3\r\nGET\r\n";
-
-fn starts_get(input: &[u8]) -> bool {
-    input
-        .get(..GET_HEAD.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(GET_HEAD))
-}
-
-/// Whether there seem to be at least two GETs, the first with a short key.
-fn starts_gets(input: &[u8]) -> bool {
-    const SHORT_MAX: usize = 256;
-    let next = |input: &[u8]| input.iter().take(SHORT_MAX).position(|&byte| byte == b'*');
-    starts_get(input) && next(&input[1..]).is_some_and(|at| starts_get(&input[1 + at..]))
-}
-
-/// The keys of the GETs that stand at the start of the input, as many as are looked for together, and how many bytes
-/// they take. What is no whole GET is left to the usual way.
-fn collect_gets<'a>(guard: &mut Guard, input: &'a [u8]) -> (Vec<&'a [u8]>, usize) {
-    let mut keys = Vec::with_capacity(KEYS_AT_ONCE);
-    let mut at = 0;
-    while keys.len() < KEYS_AT_ONCE && starts_get(&input[at..]) {
-        let Ok(Framed::Array { bytes }) = guard.next(&input[at..], false) else {
-            break;
-        };
-        let &(start, end) = guard.places().last().expect("two arguments, as the head says");
-        keys.push(&input[at + start as usize..at + end as usize]);
-        at += bytes;
-    }
-    (keys, at)
 }
 
 /// Writes all replies out; returns whether that was possible before the worker closed or the client was ended.

@@ -93,9 +93,15 @@ impl Guard {
             self.array(input, is_stranger)
         }?;
         if framed != Framed::Incomplete {
-            (self.at, self.wanted, self.left) = (0, 0, 0);
+            self.pass();
         }
         Ok(framed)
+    }
+
+    /// What stood at the start of the input was taken, whatever had been seen of it.
+    #[inline]
+    pub(crate) fn pass(&mut self) {
+        (self.at, self.wanted, self.left) = (0, 0, 0);
     }
 
     /// Gives back what a command of many arguments needed. No command is under way.
@@ -180,10 +186,41 @@ impl Guard {
     }
 }
 
+/// The same as [`head`] of a short number that is not negative, with its line's end; otherwise `None`.
+#[inline]
+fn short_head(input: &[u8], at: usize) -> Option<(i64, usize)> {
+    const DIGITS_MAX: usize = 9;
+    let line = input.get(at + 1..)?;
+    let mut number = 0;
+    for (digits, &byte) in line.iter().take(DIGITS_MAX + 1).enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            let is_number = digits == 1 || digits > 1 && line[0] != b'0';
+            let ends = byte == b'\r' && line.get(digits + 1) == Some(&b'\n');
+            return (is_number && ends).then_some((number, at + 1 + digits + 2));
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    None
+}
+
 /// The number behind the kind byte at `at`, and where the next line starts; `None` if the line has no
 /// end yet.
 #[inline]
 pub(crate) fn head(
+    input: &[u8],
+    at: usize,
+    too_long: ProtocolError,
+    wrong: ProtocolError,
+) -> Result<Option<(i64, usize)>, ProtocolError> {
+    match short_head(input, at) {
+        Some(head) => Ok(Some(head)),
+        None => any_head(input, at, too_long, wrong),
+    }
+}
+
+#[cold]
+fn any_head(
     input: &[u8],
     at: usize,
     too_long: ProtocolError,

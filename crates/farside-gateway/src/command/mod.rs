@@ -23,7 +23,7 @@ mod observe;
 mod scan;
 pub(crate) mod scripts;
 mod server;
-mod set;
+pub(crate) mod set;
 pub(crate) mod strings;
 pub(crate) mod table;
 mod transactions;
@@ -199,6 +199,20 @@ fn count(id: table::Id, request: &Request<'_>, client: &mut Client, context: &Co
             .key_places(request.len())
             .for_each(|place| context.notice(request.arg(place))),
     }
+}
+
+/// Counts several commands of one kind that were executed together, and notices their keys.
+fn count_several<'k>(
+    id: table::Id,
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    client: &mut Client,
+    context: &Context,
+) {
+    let several = keys.len();
+    context.statistics().commands.add(several as u64);
+    context.statistics().calls[id as usize].add(several as u64);
+    client.tally.add(table::TABLE[id as usize].latency, several);
+    keys.for_each(|key| context.notice(key));
 }
 
 /// Appends the error line for a refusal.

@@ -1,10 +1,18 @@
 //! SET with its options; SETEX and PSETEX, which are the same with the time in front.
 
-use farside_kv::{Condition, Expiry, SetOptions};
+use std::io;
+
+use farside_kv::{Condition, Expiry, KvError, Session, SetOptions};
 
 use super::expiry::Unit;
-use super::{Call, Handled, Refusal, SYNTAX};
+use super::table::Id;
+use super::{Call, Handled, Refusal, SYNTAX, count_several, refuse};
+use crate::client::Client;
+use crate::connection::{REPLY_BYTES_MAX, flush};
+use crate::context::Context;
+use crate::reply::Reply;
 use crate::request::Request;
+use crate::stream::Stream;
 
 pub(crate) async fn set(call: &mut Call<'_>) -> Handled {
     let (key, value) = (call.request.arg(1), call.request.arg(2));
@@ -17,6 +25,30 @@ pub(crate) async fn set(call: &mut Call<'_>) -> Handled {
         true => call.reply.bulk_or_null(outcome.old.as_deref()),
         false if outcome.is_stored => call.reply.ok(),
         false => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// Several SETs of one burst.
+///
+/// # Errors
+/// If the connection broke.
+pub(crate) async fn set_all(
+    context: &Context,
+    stream: &mut Stream,
+    reply: &mut Reply,
+    client: &mut Client,
+    session: &mut Session,
+    items: &[(&[u8], &[u8])],
+) -> io::Result<()> {
+    let stored = |stored: Result<(), KvError>| match stored {
+        Ok(()) => reply.ok(),
+        Err(error) => refuse(context, reply, error.into()),
+    };
+    session.put_many(items, stored).await;
+    count_several(Id::set, items.iter().map(|&(key, _)| key), client, context);
+    if reply.len() > REPLY_BYTES_MAX {
+        flush(stream, reply, client, context).await?;
     }
     Ok(())
 }

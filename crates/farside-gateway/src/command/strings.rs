@@ -8,7 +8,7 @@ use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
 
 use super::table::Id;
 use super::transactions::ANSWERS_BYTES_MAX;
-use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, refuse, wrong_arity};
+use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, count_several, refuse, wrong_arity};
 use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
@@ -212,7 +212,7 @@ pub(crate) async fn get_all(
     context: &Context,
     stream: &mut Stream,
     reply: &mut Reply,
-    client: &Client,
+    client: &mut Client,
     session: &mut Session,
     keys: &[&[u8]],
 ) -> io::Result<()> {
@@ -229,9 +229,7 @@ pub(crate) async fn get_all(
             flush(stream, reply, client, context).await?;
         }
     }
-    context.statistics().commands.add(keys.len() as u64);
-    context.statistics().calls[Id::get as usize].add(keys.len() as u64);
-    keys.iter().for_each(|key| context.notice(key));
+    count_several(Id::get, keys.iter().copied(), client, context);
     Ok(())
 }
 

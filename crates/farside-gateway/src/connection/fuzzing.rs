@@ -3,8 +3,8 @@
 //! On the path: nowhere. It is compiled only with `--cfg fuzzing`, and does what
 //! [`Connection::burst`](super::Connection) does up to the execution of a command.
 
-use super::{collect_gets, starts_gets};
 use crate::guard::{Framed, Guard};
+use crate::lookahead;
 use crate::request::{Request, Scratch};
 
 /// What a connection makes of its input.
@@ -30,15 +30,21 @@ pub fn requests(input: &[u8], cuts: &[usize], is_stranger: bool) -> Outcome {
         let input = &input[..end.min(input.len())];
         while at <= input.len() {
             let rest = &input[at..];
-            if !is_stranger && starts_gets(rest) {
-                let (keys, bytes) = collect_gets(&mut guard, rest);
-                if !keys.is_empty() {
-                    at += bytes;
-                    outcome
-                        .requests
-                        .extend(keys.iter().map(|key| vec![b"GET".to_vec(), key.to_vec()]));
-                    continue;
-                }
+            if !is_stranger && let Some((keys, bytes)) = lookahead::gets(rest) {
+                guard.pass();
+                at += bytes;
+                let gets = keys.iter().map(|key| vec![b"GET".to_vec(), key.to_vec()]);
+                outcome.requests.extend(gets);
+                continue;
+            }
+            if !is_stranger && let Some((items, bytes)) = lookahead::sets(rest) {
+                guard.pass();
+                at += bytes;
+                let sets = items
+                    .iter()
+                    .map(|(key, value)| vec![b"SET".to_vec(), key.to_vec(), value.to_vec()]);
+                outcome.requests.extend(sets);
+                continue;
             }
             let request = match guard.next(rest, is_stranger) {
                 Ok(Framed::Incomplete) => break,
@@ -59,9 +65,11 @@ pub fn requests(input: &[u8], cuts: &[usize], is_stranger: bool) -> Outcome {
             match request {
                 Ok(request) if request.len() > 0 => {
                     let mut arguments: Vec<Vec<u8>> = request.args(0).map(<[u8]>::to_vec).collect();
-                    // The burst of GETs does not keep how the name was written.
-                    if arguments.len() == 2 && request.arg_is(0, "GET") {
-                        arguments[0] = b"GET".to_vec();
+                    // What is executed together does not keep how the name was written.
+                    for (name, count) in [("GET", 2), ("SET", 3)] {
+                        if arguments.len() == count && request.arg_is(0, name) {
+                            arguments[0] = name.as_bytes().to_vec();
+                        }
                     }
                     outcome.requests.push(arguments);
                 }

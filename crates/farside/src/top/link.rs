@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use farside_gateway::{Password, Report, TlsClient, TlsStream};
 use redis_protocol::resp2::decode::decode;
-use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame};
 
 /// How long to wait for the gateway, for a connection or an answer.
@@ -163,11 +162,13 @@ impl Link {
 
     fn ask(&mut self, words: &[&[u8]]) -> Result<OwnedFrame, LinkError> {
         let address = self.address;
-        let words = words.iter().map(|word| OwnedFrame::BulkString(word.to_vec()));
-        let request = OwnedFrame::Array(words.collect());
-        let mut bytes = vec![0; request.encode_len(false)];
-        encode(&mut bytes, &request, false).expect("the buffer is as long as the frame");
-        let reply = self.stream.write_all(&bytes).and_then(|()| self.receive());
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
+        }
+        let reply = self.stream.write_all(&request).and_then(|()| self.receive());
         reply
             .map_err(|source| LinkError::Gone { address, source })?
             .map_err(|reply| LinkError::Foreign { address, reply })

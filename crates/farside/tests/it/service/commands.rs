@@ -425,6 +425,50 @@ fn password_is_asked_for() {
 }
 
 #[test]
+fn sets_of_one_burst_are_executed_in_order_with_what_stands_between_them() {
+    let server = Server::serve(&["--memory", "64MiB"]);
+    let mut client = server.client();
+    let mut sent = Vec::new();
+    let mut expected = Vec::new();
+    for number in 0..100_u32 {
+        let key = format!("key{}", number % 9);
+        let long = vec![b'l'; 3000 * (number as usize % 5)];
+        // One key several times among sixteen, values that grow and shrink, and keys that expire.
+        for value in [number.to_string().as_bytes(), &long, b"last"] {
+            sent.extend(encode(&[b"SET", key.as_bytes(), value]));
+            expected.extend(b"+OK\r\n");
+        }
+        match number % 5 {
+            0 => {
+                sent.extend(encode(&[b"GET", key.as_bytes()]));
+                expected.extend(b"$4\r\nlast\r\n");
+            }
+            1 => {
+                sent.extend(encode(&[b"SET", key.as_bytes(), b"x", b"EX", b"100"]));
+                expected.extend(b"+OK\r\n");
+            }
+            2 => {
+                sent.extend(encode(&[b"SET", key.as_bytes()]));
+                expected.extend(arity("set").bytes());
+            }
+            3 => {
+                sent.extend(encode(&[b"DEL", key.as_bytes()]));
+                expected.extend(b":1\r\n");
+            }
+            _ => {
+                sent.extend(encode(&[b"SET", &[b'k'; 70_000], b"x"]));
+                expected.extend(b"-ERR the key has 70000 bytes, at most 65536 are allowed\r\n");
+            }
+        }
+    }
+    sent.extend(encode(&[b"QUIT"]));
+    expected.extend(b"+OK\r\n");
+    client.send(&sent);
+    let received = client.receive_all();
+    assert!(received == expected, "{}", String::from_utf8_lossy(&received));
+}
+
+#[test]
 fn gets_of_one_burst_are_answered_in_order_with_what_stands_between_them() {
     let server = Server::serve(&["--memory", "64MiB"]);
     let mut client = server.client();
