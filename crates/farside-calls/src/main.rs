@@ -5,24 +5,32 @@
 
 #![forbid(unsafe_code)]
 
+mod burst;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 
 use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::{Endpoint, NodeId, OpContext, Pipeline, RemoteAddr, Seat, interleave};
-use farside_kv::{KvError, Session, Store, StoreConfig};
+use farside_kv::{IndexKind, KEYS_AT_ONCE, KvError, Session, Store, StoreConfig};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
+use farside_pool::layout::POOL_ID_AT;
 
 const MEMORY_BYTES: u64 = 64 << 20;
+/// The keys that there are at first, except
 const KEYS: u64 = 1000;
+/// for calls that use each up.
+const KEYS_TO_DELETE: u64 = 8192;
+const VALUE: [u8; 64] = [7; 64];
+
+const KINDS: &str = "get, get-in-turn (of a pipeline), get-many (a key of sixteen), set, set-in-turn, insert, delete, replace (a DELETE \
+                     and a SET), increment, ordered-get and ordered-scan (of a hundred keys), burst-get and burst-set (sixteen commands \
+                     through a gateway), and lock:NAME (and unlock)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, count] = &arguments[..] else {
-        eprintln!(
-            "farside-calls: name get, set, get-in-turn or set-in-turn (of a pipeline), replace (a DELETE and a SET) or \
-             lock:NAME (and unlock), and how many"
-        );
+        eprintln!("farside-calls: name {KINDS}, and how many");
         return ExitCode::from(2);
     };
     let Ok(count) = count.parse() else {
@@ -32,7 +40,7 @@ fn main() -> ExitCode {
     match make(kind, count) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("farside-calls: `{kind}` is none of get, set, get-in-turn, set-in-turn, replace and lock:NAME");
+            eprintln!("farside-calls: `{kind}` is none of {KINDS}");
             ExitCode::from(2)
         }
         Err(error) => {
@@ -43,45 +51,110 @@ fn main() -> ExitCode {
 }
 
 /// A client of new memory.
-fn endpoint(seat: &Seat) -> Endpoint {
-    let segment = Segment::anonymous(MEMORY_BYTES).expect("some memory");
+fn endpoint(seat: &Seat, segment: Segment) -> Endpoint {
     let endpoint = Fabric::new(vec![segment]).endpoint();
     endpoint.expect("a new segment").seated(seat)
 }
 
+/// New memory, in which every pool has the same number: it is the seed of its tables, so that which key is where is the same
+/// in every run.
+fn memory() -> Result<Segment, Box<dyn core::error::Error>> {
+    let segment = Segment::anonymous(MEMORY_BYTES)?;
+    let seat = Seat::new();
+    let mut cx = OpContext::new(endpoint(&seat, segment.clone()));
+    // Who formats a pool takes a number over that somebody has chosen before.
+    let number = RemoteAddr::new(NodeId::new(0), POOL_ID_AT);
+    seat.block_on(cx.compare_swap(number, 0, 1))?;
+    Ok(segment)
+}
+
 /// Makes the calls; returns whether there is such a kind.
-fn make(kind: &str, count: u64) -> Result<bool, KvError> {
+fn make(kind: &str, count: u64) -> Result<bool, Box<dyn core::error::Error>> {
     if let Some(name) = kind.strip_prefix("lock:") {
         return Ok(LockKind::by_name(name).map(|kind| lock(kind, count)).is_some());
     }
+    if let Some(command) = kind.strip_prefix("burst-") {
+        return burst::make(command, count);
+    }
+    let (kind, index) = match kind.strip_prefix("ordered-") {
+        Some(kind) => (kind, IndexKind::Chime),
+        None => (kind, IndexKind::Race),
+    };
     let seat = Seat::new();
-    let store = seat.block_on(Store::open(endpoint(&seat), StoreConfig::default()))?;
+    let config = StoreConfig {
+        index: Some(index),
+        ..StoreConfig::default()
+    };
+    let store = seat.block_on(Store::open(endpoint(&seat, memory()?), config))?;
     let mut session = store.session();
-    for key in 0..KEYS {
-        seat.block_on(session.put(&key.to_le_bytes(), &[7; 64]))?;
+    let keys = if kind == "delete" { KEYS_TO_DELETE } else { KEYS };
+    for key in 0..keys {
+        let value: &[u8] = if kind == "increment" { b"0" } else { &VALUE };
+        seat.block_on(seat.drive(session.put(&key.to_le_bytes(), value)))?;
     }
     if let Some(kind @ ("get" | "set")) = kind.strip_suffix("-in-turn") {
         in_turn(&seat, &store, kind == "set", count);
         seat.clear();
         return Ok(true);
     }
-    let call: fn(&Seat, &mut Session, &[u8]) -> Result<(), KvError> = match kind {
-        "get" => |seat, session, key| {
-            black_box(seat.block_on(session.get(key))?);
+    let call: fn(&Seat, &mut Session, u64) -> Result<(), KvError> = match kind {
+        "get" => |seat, session, number| {
+            black_box(seat.block_on(session.get(&key(number)))?);
             Ok(())
         },
-        "set" => |seat, session, key| seat.block_on(session.put(key, &[8; 64])),
-        "replace" => |seat, session, key| {
-            seat.block_on(session.delete(key))?;
-            seat.block_on(session.put(key, &[9; 64]))
+        "get-many" => |seat, session, number| match number % KEYS_AT_ONCE as u64 {
+            0 => seat.block_on(get_many(session, number)),
+            _ => Ok(()),
+        },
+        "set" => |seat, session, number| seat.block_on(session.put(&key(number), &VALUE)),
+        // What grows is split beside it.
+        "insert" => |seat, session, number| {
+            let key = (KEYS + number).to_le_bytes();
+            seat.block_on(seat.drive(session.put(&key, &VALUE)))
+        },
+        "delete" => |seat, session, number| seat.block_on(session.delete(&number.to_le_bytes())).map(drop),
+        "replace" => |seat, session, number| {
+            seat.block_on(session.delete(&key(number)))?;
+            seat.block_on(session.put(&key(number), &VALUE))
+        },
+        "increment" => |seat, session, number| seat.block_on(increment(session, &key(number))),
+        "scan" => |seat, session, number| {
+            black_box(seat.block_on(session.range(&key(number % (KEYS / 2)), None, 100))?);
+            Ok(())
         },
         _ => return Ok(false),
     };
     for number in 0..count {
-        call(&seat, &mut session, &(number % KEYS).to_le_bytes())?;
+        call(&seat, &mut session, number)?;
     }
     seat.clear();
     Ok(true)
+}
+
+/// One of the keys that are there.
+fn key(number: u64) -> [u8; 8] {
+    (number % KEYS).to_le_bytes()
+}
+
+async fn get_many(session: &mut Session, first: u64) -> Result<(), KvError> {
+    let keys: [[u8; 8]; KEYS_AT_ONCE] = core::array::from_fn(|index| key(first + index as u64));
+    let keys: [&[u8]; KEYS_AT_ONCE] = core::array::from_fn(|index| keys[index].as_slice());
+    let mut values = session.get_many(&keys);
+    for _ in keys {
+        black_box(values.next().await?.expect("a key that was stored"));
+    }
+    Ok(())
+}
+
+/// As INCR does: the number stands there as text.
+async fn increment(session: &mut Session, key: &[u8]) -> Result<(), KvError> {
+    let incremented = session.update(key, |stored| {
+        let text = stored.and_then(|stored| str::from_utf8(stored).ok());
+        let number: i64 = text.and_then(|text| text.parse().ok()).ok_or("no number")?;
+        Ok::<_, &str>((number + 1).to_string().into_bytes())
+    });
+    incremented.await?.expect("a number");
+    Ok(())
 }
 
 /// So many GETs, or SETs, of sessions that take turns while memory is fetched.
@@ -92,9 +165,9 @@ fn in_turn(seat: &Seat, store: &Store, sets: bool, count: u64) {
         let mut session = store.pipelined_session(&pipeline);
         async move {
             for number in (run..count).step_by(IN_FLIGHT as usize) {
-                let key = (number % KEYS).to_le_bytes();
+                let key = key(number);
                 match sets {
-                    true => session.put(&key, &[8; 64]).await.expect("mapped memory"),
+                    true => session.put(&key, &VALUE).await.expect("mapped memory"),
                     false => {
                         let value = session.get(&key).await.expect("mapped memory");
                         black_box(value.expect("a key that was stored"));
@@ -110,7 +183,7 @@ fn in_turn(seat: &Seat, store: &Store, sets: bool, count: u64) {
 fn lock(kind: LockKind, count: u64) {
     const ROSTER_AT: u64 = 4096;
     let seat = Seat::new();
-    let endpoint = endpoint(&seat);
+    let endpoint = endpoint(&seat, Segment::anonymous(MEMORY_BYTES).expect("some memory"));
     let options = LockOptions {
         roster: Some(RemoteAddr::new(NodeId::new(0), ROSTER_AT)),
         ..LockOptions::default()

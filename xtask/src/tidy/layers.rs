@@ -90,10 +90,10 @@ const LAYERS: &[Layer] = &[
         name: FARSIDE,
         may_use: &[CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
     },
-    // What `cargo xtask weight` counts: calls of the store and of locks, with what the product consists of.
+    // What `cargo xtask weight` counts: calls of the store, of locks and through a gateway, with what the product consists of.
     Layer {
         name: CALLS,
-        may_use: &[KV, LOCK, FABRIC],
+        may_use: &[GATEWAY, KV, LOCK, POOL, FABRIC],
     },
     // The development commands stand beside the product.
     Layer {

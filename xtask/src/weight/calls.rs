@@ -1,12 +1,56 @@
 //! How many instructions one call takes: a simulated processor counts them, exactly and whatever else the machine does.
 
-use std::path::Path;
+use core::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::step;
+
 /// How many calls the two runs make: the difference leaves out what happens once.
 const CALLS: (u64, u64) = (1_000, 6_000);
+
+/// By how much more than is recorded a call may take.
+pub(super) const MORE_PERCENT: u64 = 3;
+
+/// What one call of each kind took when that was recorded; the crate `farside-calls` says what the kinds are.
+pub(super) struct Recorded {
+    pub(super) kinds: Vec<(String, u64)>,
+}
+
+impl Recorded {
+    fn path() -> PathBuf {
+        step::workspace_root().join("xtask/calls.tsv")
+    }
+
+    pub(super) fn read() -> Result<Self> {
+        let path = Self::path();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        let kinds = text.lines().map(|line| {
+            let parts = line.split_once('\t');
+            let parts = parts.and_then(|(kind, count)| Some((kind.to_owned(), count.parse().ok()?)));
+            parts.with_context(|| format!("{}: `{line}` is no kind and no count", path.display()))
+        });
+        Ok(Self {
+            kinds: kinds.collect::<Result<_>>()?,
+        })
+    }
+
+    pub(super) fn write(&self) -> Result<()> {
+        let mut text = String::new();
+        for (kind, instructions) in &self.kinds {
+            writeln!(text, "{kind}\t{instructions}")?;
+        }
+        let path = Self::path();
+        std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
+    }
+}
+
+/// The most that a call may take.
+pub(super) fn most(recorded: u64) -> u64 {
+    recorded + recorded * MORE_PERCENT / 100
+}
 
 /// Instructions of one call of this kind.
 pub(super) fn count(program: &Path, kind: &str) -> Result<u64> {
@@ -42,6 +86,11 @@ fn total(report: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_may_take_a_little_more() {
+        assert_eq!((most(1000), most(33)), (1030, 33));
+    }
 
     #[test]
     fn the_total_is_found_in_a_report() {
