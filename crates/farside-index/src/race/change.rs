@@ -135,7 +135,15 @@ impl Race {
                         nothing => break Some(nothing),
                     },
                 };
-                match self.store_now(cx, key, &place, &found, likely) {
+                // Nobody need be asked about what does not expire.
+                let replaced = match found.header {
+                    Header::Item { expiry_ms: 0, .. } => {
+                        let item = Item::of(key, likely.value, likely.expiry_ms);
+                        self.replace_now(cx, &place, &found, (item, true))
+                    }
+                    _ => None,
+                };
+                match replaced {
                     Some(Ok(true)) => return Some(Ok(Change::Updated)),
                     // What was approached was replaced since, in the same group of keys for instance.
                     Some(Ok(false)) if from.take().is_some() => {}
@@ -153,24 +161,7 @@ impl Race {
         cx.in_one_turn(|cx| self.decide_now(cx, key, (place, looked), decide, pin))
     }
 
-    /// Stores a value in the place of what a key has, and which does not expire: nobody need be asked. The rest as in
-    /// [`Race::update_now`].
-    #[inline(always)]
-    fn store_now(
-        &self,
-        cx: &mut OpContext,
-        key: &[u8],
-        place: &Place,
-        found: &Match,
-        likely: Likely<'_>,
-    ) -> Option<Result<bool, IndexError>> {
-        let Header::Item { expiry_ms: 0, .. } = found.header else {
-            return None;
-        };
-        self.replace_now(cx, place, found, (Item::of(key, likely.value, likely.expiry_ms), true))
-    }
-
-    /// The same for whatever `decide` says.
+    /// The same for whatever `decide` says, given what was seen of the key.
     #[inline(never)]
     fn decide_now<'v>(
         &self,
@@ -217,6 +208,7 @@ impl Race {
         self.replace_now(cx, place, found, (Item::of(key, &value, expiry_ms), regardless))
     }
 
+    /// Puts an item in the place of what was found, likewise.
     #[inline(always)]
     fn replace_now(
         &self,
