@@ -14,7 +14,7 @@
 use arrayvec::ArrayVec;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_pool::Pin;
-use farside_sync::Pointer;
+use farside_sync::{Pointer, SizeHint};
 
 use super::layout::{Combined, LINE_BYTES, Line, LockWord};
 use super::search_many::{ITEMS_END, Steps};
@@ -173,11 +173,11 @@ impl Race {
         for line in [Line::Main, Line::Overflow] {
             match self.first_fitting(cx.endpoint(), place, line) {
                 Looked::Nothing => {}
-                Looked::Fitting(slot, pointer) => match self.load_match(cx, key, (slot, pointer), wanted) {
+                Looked::Fitting(slot, pointer) => match self.load_match(cx, key, (slot, pointer), (ITEMS_AT, wanted)) {
                     InPlace::Found(found) => return InPlace::Found(found),
-                    InPlace::Absent | InPlace::Unknown => return self.look_further(cx, place, key),
+                    InPlace::Absent | InPlace::Unknown => return self.look_further(cx, place, key, ITEMS_AT),
                 },
-                Looked::Unsure => return self.look_further(cx, place, key),
+                Looked::Unsure => return self.look_further(cx, place, key, ITEMS_AT),
                 Looked::Unknown => return InPlace::Unknown,
             }
         }
@@ -224,9 +224,10 @@ impl Race {
         Looked::Nothing
     }
 
-    /// Looks at every slot whose fingerprint fits, where the first that does has another key, or none.
+    /// Looks at every slot whose fingerprint fits, where the first that does has another key, or none. The item comes to `at` in
+    /// the buffer.
     #[cold]
-    fn look_further(&self, cx: &mut OpContext, place: &Place, key: &[u8]) -> InPlace {
+    fn look_further(&self, cx: &mut OpContext, place: &Place, key: &[u8], at: u32) -> InPlace {
         let fingerprint = place.hash.fingerprint();
         for line in [Line::Main, Line::Overflow] {
             for bucket in place.buckets {
@@ -234,7 +235,7 @@ impl Race {
                     return InPlace::Unknown;
                 };
                 for (slot, pointer) in fitting {
-                    match self.load_match(cx, key, (slot, pointer), Wanted::Items) {
+                    match self.load_match(cx, key, (slot, pointer), (at, Wanted::Items)) {
                         InPlace::Absent => {}
                         other => return other,
                     }
@@ -284,7 +285,7 @@ impl Race {
         let Step::Item(_, slot, pointer) = approach.step else {
             return None;
         };
-        match self.load_match(cx, key, (slot, pointer), wanted) {
+        match self.load_match(cx, key, (slot, pointer), (ITEMS_AT, wanted)) {
             InPlace::Found(found) => Some(found),
             InPlace::Absent | InPlace::Unknown => None,
         }
@@ -297,20 +298,20 @@ impl Race {
         cx: &mut OpContext,
         key: &[u8],
         (slot, pointer): (RemoteAddr, Pointer),
-        wanted: Wanted,
+        (at, wanted): (u32, Wanted),
     ) -> InPlace {
         let bytes = self.blocks.readable(pointer);
-        let Some(header) = self.blocks.load_item(cx, pointer, (ITEMS_AT, bytes), wanted) else {
+        let Some(header) = self.blocks.load_item(cx, pointer, (at, bytes), wanted) else {
             return InPlace::Unknown;
         };
-        if !self.is_match(cx, header, ITEMS_AT, key) {
+        if !self.is_match(cx, header, at, key) {
             return InPlace::Absent;
         }
         InPlace::Found(Match {
             slot,
             pointer,
             header,
-            at: ITEMS_AT,
+            at,
         })
     }
 
@@ -386,28 +387,35 @@ impl Race {
         approaches
     }
 
-    /// Loads the items that were asked for, and looks whether they have the keys. What finds no room, or another key where it
-    /// may be behind that, is left to a SEARCH of its own.
+    /// Loads the items that were asked for, and looks whether they have the keys. What finds no room, or verbs have to find out,
+    /// is left to a SEARCH of its own.
     #[inline]
     fn load_items(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps, results: &mut SearchedKeys) {
         for (index, looked) in state.looked.iter().enumerate() {
-            let pointer = match *looked {
+            let at = state.end;
+            let is_full = at + SizeHint::Large.bytes() > ITEMS_END;
+            let loaded = match *looked {
                 Looked::Nothing => continue,
-                Looked::Fitting(_, pointer) => pointer,
-                Looked::Unsure | Looked::Unknown => {
-                    results[index] = Searched::Apart;
-                    continue;
+                Looked::Unknown => InPlace::Unknown,
+                _ if is_full => InPlace::Unknown,
+                Looked::Unsure => InPlace::Absent,
+                Looked::Fitting(slot, pointer) => {
+                    self.load_match(cx, keys[index], (slot, pointer), (at, Wanted::Items))
                 }
             };
-            let (at, bytes) = (state.end, self.blocks.readable(pointer));
-            let found = (at + bytes <= ITEMS_END)
-                .then(|| self.blocks.load_item(cx, pointer, (at, bytes), Wanted::Items))
-                .flatten()
-                .and_then(|header| {
-                    state.end = at + (header.block_bytes() as u32).next_multiple_of(8);
-                    Found::in_item(header, cx.buffer(), at as usize, keys[index])
-                });
-            results[index] = found.map_or(Searched::Apart, Searched::Found);
+            let loaded = match loaded {
+                // What was looked at first hides what is behind it.
+                InPlace::Absent => self.look_further(cx, &state.places[index], keys[index], at),
+                other => other,
+            };
+            results[index] = match loaded {
+                InPlace::Found(found) => {
+                    state.end = at + (found.header.block_bytes() as u32).next_multiple_of(8);
+                    Searched::Found(found.value())
+                }
+                InPlace::Absent => Searched::Absent,
+                InPlace::Unknown => Searched::Apart,
+            };
         }
     }
 }
