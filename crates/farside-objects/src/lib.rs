@@ -4,7 +4,7 @@
 //!  1. acquires the object's lock in shared mode;
 //!  2. READs all of its pages, with as few doorbells as they fit into. If the object is longer than its client thought, it READs
 //!     the rest;
-//!  3. looks at them, and compares what they begin with;
+//!  3. looks at them, compares what they begin with, and their checksums;
 //!  4. releases the lock.
 //!
 //! A set acquires the lock in exclusive mode, WRITEs all pages of the object with a new stamp, and releases it.

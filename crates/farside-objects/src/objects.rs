@@ -8,7 +8,9 @@ use farside_fabric::{Batch, CounterSnapshot, OpContext};
 use farside_lock::{Grant, LockError, Locker, Mode};
 
 use crate::ObjectError;
-use crate::places::{Header, PAGE_BYTES, PAYLOAD_BYTES, Place, Places, extent, page, page_count, payload};
+use crate::places::{
+    HEADER_BYTES, Header, PAGE_BYTES, PAYLOAD_BYTES, Place, Places, extent, page, page_count, payload,
+};
 
 /// How often in a row a lease may run out while an object is read, before its client is told. Once is a pause of the client;
 /// so often the lease is too short for the object.
@@ -134,13 +136,13 @@ impl Objects {
                 .is_some_and(|grant| grant.is_over(cx.endpoint().now_ns()));
             match found {
                 // Nobody writes it while it is locked.
-                Some(header) if !is_over && self.locker.is_some() => cx.rely_on(extent(header.bytes as u32)),
+                Some(header) if !is_over && self.locker.is_some() => cx.rely_on(extent(header.bytes)),
                 // It is not used, or its stamps are compared.
                 _ => cx.validated(),
             }
             let stamp = found.filter(|_| !is_over).map(|header| {
-                for index in 0..page_count(header.bytes as u32) {
-                    look(header.stamp, &cx.buffer()[payload(index, header.bytes as u32).range()]);
+                for index in 0..page_count(header.bytes) {
+                    look(header.stamp, &cx.buffer()[payload(index, header.bytes).range()]);
                 }
                 header.stamp
             });
@@ -156,7 +158,7 @@ impl Objects {
                 continue;
             }
             return Ok(Got {
-                bytes: found.map_or(0, |header| header.bytes as u32),
+                bytes: found.map_or(0, |header| header.bytes),
                 stamp,
                 lock: Locking {
                     granted_ns,
@@ -195,19 +197,17 @@ impl Objects {
         let grant = self.acquire(cx, place, Mode::Exclusive).await?;
         let granted_ns = cx.endpoint().now_ns();
         let acquire = cx.endpoint().counters().snapshot().since(&before);
-        let header = Header {
-            // By chance, so that no set has that of another, also after a restart; 0 is of none.
-            stamp: cx.endpoint().random() | 1,
-            bytes: u64::from(bytes),
-        };
+        // By chance, so that no set has that of another, also after a restart; 0 is of none.
+        let stamp = cx.endpoint().random() | 1;
         let pages = 0..page_count(bytes);
         // After the acquire, which may need the buffer itself.
         cx.reserve((pages.end * PAGE_BYTES) as usize);
         for index in pages.clone() {
             let target = &mut cx.buffer_mut()[page(index, bytes).range()];
-            let (start, rest) = target.split_at_mut(header.to_bytes().len());
-            start.copy_from_slice(&header.to_bytes());
-            fill(header.stamp, &mut rest[..payload(index, bytes).bytes as usize]);
+            let (start, rest) = target.split_at_mut(HEADER_BYTES as usize);
+            let own = &mut rest[..payload(index, bytes).bytes as usize];
+            fill(stamp, own);
+            start.copy_from_slice(&Header::new(stamp, bytes, own).to_bytes());
         }
         self.transfer(cx, place, (pages, bytes), Direction::Write).await?;
         cx.shrink();
@@ -239,7 +239,7 @@ impl Objects {
         }
     }
 
-    /// READs an object into the buffer; what its pages begin with, if that is the same in all of them.
+    /// READs an object into the buffer; what its first page begins with, if all of them are whole and of the same set.
     async fn read(
         &mut self,
         cx: &mut OpContext,
@@ -252,16 +252,14 @@ impl Objects {
         let mut header = Header::of_page(cx.buffer());
         if header.stamp == 0 {
             // Nobody has set it.
-            header.bytes = u64::from(likely_bytes);
+            header.bytes = likely_bytes;
             let is_untouched = |index| Header::of_page(&cx.buffer()[page(index, likely_bytes).range()]).stamp == 0;
             return Ok((0..page_count(likely_bytes)).all(is_untouched).then_some(header));
         }
-        let Some(bytes) = u32::try_from(header.bytes)
-            .ok()
-            .filter(|&bytes| bytes <= place.capacity)
-        else {
+        let bytes = header.bytes;
+        if bytes > place.capacity {
             return Ok(None);
-        };
+        }
         let pages = 0..page_count(bytes);
         if bytes > likely_bytes {
             // The last page that was read may go on.
@@ -269,8 +267,11 @@ impl Objects {
             cx.reserve((pages.end * PAGE_BYTES) as usize);
             self.transfer(cx, place, (rest, bytes), Direction::Read).await?;
         }
-        let is_same = |index| Header::of_page(&cx.buffer()[page(index, bytes).range()]) == header;
-        Ok(pages.into_iter().all(is_same).then_some(header))
+        let is_whole = |index| {
+            let own = &cx.buffer()[payload(index, bytes).range()];
+            Header::of_page(&cx.buffer()[page(index, bytes).range()]) == Header::new(header.stamp, bytes, own)
+        };
+        Ok(pages.into_iter().all(is_whole).then_some(header))
     }
 
     /// READs or WRITEs some pages of an object of so many bytes.

@@ -5,21 +5,23 @@
 //! ```text
 //! | locks, one entry each | objects, each from a line on | lock service | roster of DecLock |
 //! an object:  | page of 4096 bytes | .. | page, as long as it has to be |
-//! a page:     | stamp, 8 | bytes of the object, 8 | up to 4080 bytes of it |
+//! a page:     | stamp, 8 | bytes of the object, 4 | checksum, 4 | up to 4080 bytes of it |
 //! ```
 //!
 //! Numbers are little-endian. An object's *stamp* says which set it is of. All pages of a whole object carry the same stamp
-//! and the same number of bytes. A page that nobody has written has the stamp 0.
+//! and the same number of bytes. A page that nobody has written has the stamp 0. The *checksum* is that of the page's bytes of the
+//! object: a client that dies within a WRITE leaves the start of a page with the rest of another one.
 //!
 //! Invariant: an object's place is as large as its capacity needs, and does not change.
 
 use farside_fabric::{NodeId, RemoteAddr, Slice};
 use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_lock::service::BLOCK_BYTES;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of a page, all but the last one of an object: what one READ or WRITE moves.
 pub(crate) const PAGE_BYTES: u32 = 4096;
-/// Bytes at the start of each page that are not of the object: the stamp, and how many bytes the object has.
+/// Bytes at the start of each page that are not of the object: the stamp, how many bytes the object has, and the checksum.
 pub(crate) const HEADER_BYTES: u32 = 16;
 /// Bytes of the object in a page.
 pub(crate) const PAYLOAD_BYTES: u32 = PAGE_BYTES - HEADER_BYTES;
@@ -34,14 +36,27 @@ pub(crate) struct Header {
     /// Which set the page is of; 0 if it is of none.
     pub(crate) stamp: u64,
     /// Bytes of the object.
-    pub(crate) bytes: u64,
+    pub(crate) bytes: u32,
+    /// See the module.
+    pub(crate) checksum: u32,
 }
 
 impl Header {
+    /// That of a page with these bytes of an object of `bytes` bytes.
+    #[must_use]
+    pub(crate) fn new(stamp: u64, bytes: u32, payload: &[u8]) -> Self {
+        Self {
+            stamp,
+            bytes,
+            checksum: xxh3_64_with_seed(payload, stamp) as u32,
+        }
+    }
+
     /// As it stands in memory.
     #[must_use]
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES as usize] {
-        (u128::from(self.bytes) << 64 | u128::from(self.stamp)).to_le_bytes()
+        let lengths = u64::from(self.checksum) << 32 | u64::from(self.bytes);
+        (u128::from(lengths) << 64 | u128::from(self.stamp)).to_le_bytes()
     }
 
     /// What stands in memory.
@@ -50,7 +65,8 @@ impl Header {
         let both = u128::from_le_bytes(bytes);
         Self {
             stamp: both as u64,
-            bytes: (both >> 64) as u64,
+            bytes: (both >> 64) as u32,
+            checksum: (both >> 96) as u32,
         }
     }
 
@@ -187,10 +203,13 @@ mod tests {
         let header = Header {
             stamp: 0x1234_5678_9abc_def0,
             bytes: 9213,
+            checksum: 0x9876_5432,
         };
         assert_eq!(Header::of_bytes(header.to_bytes()), header);
         assert_eq!(header.to_bytes()[..8], header.stamp.to_le_bytes());
-        assert_eq!(Header::of_page(&[0; 24]), Header { stamp: 0, bytes: 0 });
+        assert_eq!(Header::of_page(&[0; 24]).stamp, 0);
+        let [one, other] = [b"one", b"two"].map(|bytes| Header::new(7, 3, bytes).checksum);
+        assert_ne!(one, other);
     }
 
     #[test]

@@ -148,6 +148,36 @@ fn an_object_whose_client_has_died_is_torn_until_it_is_set() {
     assert!(torn > 0, "none was left in the middle");
 }
 
+/// A client that dies within the WRITE of a page leaves its start, with the stamp of the new set, before the rest of the old one;
+/// which page of how many does not matter.
+#[test]
+fn an_object_with_half_a_page_of_another_set_is_torn() {
+    for (bytes, page_at) in [(100, 0_u64), (9_000, 4096), (9_000, 8192)] {
+        let mut pair = Pair::new(bytes, None);
+        // No locks, so the object stands behind the first line.
+        let object = farside_fabric::RemoteAddr::new(farside_fabric::NodeId::new(0), 64);
+        let (new, old) = (vec![9; bytes as usize], value(bytes));
+        pair.set(&old).expect("a set");
+        let (_, cx) = &mut pair.clients[0];
+        let rest = (object.plus(page_at + 64), farside_fabric::Slice::first(32));
+        let before = pair
+            .sim
+            .block_on(async { cx.read(rest.0, rest.1).await.expect("a READ").to_vec() });
+        pair.set(&new).expect("a set");
+        assert_eq!(pair.get(), Ok(Some(new)));
+        let (_, cx) = &mut pair.clients[0];
+        cx.buffer_mut()[..32].copy_from_slice(&before);
+        pair.sim.block_on(cx.write(rest.1, rest.0)).expect("a WRITE");
+        assert_eq!(
+            pair.get(),
+            Err(ObjectError::Torn { object: 0 }),
+            "{bytes} bytes, from {page_at} on"
+        );
+        pair.set(b"whole").expect("a set");
+        assert_eq!(pair.get(), Ok(Some(b"whole".to_vec())));
+    }
+}
+
 /// The example: processes share objects, one of them is killed, and nobody finds an object that is of several sets without
 /// being told.
 #[test]
