@@ -4,8 +4,8 @@
 //! number of gateways may serve one pool.
 //!
 //! - `guard` finds where a command ends and bounds what a peer can make us keep;
-//! - `request` and `reply` are the two directions of the protocol: arguments where they arrived, and an existing codec;
-//! - `lookahead` tells the store which keys a burst will change;
+//! - `request` and `reply` are the two directions of the protocol: arguments where they arrived, and frames made in place;
+//! - `lookahead` takes GETs, or SETs, that stand one behind the other in a burst all at once;
 //! - `command` is the table of what there is, and one function for each;
 //! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
