@@ -320,8 +320,10 @@ pub(crate) async fn visit_linked(
             && !is_planted("transaction: what the dead have left is not settled")
             && pool.is_gone(cx, owner).await?
         {
-            let now = settle(cx, (pool, marking), (slot, word), 0).await?;
-            visit_pointer(cx, now, visit).await?;
+            let status = descriptor.decided(cx, slot, 0).await?;
+            settle(cx, (pool, marking), (slot, word), 0).await?;
+            // Not what the slot holds by now: somebody else may have settled it, and have put a node or a layer above what was there.
+            visit_pointer(cx, descriptor.in_force(status), visit).await?;
             continue;
         }
         visit(descriptor.record);
