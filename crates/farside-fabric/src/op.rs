@@ -273,6 +273,13 @@ impl OpContext {
         Some(written.map(drop))
     }
 
+    /// Executes a verb in a plain call, likewise; returns the words before, of an atomic, or that were read. Always inlined, as
+    /// its callers know which verb it is.
+    #[inline(always)]
+    pub fn execute_now(&mut self, verb: &Verb) -> Option<Result<u128, FabricError>> {
+        self.endpoint.execute_now(verb, &mut self.buffer)
+    }
+
     /// Compare-and-swap in a plain call, likewise; returns the word before.
     #[inline]
     pub fn compare_swap_now(

@@ -9,7 +9,7 @@ use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
-use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, RemoteAddr, Verb};
+use farside_fabric::{Buffer, Deadline, Endpoint, FabricError, MaskedCas, OpContext, RemoteAddr, Verb};
 
 /// Executes a verb on words.
 pub(crate) async fn execute(endpoint: &Endpoint, verb: Verb) -> Result<u128, FabricError> {
@@ -50,6 +50,18 @@ pub(crate) async fn compare_swap(
     swap: u64,
 ) -> Result<u64, FabricError> {
     Ok(execute(endpoint, Verb::CompareSwap { target, compare, swap }).await? as u64)
+}
+
+/// Compare-and-swap over mapped memory, in a plain call; returns whether the word was what it should be, and is the other one
+/// now. If it fails nothing has happened.
+pub(crate) fn swap_now(cx: &mut OpContext, target: RemoteAddr, compare: u64, swap: u64) -> bool {
+    cx.compare_swap_now(target, compare, swap) == Some(Ok(compare))
+}
+
+/// The same for both words of an entry of 16 bytes; returns them as they were before, if they were what they should be.
+pub(crate) fn wide_swap_now(cx: &mut OpContext, target: RemoteAddr, operands: MaskedCas<u128>) -> Option<u128> {
+    let found = cx.execute_now(&Verb::WideCompareSwap { target, operands })?.ok()?;
+    operands.matches(found).then_some(found)
 }
 
 /// After a swap for `mine` that met its deadline and may take the lock all the same: gives the lock back if it

@@ -18,7 +18,7 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
 
-use crate::atomics::withdraw;
+use crate::atomics::{swap_now, withdraw};
 use crate::backoff::{Backoff, give_way};
 use crate::grant::Held;
 use crate::inbox::Seat;
@@ -106,6 +106,23 @@ impl Lock for CasLock {
                 None => give_way().await,
             }
             retry = retry.saturating_add(1);
+        }
+    }
+
+    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        if self.stopwatch.is_running() || !swap_now(cx, entry, CasWord::FREE.0, self.mine.0) {
+            return None;
+        }
+        if let Some(backoff) = &self.backoff {
+            backoff.note(false);
+        }
+        Some(Grant::new(entry, mode, Held::Plain))
+    }
+
+    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+        match !self.stopwatch.is_running() && swap_now(cx, grant.entry(), self.mine.0, CasWord::FREE.0) {
+            true => Ok(()),
+            false => Err(grant),
         }
     }
 

@@ -85,6 +85,10 @@ impl Grant {
         self.mode
     }
 
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
     pub(crate) fn into_held(self) -> Held {
         self.held
     }

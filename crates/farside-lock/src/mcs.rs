@@ -29,7 +29,7 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, Endpoint, FabricError, OpContext, RemoteAddr};
 
-use crate::atomics::{compare_swap, swap};
+use crate::atomics::{compare_swap, swap, swap_now};
 use crate::grant::Held;
 use crate::inbox::{Arrived, Inbox, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind};
@@ -109,6 +109,26 @@ impl Lock for McsLock {
         match until(cx.endpoint(), cx.deadline(), work, give_back).await {
             Some(head) => Ok(Grant::new(entry, mode, Held::Mcs(head?))),
             None => Err(LockError::Timeout { entry }),
+        }
+    }
+
+    /// Whoever finds nobody there need not swap whatever is: then it is in no queue if it fails.
+    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        let seat = self.inbox.take_seat(entry).ok()?;
+        let is_free = swap_now(cx, entry, 0, TailWord::of(seat.place()).bits());
+        let head = Head {
+            seat,
+            successor: None,
+            handed: 0,
+        };
+        is_free.then(|| Grant::new(entry, mode, Held::Mcs(head)))
+    }
+
+    /// Nobody has queued up as long as the tail is ours: no letter need be looked for.
+    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+        match grant.held() {
+            Held::Mcs(head) if swap_now(cx, grant.entry(), TailWord::of(head.seat.place()).bits(), 0) => Ok(()),
+            _ => Err(grant),
         }
     }
 

@@ -72,6 +72,12 @@ impl Stopwatch {
         Self(phases)
     }
 
+    /// Whether anybody wants to know.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// What time it is; 0 if nobody wants to know.
     #[inline]
     pub(crate) fn start(&self, endpoint: &Endpoint) -> u64 {

@@ -334,12 +334,45 @@ impl Locker {
         })
     }
 
+    /// See [`Lock::acquire_now`]. One copy, for all who await the rest.
+    #[inline(never)]
+    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        if !cx.endpoint().is_mapped() {
+            return None;
+        }
+        match self {
+            Self::Cas(lock) => lock.acquire_now(cx, entry, mode),
+            Self::Mcs(lock) => lock.acquire_now(cx, entry, mode),
+            Self::DecLock(lock) => lock.acquire_now(cx, entry, mode),
+            Self::ShiftLock(lock) => lock.acquire_now(cx, entry, mode),
+            _ => None,
+        }
+    }
+
+    /// See [`Lock::release_now`].
+    #[inline(never)]
+    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+        if !cx.endpoint().is_mapped() {
+            return Err(grant);
+        }
+        match self {
+            Self::Cas(lock) => lock.release_now(cx, grant),
+            Self::Mcs(lock) => lock.release_now(cx, grant),
+            Self::DecLock(lock) => lock.release_now(cx, grant),
+            Self::ShiftLock(lock) => lock.release_now(cx, grant),
+            _ => Err(grant),
+        }
+    }
+
     /// See [`Lock::acquire`].
     ///
     /// # Errors
     /// Likewise.
     #[inline]
     pub async fn acquire(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Result<Grant, LockError> {
+        if let Some(grant) = self.acquire_now(cx, entry, mode) {
+            return Ok(grant);
+        }
         match self {
             Self::CasRw(lock) => lock.acquire(cx, entry, mode).await,
             Self::Cas(lock) => lock.acquire(cx, entry, mode).await,
@@ -359,6 +392,10 @@ impl Locker {
     /// Likewise.
     #[inline]
     pub async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
+        let grant = match self.release_now(cx, grant) {
+            Ok(()) => return Ok(()),
+            Err(held) => held,
+        };
         match self {
             Self::CasRw(lock) => lock.release(cx, grant).await,
             Self::Cas(lock) => lock.release(cx, grant).await,

@@ -333,26 +333,35 @@ impl Race {
             return false;
         }
         for place in &state.places {
-            let looked = self.first_fitting_apart(cx.endpoint(), place, Line::Main);
-            if let Looked::Nothing = looked {
-                approach(cx.endpoint(), place, Line::Overflow);
+            let looked = self.first_fitting(cx.endpoint(), place, Line::Main);
+            match looked {
+                Looked::Nothing => drop(approach(cx.endpoint(), place, Line::Overflow)),
+                _ => self.approach_item(cx.endpoint(), &looked),
             }
             state.looked.push(looked);
-            results.push(Searched::Absent);
         }
-        for looked in &state.looked {
-            self.approach_item(cx.endpoint(), looked);
+        let mut left = 0_u32;
+        for (index, key) in keys.iter().enumerate() {
+            let place = &state.places[index];
+            let looked = match state.looked[index] {
+                Looked::Nothing => {
+                    left |= 1 << index;
+                    let looked = self.first_fitting_apart(cx.endpoint(), place, Line::Overflow);
+                    self.approach_item(cx.endpoint(), &looked);
+                    state.looked[index] = looked;
+                    Looked::Nothing
+                }
+                looked => looked,
+            };
+            results.push(self.load_looked(cx, key, (place, looked), &mut state.end));
         }
-        self.load_items(cx, keys, state, results);
-        for (place, looked) in state.places.iter().zip(&mut state.looked) {
-            let is_left = matches!(looked, Looked::Nothing);
-            *looked = Looked::Nothing;
-            if is_left {
-                *looked = self.first_fitting_apart(cx.endpoint(), place, Line::Overflow);
-                self.approach_item(cx.endpoint(), looked);
-            }
+        // Ends: each turn takes a bit away.
+        while left != 0 {
+            let index = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let of = (&state.places[index], state.looked[index]);
+            results[index] = self.load_looked(cx, keys[index], of, &mut state.end);
         }
-        self.load_items(cx, keys, state, results);
         true
     }
 
@@ -387,35 +396,31 @@ impl Race {
         approaches
     }
 
-    /// Loads the items that were asked for, and looks whether they have the keys. What finds no room, or verbs have to find out,
-    /// is left to a SEARCH of its own.
-    #[inline]
-    fn load_items(&self, cx: &mut OpContext, keys: &[&[u8]], state: &mut Steps, results: &mut SearchedKeys) {
-        for (index, looked) in state.looked.iter().enumerate() {
-            let at = state.end;
-            let is_full = at + SizeHint::Large.bytes() > ITEMS_END;
-            let loaded = match *looked {
-                Looked::Nothing => continue,
-                Looked::Unknown => InPlace::Unknown,
-                _ if is_full => InPlace::Unknown,
-                Looked::Unsure => InPlace::Absent,
-                Looked::Fitting(slot, pointer) => {
-                    self.load_match(cx, keys[index], (slot, pointer), (at, Wanted::Items))
-                }
-            };
-            let loaded = match loaded {
-                // What was looked at first hides what is behind it.
-                InPlace::Absent => self.look_further(cx, &state.places[index], keys[index], at),
-                other => other,
-            };
-            results[index] = match loaded {
-                InPlace::Found(found) => {
-                    state.end = at + (found.header.block_bytes() as u32).next_multiple_of(8);
-                    Searched::Found(found.value())
-                }
-                InPlace::Absent => Searched::Absent,
-                InPlace::Unknown => Searched::Apart,
-            };
+    /// Loads the item that was asked for, if one was, to `end` in the buffer, and looks whether it has the key. What finds no room,
+    /// or verbs have to find out, is left to a SEARCH of its own.
+    #[inline(never)]
+    fn load_looked(&self, cx: &mut OpContext, key: &[u8], (place, looked): (&Place, Looked), end: &mut u32) -> Searched {
+        let at = *end;
+        let is_full = at + SizeHint::Large.bytes() > ITEMS_END;
+        let loaded = match looked {
+            Looked::Nothing => return Searched::Absent,
+            Looked::Unknown => return Searched::Apart,
+            _ if is_full => return Searched::Apart,
+            Looked::Unsure => InPlace::Absent,
+            Looked::Fitting(slot, pointer) => self.load_match(cx, key, (slot, pointer), (at, Wanted::Items)),
+        };
+        let loaded = match loaded {
+            // What was looked at first hides what is behind it.
+            InPlace::Absent => self.look_further(cx, place, key, at),
+            other => other,
+        };
+        match loaded {
+            InPlace::Found(found) => {
+                *end = at + (found.header.block_bytes() as u32).next_multiple_of(8);
+                Searched::Found(found.value())
+            }
+            InPlace::Absent => Searched::Absent,
+            InPlace::Unknown => Searched::Apart,
         }
     }
 }

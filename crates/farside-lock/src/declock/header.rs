@@ -8,6 +8,8 @@
 //! subtractions take out of the field above are part of what is added, so each field comes out right
 //! as long as there was something to subtract.
 
+use farside_fabric::{OpContext, RemoteAddr, Verb};
+
 use crate::Mode;
 
 /// The most entries that a queue may have.
@@ -99,6 +101,12 @@ impl Header {
     #[must_use]
     pub const fn after_leaving(self, mode: Mode) -> Self {
         Self(self.0.wrapping_add(Self::leaving(mode)))
+    }
+
+    /// The header of a lock over mapped memory, read in a plain call.
+    pub(super) fn now(cx: &mut OpContext, entry: RemoteAddr) -> Option<Self> {
+        let word = cx.execute_now(&Verb::ReadWord { source: entry })?;
+        word.ok().map(|word| Self(word as u64))
     }
 
     /// Whether the lock is being reset: nobody joins or leaves then.

@@ -138,6 +138,11 @@ impl LocalQueue {
         self.state == State::Free
     }
 
+    /// Whether one client is inside, and nobody of this node waits.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self.state, State::Held(_, 1)) && self.waiting.is_empty()
+    }
+
     /// Figure 10, lines 2 to 10. `may_share`: nobody waits for this node to let go of the lock.
     pub(super) fn ask(&mut self, mode: Mode, time: Timestamp, may_share: bool) -> Asked {
         let has_writer = self.waiting.iter().any(|waiter| waiter.mode == Mode::Exclusive);

@@ -9,9 +9,10 @@
 //! that may change it.
 
 use core::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use farside_fabric::hash::MixState;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{EndpointId, RemoteAddr};
 
@@ -21,6 +22,9 @@ use super::roster::{Member, Roster};
 use crate::inbox::{Inbox, Seat};
 use crate::letter::{Letter, LetterKind, NO_SEAT, Place};
 use crate::{LockError, LockOptions};
+
+/// So many locks are remembered that nobody uses.
+const KNOWN_MAX: usize = 64;
 
 /// What the clients of a compute node share of DecLock. Clones are the same.
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ struct Shared {
     capacity: u64,
     /// By endpoint; `None` while it joins the roster.
     members: RefCell<BTreeMap<EndpointId, Option<Member>>>,
-    locks: RefCell<BTreeMap<u64, Rc<Local>>>,
+    locks: RefCell<HashMap<RemoteAddr, Rc<Local>, MixState>>,
     /// Resets by clients of this node that came to their end, and how long they took in all.
     resets: Cell<Resets>,
     /// What is added to the node's clock to have the one that all nodes share.
@@ -161,22 +165,21 @@ impl Node {
     /// What is known of a lock.
     pub(super) fn local(&self, entry: RemoteAddr) -> Rc<Local> {
         let mut locks = self.shared.locks.borrow_mut();
-        let local = locks
-            .entry(entry.to_bits())
-            .or_insert_with(|| Rc::new(Local::new(entry)));
+        let local = locks.entry(entry).or_insert_with(|| Rc::new(Local::new(entry)));
         Rc::clone(local)
     }
 
     /// What is known of a lock, if anything is.
     pub(super) fn known(&self, entry: RemoteAddr) -> Option<Rc<Local>> {
-        self.shared.locks.borrow().get(&entry.to_bits()).cloned()
+        self.shared.locks.borrow().get(&entry).cloned()
     }
 
-    /// Forgets a lock that nobody uses.
+    /// Forgets a lock that nobody uses, unless few are known: then it may be used again soon.
     pub(super) fn tidy(&self, local: Rc<Local>) {
+        let mut locks = self.shared.locks.borrow_mut();
         // One in the table, one here.
-        if Rc::strong_count(&local) == 2 && local.is_idle() {
-            self.shared.locks.borrow_mut().remove(&local.entry.to_bits());
+        if locks.len() > KNOWN_MAX && Rc::strong_count(&local) == 2 && local.is_idle() {
+            locks.remove(&local.entry);
         }
     }
 }
@@ -230,7 +233,7 @@ impl Local {
         }
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.busy.get() == 0
             && self.waiting.borrow().is_empty()
             && self.asked.borrow().is_empty()

@@ -169,6 +169,25 @@ impl Lock for ShiftLock {
         }
     }
 
+    /// A writer that finds neither a writer nor a reader. It holds the lock for a lease from before its swap.
+    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        if self.stopwatch.is_running() || (mode == Mode::Shared && !self.is_mutex) {
+            return None;
+        }
+        let hold = WriterHold::now(cx, entry, self.inbox.take_seat(entry).ok()?, self.options.lease_ns)?;
+        let end_ns = hold.end_ns;
+        Some(Grant::new(entry, mode, Held::Shift(Hold::Writer(hold))).leased_until(end_ns))
+    }
+
+    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+        match grant.held() {
+            Held::Shift(Hold::Writer(hold)) if !self.stopwatch.is_running() && hold.leave_now(cx, grant.entry()) => {
+                Ok(())
+            }
+            _ => Err(grant),
+        }
+    }
+
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         let Held::Shift(hold) = grant.into_held() else {

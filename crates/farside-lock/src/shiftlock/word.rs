@@ -182,6 +182,15 @@ impl Entry {
         }
     }
 
+    /// The same, if there is neither a writer nor a reader.
+    #[must_use]
+    pub const fn take_free(mine: Place) -> MaskedCas<u128> {
+        MaskedCas {
+            compare_mask: (READERS_MASK as u128) << 64 | low_bits(60) as u128,
+            ..Self::queue_up(mine)
+        }
+    }
+
     /// A writer leaves that has nobody behind it (Algorithm 3, line 6): compares tail and releases.
     #[must_use]
     pub const fn leave_writer(mine: Place, releases: Releases, epoch: u64) -> MaskedCas<u128> {

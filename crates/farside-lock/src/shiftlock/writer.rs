@@ -15,13 +15,13 @@
 //! wait for an epoch that never comes.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, FabricError, MaskedAdd, MaskedCas, Verb};
+use farside_fabric::{Deadline, FabricError, MaskedAdd, MaskedCas, OpContext, RemoteAddr, Verb};
 
 use super::watch::{Seen, Watch};
 use super::word::{Entry, Releases};
 use super::{Attempt, Outcome};
 use crate::Mode;
-use crate::atomics::execute;
+use crate::atomics::{execute, wide_swap_now};
 use crate::error::LockError;
 use crate::inbox::{Arrived, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
@@ -370,6 +370,29 @@ impl Attempt {
 }
 
 impl WriterHold {
+    /// Takes a lock that is free, over mapped memory. The lease ends no later than it would if both clock readings of
+    /// [`Attempt::queue_up`] were made.
+    pub(super) fn now(cx: &mut OpContext, entry: RemoteAddr, seat: Seat, lease_ns: u64) -> Option<Self> {
+        let posted_ns = cx.endpoint().now_ns();
+        let before = Entry::of_bits(wide_swap_now(cx, entry, Entry::take_free(seat.place()))?);
+        Some(Self {
+            begun: before.releases(),
+            releases: before.releases(),
+            epoch: before.counts.epoch(),
+            streak: 0,
+            successor: None,
+            is_behind: false,
+            end_ns: posted_ns + lease_ns,
+            seat,
+        })
+    }
+
+    /// Gives it back over mapped memory, if nobody has queued up: whoever did is in the tail.
+    pub(super) fn leave_now(&self, cx: &mut OpContext, entry: RemoteAddr) -> bool {
+        let leave = Entry::leave_writer(self.seat.place(), self.releases, self.epoch);
+        wide_swap_now(cx, entry, leave).is_some()
+    }
+
     /// Notes who is behind us, if the letter is of this queue: written after we queued up, and before any
     /// reset.
     fn note_successor(&mut self, arrived: &Arrived) {

@@ -71,9 +71,9 @@ fn who_waits_is_told_to_start_over_once_and_only_while_it_waits() {
     assert_eq!(here.take(&endpoint), Ok(None), "once");
 }
 
-/// Whatever makes a lock worth remembering alone keeps it.
+/// Where many are known, whatever makes a lock worth remembering alone keeps it.
 #[test]
-fn a_lock_that_nobody_uses_is_forgotten() {
+fn a_lock_that_nobody_uses_is_forgotten_among_many() {
     type Change = fn(&Local);
     let changes: [(&str, Change, Change); 4] = [
         ("busy", |local| local.begin(), |local| drop(local.end())),
@@ -98,6 +98,11 @@ fn a_lock_that_nobody_uses_is_forgotten() {
     ];
     let node = node();
     assert!(node.known(LOCK).is_none());
+    for number in 1..=KNOWN_MAX as u64 {
+        let local = node.local(LOCK.plus(64 * number));
+        node.tidy(local);
+        assert!(node.known(LOCK.plus(64 * number)).is_some(), "few are kept");
+    }
     for (what, change, undo) in changes {
         change(&node.local(LOCK));
         assert!(!node.is_idle(), "{what}");
