@@ -222,6 +222,15 @@ impl Endpoint {
         }
     }
 
+    /// WRITE of bytes that stand in two places, one behind the other in the end, in the call; likewise. They are copied once.
+    #[inline]
+    pub fn write_both_now(&self, parts: [&[u8]; 2], target: RemoteAddr) -> Option<Result<(), FabricError>> {
+        match &self.way {
+            Way::Mapped(mapped) => Some(mapped.write_both_now(parts, target)),
+            _ => None,
+        }
+    }
+
     #[inline(never)]
     fn execute_far<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
         self.backend().execute(verb, buffer, deadline)

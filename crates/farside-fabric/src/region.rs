@@ -246,6 +246,17 @@ impl Region {
         }
     }
 
+    /// Copies two slices to `offset`, one behind the other. What is done later comes later for everybody.
+    ///
+    /// # Panics
+    /// If the bytes are not inside the region.
+    pub(crate) fn write_both(&self, offset: u64, [first, second]: [&[u8]; 2]) {
+        for (offset, part) in [(offset, first), (offset + first.len() as u64, second)] {
+            self.write(offset, part);
+        }
+        fence(Ordering::SeqCst);
+    }
+
     #[inline]
     fn write_words(&self, offset: u64, source: &[[u8; 8]]) {
         for (&source, word) in source.iter().zip(self.words(offset, source.len())) {

@@ -16,7 +16,6 @@ use core::pin::pin;
 use core::task::Poll;
 use std::io;
 
-use bytes::{Buf, BytesMut};
 use farside_kv::Session;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -37,7 +36,7 @@ pub(crate) const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// An input buffer that grew beyond this is given back when it is empty.
-const KEEP_BYTES_MAX: usize = 256 << 10;
+const KEEP_BYTES_MAX: usize = 1 << 20;
 /// How long a handshake may take.
 const HANDSHAKE_NS: u64 = 10_000_000_000;
 /// How long the last replies of a connection may take to be read.
@@ -53,7 +52,7 @@ pub(crate) struct Connection {
 
 /// What a connection is apart from its socket.
 struct State {
-    input: BytesMut,
+    input: Vec<u8>,
     guard: Guard,
     reply: Reply,
     client: Client,
@@ -94,7 +93,7 @@ impl Connection {
             }
         };
         let state = State {
-            input: BytesMut::new(),
+            input: Vec::new(),
             guard: Guard::default(),
             reply: Reply::default(),
             client: Client::enter(&context.shared, ends, context.store.endpoint().unix_ms()),
@@ -164,7 +163,7 @@ impl Connection {
             Some(Err(error)) => return Err(error),
             None => return Err(io::ErrorKind::TimedOut.into()),
         }
-        let mut ignored = BytesMut::with_capacity(READ_BYTES_MIN);
+        let mut ignored = Vec::with_capacity(READ_BYTES_MIN);
         let hang_up = async {
             while matches!(stream.read_buf(&mut ignored).await, Ok(1..)) {
                 ignored.clear();
@@ -249,7 +248,7 @@ impl Connection {
                 flush(&mut self.stream, reply, client, context).await?;
             }
         };
-        input.advance(at);
+        input.drain(..at);
         if at > 0 {
             let speaks_resp3 = reply.protocol() == Protocol::Resp3;
             client
@@ -274,11 +273,12 @@ impl Connection {
             guard.shrink();
             scratch.shrink();
             if input.capacity() > KEEP_BYTES_MAX {
-                *input = BytesMut::new();
+                *input = Vec::new();
             }
         }
-        // No more than as much again as has arrived: what a peer announces costs us nothing yet.
-        input.reserve(input.len().clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+        // No more than three times as much again as has arrived: what a peer announces costs us little yet, and what has arrived of
+        // a long value is seldom moved.
+        input.reserve((3 * input.len()).clamp(READ_BYTES_MIN, READ_BYTES_MAX));
         let card = &client.card;
         let read = async {
             tokio::select! {

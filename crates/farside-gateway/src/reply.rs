@@ -4,10 +4,8 @@
 //! of a kind and a number, so that what follows can be appended as it comes. (A codec wants values collected first, and counts
 //! the digits of a length with logarithms: a quarter of a GET.) That they are what a codec reads is a test.
 
-use bytes::{Buf, BytesMut};
-
 /// A buffer that grew beyond this is given back when it has been written out.
-const KEEP_BYTES_MAX: usize = 256 << 10;
+const KEEP_BYTES_MAX: usize = 1 << 20;
 
 /// Which version of the protocol a client speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -22,7 +20,9 @@ pub(crate) enum Protocol {
 /// Replies that have not been written out.
 #[derive(Default, Debug)]
 pub(crate) struct Reply {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
+    /// How many of them have been.
+    start: usize,
     protocol: Protocol,
     /// How many bytes have been written out since the connection began.
     written: u64,
@@ -35,7 +35,8 @@ impl Reply {
     /// A place of its own for some replies of the same protocol.
     pub(crate) fn for_several(like: &Self, count: usize) -> Self {
         Self {
-            bytes: BytesMut::with_capacity(count * SHORT_BYTES),
+            bytes: Vec::with_capacity(count * SHORT_BYTES),
+            start: 0,
             protocol: like.protocol,
             written: 0,
         }
@@ -52,41 +53,42 @@ impl Reply {
     /// Bytes that wait to be written.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.start
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// Where the next reply will start, counted from the beginning of the connection.
     #[inline]
     pub(crate) fn mark(&self) -> u64 {
-        self.written + self.bytes.len() as u64
+        self.written + self.len() as u64
     }
 
     /// Takes back what was appended since `mark`; returns whether none of it has been written out.
     pub(crate) fn take_back(&mut self, mark: u64) -> bool {
         let is_unwritten = mark >= self.written;
-        self.bytes.truncate(mark.saturating_sub(self.written) as usize);
+        self.bytes
+            .truncate(self.start + mark.saturating_sub(self.written) as usize);
         is_unwritten
     }
 
     /// What waits to be written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.start..]
     }
 
     /// Notes that so many bytes have been written.
     pub(crate) fn consume(&mut self, bytes: usize) {
-        self.bytes.advance(bytes);
+        self.start += bytes;
         self.written += bytes as u64;
-        if self.bytes.is_empty() {
+        if self.is_empty() {
+            self.start = 0;
+            self.bytes.clear();
             if self.bytes.capacity() > KEEP_BYTES_MAX {
-                self.bytes = BytesMut::new();
-            } else {
-                self.bytes.clear();
+                self.bytes = Vec::new();
             }
         }
     }
@@ -251,6 +253,22 @@ mod tests {
         reply.integer(1);
         reply.consume(7);
         assert!(!reply.take_back(mark));
+    }
+
+    #[test]
+    fn a_long_reply_leaves_no_large_buffer_behind() {
+        let mut reply = Reply::default();
+        for bytes in [KEEP_BYTES_MAX / 2, 4 * KEEP_BYTES_MAX] {
+            reply.bulk(&vec![7; bytes]);
+            let (all, mark) = (reply.len(), reply.mark());
+            reply.consume(1000);
+            assert_eq!((reply.len(), reply.mark()), (all - 1000, mark));
+            assert_eq!(reply.bytes()[..4], [7; 4]);
+            reply.consume(all - 1000);
+            assert!(reply.is_empty() && reply.bytes.capacity() <= KEEP_BYTES_MAX, "{bytes}");
+        }
+        reply.ok();
+        assert_eq!(reply.bytes(), b"+OK\r\n");
     }
 
     proptest! {

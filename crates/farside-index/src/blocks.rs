@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, LocalFuture, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, FabricError, LocalFuture, OpContext, RemoteAddr, Slice};
 use farside_pool::{Pin, Pool, Purpose};
 use farside_sync::{
     Entered, Intent, NODE_BYTES_MAX, NODES_MAX, Pointer, Publish, SizeHint, SyncOptions, Synchroniser, Target, Turn,
@@ -25,6 +25,8 @@ const ITEMS_AT_ONCE: usize = 8;
 
 /// The longest item that is written before it is known whether it will be stored, or while a lock is held.
 pub(crate) const DRAFT_BYTES_MAX: u64 = 4 << 10;
+/// From this length on a value is not copied to the buffer where it can be written from where it is.
+const VALUE_APART_MIN: usize = 1024;
 
 /// A block with an item that is not linked yet.
 #[derive(Clone, Copy, Debug)]
@@ -296,13 +298,13 @@ impl Blocks {
         let Header::Item { key_bytes, .. } = header else {
             return None;
         };
-        if whole > bytes.into() {
-            return None;
-        }
         let wanted = match wanted {
             Wanted::Keys => HEADER_BYTES + key_bytes,
             Wanted::Items => whole as usize,
         };
+        if wanted > bytes as usize {
+            return None;
+        }
         view.first(wanted.div_ceil(8)).copy_to(&mut buffer[at as usize..]);
         Some(header)
     }
@@ -453,9 +455,7 @@ impl Blocks {
         let bytes = item.bytes();
         let block = self.pool.allocate(bytes)?;
         let draft = Draft { block, bytes };
-        cx.reserve(bytes as usize);
-        item.encode(cx.buffer_mut());
-        if let Err(error) = cx.write_now(Slice::first(bytes as u32), block)? {
+        if let Err(error) = write_now(cx, item, block)? {
             self.give_up(draft);
             return Some(Err(error.into()));
         }
@@ -798,6 +798,12 @@ impl Blocks {
         version: u8,
     ) -> Result<Pointer, IndexError> {
         let bytes = item.bytes();
+        if item.value.len() >= VALUE_APART_MIN
+            && let Some(written) = write_apart(cx, item, block)
+        {
+            written.inspect_err(|_| self.give_up(Draft { block, bytes }))?;
+            return Ok(Draft { block, bytes }.pointer(version));
+        }
         cx.reserve(bytes as usize);
         item.encode(cx.buffer_mut());
         if is_planted("index: an item written after it is published") {
@@ -815,6 +821,27 @@ impl Blocks {
         }
         Ok(Draft { block, bytes }.pointer(version))
     }
+}
+
+/// Writes an item to a block that was allocated for it, in a plain call, over mapped memory; `None` elsewhere, and nothing was
+/// written. May use the buffer from its start.
+#[inline]
+fn write_now(cx: &mut OpContext, item: Item<'_>, block: RemoteAddr) -> Option<Result<(), FabricError>> {
+    if item.value.len() >= VALUE_APART_MIN {
+        return write_apart(cx, item, block);
+    }
+    let bytes = item.bytes();
+    cx.reserve(bytes as usize);
+    item.encode(cx.buffer_mut());
+    cx.write_now(Slice::first(bytes as u32), block)
+}
+
+/// The same of an item with a long value: no copy of that is made in between.
+#[inline(never)]
+fn write_apart(cx: &mut OpContext, item: Item<'_>, block: RemoteAddr) -> Option<Result<(), FabricError>> {
+    cx.reserve(HEADER_BYTES + item.key.len() + 8);
+    let (endpoint, buffer) = cx.endpoint_and_buffer();
+    endpoint.write_both_now(item.encode_apart(buffer), block)
 }
 
 /// For how many bytes the block of an item was allocated, if the hint of its pointer tells: only the smallest hints

@@ -69,6 +69,12 @@ impl<'a> Item<'a> {
     /// # Panics
     /// If it does not fit, or key or value are longer than allowed.
     pub fn encode(&self, target: &mut [u8]) {
+        let value_at = self.encode_head(target);
+        target[value_at..value_at + self.value.len()].copy_from_slice(self.value);
+    }
+
+    /// Writes header and key to the start of `target`; returns where the value comes.
+    fn encode_head(&self, target: &mut [u8]) -> usize {
         assert!(
             self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX,
             "checked by the index"
@@ -79,7 +85,23 @@ impl<'a> Item<'a> {
         target[8..16].copy_from_slice(&self.expiry_ms.to_le_bytes());
         let value_at = HEADER_BYTES + self.key.len();
         target[HEADER_BYTES..value_at].copy_from_slice(self.key);
-        target[value_at..value_at + self.value.len()].copy_from_slice(self.value);
+        value_at
+    }
+
+    /// The item in two parts, as they stand one behind the other: the first, of whole words, was written to the start of `target`;
+    /// the second is the rest of the value, which is not copied.
+    ///
+    /// # Panics
+    /// If the first does not fit, or the value is shorter than a word.
+    pub(crate) fn encode_apart<'t>(&self, target: &'t mut [u8]) -> [&'t [u8]; 2]
+    where
+        'a: 't,
+    {
+        let value_at = self.encode_head(target);
+        let end = value_at.next_multiple_of(8);
+        let (first, rest) = self.value.split_at(end - value_at);
+        target[value_at..end].copy_from_slice(first);
+        [&target[..end], rest]
     }
 }
 
@@ -246,6 +268,12 @@ mod tests {
             let header = Header::decode(&bytes).expect("an item");
             prop_assert_eq!(header.block_bytes(), item.bytes());
             prop_assert_eq!(header.item(&bytes), item);
+            if value.len() >= 8 {
+                let mut target = vec![0xff; HEADER_BYTES + key.len() + 8];
+                let parts = item.encode_apart(&mut target);
+                prop_assert!(parts[0].len().is_multiple_of(8));
+                prop_assert_eq!(&parts.concat()[..], &bytes[..item.bytes() as usize]);
+            }
         }
 
         #[test]

@@ -119,11 +119,8 @@ impl Lock for CasLock {
         Some(Grant::new(entry, mode, Held::Plain))
     }
 
-    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
-        match !self.stopwatch.is_running() && swap_now(cx, grant.entry(), self.mine.0, CasWord::FREE.0) {
-            true => Ok(()),
-            false => Err(grant),
-        }
+    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        !self.stopwatch.is_running() && swap_now(cx, grant.entry(), self.mine.0, CasWord::FREE.0)
     }
 
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {

@@ -127,11 +127,8 @@ pub trait Lock {
         None
     }
 
-    /// Likewise gives a lock back for which nobody waits. Hands the grant back if that cannot be done.
-    ///
-    /// # Errors
-    /// The grant: the lock is held as before.
-    fn release_now(&self, _: &mut OpContext, grant: Grant) -> Result<(), Grant> {
-        Err(grant)
+    /// Likewise gives a lock back for which nobody waits; returns whether that was done.
+    fn release_now(&self, _: &mut OpContext, _: &Grant) -> bool {
+        false
     }
 }

@@ -125,10 +125,10 @@ impl Lock for McsLock {
     }
 
     /// Nobody has queued up as long as the tail is ours: no letter need be looked for.
-    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
         match grant.held() {
-            Held::Mcs(head) if swap_now(cx, grant.entry(), TailWord::of(head.seat.place()).bits(), 0) => Ok(()),
-            _ => Err(grant),
+            Held::Mcs(head) => swap_now(cx, grant.entry(), TailWord::of(head.seat.place()).bits(), 0),
+            _ => false,
         }
     }
 

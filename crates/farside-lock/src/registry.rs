@@ -351,17 +351,15 @@ impl Locker {
 
     /// See [`Lock::release_now`].
     #[inline(never)]
-    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
-        if !cx.endpoint().is_mapped() {
-            return Err(grant);
-        }
-        match self {
-            Self::Cas(lock) => lock.release_now(cx, grant),
-            Self::Mcs(lock) => lock.release_now(cx, grant),
-            Self::DecLock(lock) => lock.release_now(cx, grant),
-            Self::ShiftLock(lock) => lock.release_now(cx, grant),
-            _ => Err(grant),
-        }
+    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        cx.endpoint().is_mapped()
+            && match self {
+                Self::Cas(lock) => lock.release_now(cx, grant),
+                Self::Mcs(lock) => lock.release_now(cx, grant),
+                Self::DecLock(lock) => lock.release_now(cx, grant),
+                Self::ShiftLock(lock) => lock.release_now(cx, grant),
+                _ => false,
+            }
     }
 
     /// See [`Lock::acquire`].
@@ -392,10 +390,9 @@ impl Locker {
     /// Likewise.
     #[inline]
     pub async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
-        let grant = match self.release_now(cx, grant) {
-            Ok(()) => return Ok(()),
-            Err(held) => held,
-        };
+        if self.release_now(cx, &grant) {
+            return Ok(());
+        }
         match self {
             Self::CasRw(lock) => lock.release(cx, grant).await,
             Self::Cas(lock) => lock.release(cx, grant).await,

@@ -22,7 +22,7 @@ use crate::host::HostRandom;
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
 use crate::region::Region;
-use crate::verb::{Verb, VerbKind};
+use crate::verb::{Slice, Verb, VerbKind};
 use crate::view::{Lines, View};
 
 /// The segments that together are the memory. All clients name them in the same order.
@@ -159,6 +159,20 @@ impl Endpoint {
     #[inline(always)]
     pub(crate) fn execute_now(&self, verb: &Verb, buffer: &mut Buffer) -> Result<u128, FabricError> {
         self.shared.execute(verb, buffer)
+    }
+
+    /// See [`crate::Endpoint::write_both_now`].
+    pub(crate) fn write_both_now(&self, [first, second]: [&[u8]; 2], target: RemoteAddr) -> Result<(), FabricError> {
+        let source = Slice::first((first.len() + second.len()) as u32);
+        let verb = Verb::Write { source, target };
+        let node = self.shared.check(&verb)?;
+        self.shared.counters.count_doorbell();
+        self.shared.count(&verb);
+        if is_closed(&node.control) {
+            return Err(FabricError::NodeGone { node: target.node() });
+        }
+        node.region.write_both(target.offset(), [first, second]);
+        Ok(())
     }
 
     /// See [`crate::Endpoint::lines`].

@@ -399,7 +399,13 @@ impl Race {
     /// Loads the item that was asked for, if one was, to `end` in the buffer, and looks whether it has the key. What finds no room,
     /// or verbs have to find out, is left to a SEARCH of its own.
     #[inline(never)]
-    fn load_looked(&self, cx: &mut OpContext, key: &[u8], (place, looked): (&Place, Looked), end: &mut u32) -> Searched {
+    fn load_looked(
+        &self,
+        cx: &mut OpContext,
+        key: &[u8],
+        (place, looked): (&Place, Looked),
+        end: &mut u32,
+    ) -> Searched {
         let at = *end;
         let is_full = at + SizeHint::Large.bytes() > ITEMS_END;
         let loaded = match looked {

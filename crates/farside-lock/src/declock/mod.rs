@@ -173,14 +173,14 @@ impl Lock for DecLock {
     }
 
     /// Leaves a queue in which nobody else is, neither from this node nor from another: there is no entry to look at.
-    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
         let (entry, mode) = (grant.entry(), grant.mode());
         let local = self.node.local(entry);
         let has_queue = self.policy != Policy::Cql;
         let is_alone = !local.is_asked() && (!has_queue || local.queue.borrow().is_alone());
         let header = Header::now(cx, entry).filter(|header| is_alone && header.size() == 1 && !header.is_resetting());
         if !header.is_some_and(|header| swap_now(cx, entry, header.0, header.after_leaving(mode).0)) {
-            return Err(grant);
+            return false;
         }
         drop(local.end());
         if has_queue {
@@ -189,7 +189,7 @@ impl Lock for DecLock {
             queue.moved(self.policy, mode);
         }
         self.node.tidy(local);
-        Ok(())
+        true
     }
 
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {

@@ -9,7 +9,7 @@
 //! that may change it.
 
 use core::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use farside_fabric::hash::MixState;
@@ -38,8 +38,8 @@ struct Shared {
     lease_ns: u64,
     notice_ns: u64,
     capacity: u64,
-    /// By endpoint; `None` while it joins the roster.
-    members: RefCell<BTreeMap<EndpointId, Option<Member>>>,
+    /// The endpoints of this node, few, each once; `None` while it joins the roster.
+    members: RefCell<Vec<(EndpointId, Option<Member>)>>,
     locks: RefCell<HashMap<RemoteAddr, Rc<Local>, MixState>>,
     /// Resets by clients of this node that came to their end, and how long they took in all.
     resets: Cell<Resets>,
@@ -133,11 +133,11 @@ impl Node {
 
     pub(super) fn membership(&self, endpoint: EndpointId) -> Membership {
         let mut members = self.shared.members.borrow_mut();
-        match members.get(&endpoint) {
-            Some(Some(member)) => Membership::Member(*member),
-            Some(None) => Membership::Joining,
+        match members.iter().find(|(id, _)| *id == endpoint) {
+            Some((_, Some(member))) => Membership::Member(*member),
+            Some((_, None)) => Membership::Joining,
             None => {
-                members.insert(endpoint, None);
+                members.push((endpoint, None));
                 Membership::None
             }
         }
@@ -145,7 +145,9 @@ impl Node {
 
     /// The endpoint's name in the roster, if it has joined.
     pub(super) fn member(&self, endpoint: EndpointId) -> Option<Member> {
-        self.shared.members.borrow().get(&endpoint).copied().flatten()
+        let members = self.shared.members.borrow();
+        let found = members.iter().find(|(id, _)| *id == endpoint);
+        found.and_then(|(_, member)| *member)
     }
 
     /// Whether no client of this node holds or wants a lock.
@@ -156,10 +158,8 @@ impl Node {
     /// The endpoint has joined, or failed to, or left.
     pub(super) fn set_membership(&self, endpoint: EndpointId, member: Option<Member>) {
         let mut members = self.shared.members.borrow_mut();
-        match member {
-            Some(member) => drop(members.insert(endpoint, Some(member))),
-            None => drop(members.remove(&endpoint)),
-        }
+        members.retain(|(id, _)| *id != endpoint);
+        members.extend(member.map(|member| (endpoint, Some(member))));
     }
 
     /// What is known of a lock.

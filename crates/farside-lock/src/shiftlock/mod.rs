@@ -179,12 +179,10 @@ impl Lock for ShiftLock {
         Some(Grant::new(entry, mode, Held::Shift(Hold::Writer(hold))).leased_until(end_ns))
     }
 
-    fn release_now(&self, cx: &mut OpContext, grant: Grant) -> Result<(), Grant> {
+    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
         match grant.held() {
-            Held::Shift(Hold::Writer(hold)) if !self.stopwatch.is_running() && hold.leave_now(cx, grant.entry()) => {
-                Ok(())
-            }
-            _ => Err(grant),
+            Held::Shift(Hold::Writer(hold)) => !self.stopwatch.is_running() && hold.leave_now(cx, grant.entry()),
+            _ => false,
         }
     }
 
