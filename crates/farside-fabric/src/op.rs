@@ -288,8 +288,7 @@ impl OpContext {
         compare: u64,
         swap: u64,
     ) -> Option<Result<u64, FabricError>> {
-        let verb = Verb::CompareSwap { target, compare, swap };
-        let swapped = self.endpoint.execute_now(&verb, &mut self.buffer)?;
+        let swapped = self.execute_now(&Verb::CompareSwap { target, compare, swap })?;
         Some(swapped.map(|word| word as u64))
     }
 

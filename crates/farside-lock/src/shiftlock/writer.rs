@@ -71,16 +71,7 @@ impl Attempt {
         self.spent(Mode::Exclusive, Phase::Enter, start_ns);
         let now_ns = self.endpoint.now_ns();
         let mut watch = Watch::new(&self.options, before.releases(), posted_ns, now_ns);
-        let mut hold = WriterHold {
-            begun: before.releases(),
-            releases: before.releases(),
-            epoch: before.counts.epoch(),
-            streak: 0,
-            successor: None,
-            is_behind: false,
-            end_ns: 0,
-            seat,
-        };
+        let mut hold = WriterHold::of(seat, before, 0);
         match self.wait_for_turn(before, &mut hold, &mut watch).await {
             Ok(Waited::Turn(turn)) => self.begin(hold, turn, &watch).await,
             Ok(Waited::Again) => Ok(Outcome::Again),
@@ -370,21 +361,26 @@ impl Attempt {
 }
 
 impl WriterHold {
-    /// Takes a lock that is free, over mapped memory. The lease ends no later than it would if both clock readings of
-    /// [`Attempt::queue_up`] were made.
-    pub(super) fn now(cx: &mut OpContext, entry: RemoteAddr, seat: Seat, lease_ns: u64) -> Option<Self> {
-        let posted_ns = cx.endpoint().now_ns();
-        let before = Entry::of_bits(wide_swap_now(cx, entry, Entry::take_free(seat.place()))?);
-        Some(Self {
+    /// A writer that found this entry when it queued up, with nobody in front as far as is known.
+    fn of(seat: Seat, before: Entry, end_ns: u64) -> Self {
+        Self {
             begun: before.releases(),
             releases: before.releases(),
             epoch: before.counts.epoch(),
             streak: 0,
             successor: None,
             is_behind: false,
-            end_ns: posted_ns + lease_ns,
+            end_ns,
             seat,
-        })
+        }
+    }
+
+    /// Takes a lock that is free, over mapped memory. The lease ends no later than it would if both clock readings of
+    /// [`Attempt::queue_up`] were made.
+    pub(super) fn now(cx: &mut OpContext, entry: RemoteAddr, seat: Seat, lease_ns: u64) -> Option<Self> {
+        let posted_ns = cx.endpoint().now_ns();
+        let before = Entry::of_bits(wide_swap_now(cx, entry, Entry::take_free(seat.place()))?);
+        Some(Self::of(seat, before, posted_ns + lease_ns))
     }
 
     /// Gives it back over mapped memory, if nobody has queued up: whoever did is in the tail.
