@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_fabric::{OpContext, RemoteAddr};
+use farside_fabric::{OpContext, RemoteAddr, VerbKind};
 use farside_pool::client::Liveness;
 use farside_pool::layout::{ChunkState, DEATHS_AT, EPOCH_AT};
 use farside_pool::size_class::SizeClass;
@@ -206,6 +206,27 @@ fn nothing_is_taken_over_before_everybody_has_parked() {
     assert_eq!(found.map(|found| found.blocks).iter().sum::<u64>(), BLOCKS);
     assert_eq!(mortal.empty.chunk(0), ChunkState::Free);
     assert_eq!(mortal.entry(), Liveness::Free);
+}
+
+#[test]
+fn a_search_that_waits_for_others_looks_once_a_tick() {
+    let mortal = Mortal::new(2);
+    mortal.fill(1);
+    mortal.die();
+    let answer = mortal.search(0, &[]);
+    mortal.empty.pass(OPTIONS.lease_ns);
+    let reads = |client: usize| {
+        let verbs = mortal.living[client].endpoint().counters().snapshot().verbs;
+        verbs.of(VerbKind::Read)
+    };
+    let before = [reads(0), reads(1)];
+    let ticks = 100;
+    mortal.empty.pass(ticks * OPTIONS.tick_ns);
+    assert_eq!(*answer.borrow(), None);
+    let [searching, other] = [reads(0) - before[0], reads(1) - before[1]];
+    assert!(searching > other, "nobody tells it");
+    // For each look a round of housekeeping more, and a READ of how many clients there are and one of their entries.
+    assert!(searching <= 2 * other + 2 * ticks, "{searching} beside {other}");
 }
 
 #[test]
