@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::{Endpoint, NodeId, OpContext, Pipeline, RemoteAddr, Seat, interleave};
-use farside_kv::{IndexKind, KEYS_AT_ONCE, KvError, Session, Store, StoreConfig};
+use farside_kv::{IndexKind, KEYS_AT_ONCE, KvError, Locks, LocksOptions, Session, Store, StoreConfig};
 use farside_lock::{LockKind, LockOptions, Locker, Mode, Site};
 use farside_pool::layout::POOL_ID_AT;
 
@@ -23,9 +23,9 @@ const KEYS: u64 = 1000;
 const KEYS_TO_DELETE: u64 = 8192;
 const VALUE: [u8; 64] = [7; 64];
 
-const KINDS: &str = "get, get-in-turn (of a pipeline), get-many (a key of sixteen), set, set-in-turn, insert, delete, replace (a DELETE \
-                     and a SET), increment, ordered-get and ordered-scan (of a hundred keys), burst-get and burst-set (sixteen commands \
-                     through a gateway), and lock:NAME (and unlock)";
+const KINDS: &str = "get, get-in-turn (of a pipeline), get-many (a key of sixteen), set, set-in-turn, set-many, insert, delete, \
+                     replace (a DELETE and a SET), increment, ordered-get and ordered-scan (of a hundred keys), burst-get and \
+                     burst-set (sixteen commands through a gateway), named-lock (and unlock), and lock:NAME (without a name)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -85,12 +85,18 @@ fn make(kind: &str, count: u64) -> Result<bool, Box<dyn core::error::Error>> {
         index: Some(index),
         ..StoreConfig::default()
     };
-    let store = seat.block_on(Store::open(endpoint(&seat, memory()?), config))?;
+    let segment = memory()?;
+    let store = seat.block_on(Store::open(endpoint(&seat, segment.clone()), config))?;
     let mut session = store.session();
     let keys = if kind == "delete" { KEYS_TO_DELETE } else { KEYS };
     for key in 0..keys {
         let value: &[u8] = if kind == "increment" { b"0" } else { &VALUE };
         seat.block_on(seat.drive(session.put(&key.to_le_bytes(), value)))?;
+    }
+    if kind == "named-lock" {
+        let result = named_lock(&seat, &segment, count);
+        seat.clear();
+        return result.map(|()| true);
     }
     if let Some(kind @ ("get" | "set")) = kind.strip_suffix("-in-turn") {
         in_turn(&seat, &store, kind == "set", count);
@@ -104,6 +110,10 @@ fn make(kind: &str, count: u64) -> Result<bool, Box<dyn core::error::Error>> {
         },
         "get-many" => |seat, session, number| match number % KEYS_AT_ONCE as u64 {
             0 => seat.block_on(get_many(session, number)),
+            _ => Ok(()),
+        },
+        "set-many" => |seat, session, number| match number % KEYS_AT_ONCE as u64 {
+            0 => seat.block_on(set_many(session, number)),
             _ => Ok(()),
         },
         "set" => |seat, session, number| seat.block_on(session.put(&key(number), &VALUE)),
@@ -146,6 +156,19 @@ async fn get_many(session: &mut Session, first: u64) -> Result<(), KvError> {
     Ok(())
 }
 
+async fn set_many(session: &mut Session, first: u64) -> Result<(), KvError> {
+    let keys: [[u8; 8]; KEYS_AT_ONCE] = core::array::from_fn(|index| key(first + index as u64));
+    let items: [(&[u8], &[u8]); KEYS_AT_ONCE] =
+        core::array::from_fn(|index| (keys[index].as_slice(), VALUE.as_slice()));
+    let mut result = Ok(());
+    session
+        .put_many(&items, |stored| {
+            result = core::mem::replace(&mut result, Ok(())).and(stored);
+        })
+        .await;
+    result
+}
+
 /// As INCR does: the number stands there as text.
 async fn increment(session: &mut Session, key: &[u8]) -> Result<(), KvError> {
     let incremented = session.update(key, |stored| {
@@ -177,6 +200,17 @@ fn in_turn(seat: &Seat, store: &Store, sets: bool, count: u64) {
         }
     });
     seat.block_on(interleave(&pipeline, runs.collect()));
+}
+
+/// Takes the lock with a name that nobody else wants, as a program that embeds the store does, and gives it back.
+fn named_lock(seat: &Seat, segment: &Segment, count: u64) -> Result<(), Box<dyn core::error::Error>> {
+    let endpoint = endpoint(seat, segment.clone());
+    let locks = seat.block_on(Locks::open(endpoint, LocksOptions::default()))?;
+    for _ in 0..count {
+        let guard = seat.block_on(seat.drive(locks.acquire(b"name", Mode::Exclusive)))?;
+        seat.block_on(seat.drive(guard.release()))?;
+    }
+    Ok(())
 }
 
 /// Takes a lock that nobody else wants, and gives it back.

@@ -450,17 +450,19 @@ impl Index {
         }
     }
 
-    /// Says that up to [`KEYS_AT_ONCE`](crate::KEYS_AT_ONCE) keys will be used next. Over mapped memory
-    /// their cache misses overlap then; elsewhere it does nothing. It is a hint.
-    ///
-    /// # Panics
-    /// If there are more keys.
-    pub fn approach(&self, cx: &mut OpContext, keys: &[&[u8]], many: &mut SearchMany) {
-        drop(self.approach_each(cx, keys, many));
+    /// What is locked while a key comes or goes, as far as this client remembers: whoever changes several keys at once had better
+    /// let those that lock the same follow each other. `None` if nothing is, or it is not known.
+    #[must_use]
+    pub fn locked_by(&self, key: &[u8]) -> Option<RemoteAddr> {
+        match self {
+            Self::Ordered(ordered) => ordered.locked_leaf(key),
+            Self::PointerArray(_) | Self::Race(_) | Self::Smart(_) => None,
+        }
     }
 
-    /// The same, and for each key how far that came: a change in a plain call may go on from there. Nothing where that does not
-    /// help. While they are held their epoch is pinned, so nobody may wait for anything meanwhile.
+    /// Says that up to [`KEYS_AT_ONCE`](crate::KEYS_AT_ONCE) keys will be used next. Over mapped memory their cache misses
+    /// overlap then; elsewhere it does nothing. Also returns for each key how far that came, where it helps: a change in a plain
+    /// call may go on from there. While they are held their epoch is pinned, so nobody may wait for anything meanwhile.
     ///
     /// # Panics
     /// If there are more keys.

@@ -75,6 +75,13 @@ pub enum Searched {
     Apart,
 }
 
+impl Searched {
+    /// What is said of a key that cannot be told for absent, unless a planted bug says that it is.
+    pub(crate) fn apart_unless(is_absent: bool) -> Self {
+        if is_absent { Self::Absent } else { Self::Apart }
+    }
+}
+
 /// What came of each key of a SEARCH of many.
 pub type SearchedKeys = ArrayVec<Searched, KEYS_AT_ONCE>;
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
-use farside_index::{Decision, Item};
+use farside_index::{Change, Decision, Item};
 
 use crate::expiry::{Expiry, is_there};
 use crate::session::{Alteration, Condition, SetOptions, SetOutcome};
@@ -36,6 +36,30 @@ pub fn set<'v>(
         value: Cow::Borrowed(value),
         expiry_ms: options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
         regardless: is_regardless(options),
+    }
+}
+
+/// A key is to be removed, and somebody wants to know whether it was there.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Deletion {
+    was_there: bool,
+}
+
+impl Deletion {
+    /// What becomes of the key. It may be asked several times.
+    #[inline]
+    pub fn decision<'v>(&mut self, is_there: bool) -> Decision<'v> {
+        let was_there_before = self.was_there && is_planted("kv: an answer of the first of two attempts");
+        self.was_there = was_there_before || is_there;
+        // An item that has expired may have been replaced by one that is there.
+        Decision::Delete { regardless: is_there }
+    }
+
+    /// Whether the change has removed what was there, unless that had been removed by a transaction meanwhile.
+    #[inline]
+    #[must_use]
+    pub fn has_removed(self, change: Change) -> bool {
+        change == Change::Deleted && self.was_there
     }
 }
 

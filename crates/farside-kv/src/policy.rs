@@ -48,7 +48,8 @@ impl EvictionPolicy {
     /// The policy with this name, in any case.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        let known = Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name));
+        let name = name.to_ascii_lowercase();
+        let known = Self::ALL.iter().find(|&&(_, known)| known == name);
         known.map(|&(policy, _)| policy)
     }
 

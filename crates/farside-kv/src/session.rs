@@ -1,21 +1,17 @@
-//! A session: operations on keys, one at a time, or many reads at once.
+//! A session: operations on keys, one at a time.
 //!
 //! On the path: this is where a protocol's command becomes a search or a change of the index, and
 //! where expiry is decided: an expired item is treated as absent, and replaced or removed by the
 //! next change of its key.
 
-use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, OpContext};
 use farside_index::CommitSpace;
 use farside_index::item::HEADER_BYTES;
-use farside_index::{
-    Approach, Change, Decide, Decision, Found, Index, Item, KEYS_AT_ONCE, Likely, SearchMany, Searched, Wanted,
-};
+use farside_index::{Approach, Change, Decide, Decision, Found, Index, Item, Likely, SearchMany, Wanted};
 
-use crate::decision;
+use crate::decision::{self, Deletion};
 use crate::error::{KvError, Pending};
-use crate::evict::missing_block;
 use crate::expiry::{self, Expiry};
 use crate::store::Store;
 use crate::sweep::Expired;
@@ -78,12 +74,6 @@ pub type Key = Vec<u8>;
 /// A key and its value.
 pub type KeyValue = (Key, Vec<u8>);
 
-/// How often a change that finds no block makes room for itself before it fails.
-const EVICTION_ROUNDS_MAX: u32 = 16;
-
-/// In so many of these rounds it may take the last free memory, if there is nothing to evict.
-const DIG_ROUNDS_MAX: u32 = 3;
-
 /// How many items of a range with an end are read first, and
 const RANGE_STEP_FIRST: usize = 16;
 /// how many together at most.
@@ -105,9 +95,9 @@ pub struct Session {
     pub(crate) cx: OpContext,
     pub(crate) many: SearchMany,
     /// For keys among many that take a SEARCH of their own.
-    apart: Option<OpContext>,
-    /// For the keys of a transaction that are looked for at the same time.
-    pub(crate) looking: Vec<OpContext>,
+    pub(crate) apart: Option<OpContext>,
+    /// For keys that are changed at the same time, or looked for by a transaction.
+    pub(crate) beside: Vec<OpContext>,
     /// The one that is tried, or was.
     pub(crate) transaction: Transaction,
     /// For its commit.
@@ -121,7 +111,7 @@ impl Session {
             cx,
             many: SearchMany::default(),
             apart: None,
-            looking: Vec::new(),
+            beside: Vec::new(),
             transaction: Transaction::default(),
             space: None,
         }
@@ -137,7 +127,7 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn retries(&self) -> u64 {
-        let others = self.apart.iter().chain(&self.looking);
+        let others = self.apart.iter().chain(&self.beside);
         self.cx.retries() + others.map(OpContext::retries).sum::<u64>()
     }
 
@@ -145,7 +135,7 @@ impl Session {
     /// before its end.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        let others = self.apart.iter().chain(&self.looking);
+        let others = self.apart.iter().chain(&self.beside);
         let others: usize = others.map(|cx| cx.buffer().len()).sum();
         self.cx.buffer().len() + others + self.transaction.bytes()
     }
@@ -157,7 +147,7 @@ impl Session {
     }
 
     #[inline]
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         // What a large value before this operation needed.
         self.cx.shrink();
         if let Some(timeout_ns) = self.store.timeout_ns {
@@ -233,28 +223,6 @@ impl Session {
         Ok(self.get(key).await?.is_some())
     }
 
-    /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read together, which
-    /// takes as many round trips as one. They are not one snapshot: each is read by itself.
-    pub fn get_many<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k> {
-        Values {
-            session: self,
-            rest: keys,
-            group: &[],
-            next: 0,
-            is_read: false,
-        }
-    }
-
-    /// Says that up to [`KEYS_AT_ONCE`] keys will be used next. Over mapped memory their cache misses
-    /// overlap then; elsewhere it does nothing.
-    ///
-    /// # Panics
-    /// If there are more keys.
-    pub fn approach(&mut self, keys: &[&[u8]]) {
-        self.start();
-        self.store.index.approach(&mut self.cx, keys, &mut self.many);
-    }
-
     /// When a key expires: `None` if it is not there, 0 if it never does.
     pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();
@@ -289,38 +257,6 @@ impl Session {
         let likely = Likely::for_good(value);
         let mut decide = |_: Option<Item<'_>>| likely.decision();
         self.change_likely(key, Some(likely), &mut decide).await.map(drop)
-    }
-
-    /// Stores values for good, one after the other; each result is told to `stored` in their order. Over mapped memory the
-    /// cache misses of [`KEYS_AT_ONCE`] of them overlap.
-    pub async fn put_many(&mut self, items: &[(&[u8], &[u8])], mut stored: impl FnMut(Result<(), KvError>)) {
-        for group in items.chunks(KEYS_AT_ONCE) {
-            self.start();
-            let keys: ArrayVec<&[u8], KEYS_AT_ONCE> = group.iter().map(|&(key, _)| key).collect();
-            let Self { store, cx, many, .. } = self;
-            let mut approaches = store.index.approach_each(cx, &keys, many);
-            for (index, &(key, value)) in group.iter().enumerate() {
-                let has_room = self.room_for(key, value.len()).is_none();
-                let put = has_room.then(|| self.put_now(key, value, approaches.get(index)));
-                stored(match put.flatten() {
-                    Some(put) => put,
-                    None => {
-                        // Nobody waits while an epoch is pinned.
-                        approaches.clear();
-                        self.put(key, value).await
-                    }
-                });
-            }
-        }
-    }
-
-    /// Stores a value in a plain call, if nothing has to be waited for.
-    fn put_now(&mut self, key: &[u8], value: &[u8], approach: Option<&Approach>) -> Option<Result<(), KvError>> {
-        let likely = Likely::for_good(value);
-        let mut decide = |_: Option<Item<'_>>| likely.decision();
-        let Self { store, cx, .. } = self;
-        let changed = store.change_now(cx, key, approach, Some(likely), &mut decide)?;
-        Some(changed.map(drop))
     }
 
     /// Stores a value under a condition.
@@ -366,19 +302,11 @@ impl Session {
 
     /// Removes a key; returns whether it was there.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        let mut was_there = false;
+        let mut deletion = Deletion::default();
         let change = self
-            .change(key, &mut |stored| {
-                let was_there_before = was_there && is_planted("kv: an answer of the first of two attempts");
-                was_there = was_there_before || stored.is_some();
-                // An item that has expired may have been replaced by one that is there.
-                Decision::Delete {
-                    regardless: stored.is_some(),
-                }
-            })
+            .change(key, &mut |stored| deletion.decision(stored.is_some()))
             .await?;
-        // Unless what it has removed had been removed by a transaction meanwhile.
-        Ok(change == Change::Deleted && was_there)
+        Ok(deletion.has_removed(change))
     }
 
     /// Removes a key if `decide` says so, given its value and its expiry (0: never); returns what it said,
@@ -517,7 +445,7 @@ impl Session {
 
     /// What makes room for an item, if that is needed.
     #[inline]
-    fn room_for(&self, key: &[u8], value_bytes: usize) -> Option<Pending<'_, ()>> {
+    pub(crate) fn room_for(&self, key: &[u8], value_bytes: usize) -> Option<Pending<'_, ()>> {
         let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
         (!self.store.has_room(bytes)).then(|| self.store.make_room(bytes))
     }
@@ -551,47 +479,8 @@ impl Session {
         };
         match changed {
             Some(changed) => changed,
-            None => self.change_later(key, likely, decide).await,
+            None => self.store.change_later(&mut self.cx, key, likely, decide).await,
         }
-    }
-
-    fn change_later<'c, 'v: 'c>(
-        &'c mut self,
-        key: &'c [u8],
-        likely: Option<Likely<'c>>,
-        decide: Decide<'c, 'v>,
-    ) -> Pending<'c, Change> {
-        Box::pin(async move {
-            let Self { store, cx, .. } = self;
-            let mut expires = false;
-            let mut decide = |stored: Option<Item<'_>>| {
-                let decision = decide(stored.filter(|item| store.is_there(item.expiry_ms)));
-                expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
-                decision
-            };
-            store.pool().set_impatient(store.quota.policy().evicts());
-            let mut rounds = 0;
-            let change = loop {
-                match store.index.change(cx, key, likely, &mut decide).await {
-                    Ok(change) => break change,
-                    // Nothing was changed. Ends after some rounds, or when nothing can go.
-                    Err(error) => match missing_block(&error) {
-                        Some(bytes) if store.quota.policy().evicts() && rounds < EVICTION_ROUNDS_MAX => {
-                            rounds += 1;
-                            if !Box::pin(store.evict_blocks_for(bytes)).await? {
-                                if rounds > DIG_ROUNDS_MAX {
-                                    return Err(error.into());
-                                }
-                                store.pool().dig();
-                            }
-                        }
-                        _ => return Err(error.into()),
-                    },
-                }
-            };
-            store.note_change(key, change, expires);
-            Ok(change)
-        })
     }
 
     /// How many keys are stored, expired ones that nobody has touched since included.
@@ -753,76 +642,5 @@ impl Session {
             self.cx.set_deadline(Deadline::NEVER);
             Ok(self.store.index.clear(&mut self.cx).await?)
         })
-    }
-}
-
-/// The values of many keys, one after the other; see [`Session::get_many`].
-#[derive(Debug)]
-pub struct Values<'s, 'k> {
-    session: &'s mut Session,
-    /// Keys that have not been looked for.
-    rest: &'k [&'k [u8]],
-    /// Keys that are looked for together.
-    group: &'k [&'k [u8]],
-    /// Which of them comes next.
-    next: usize,
-    /// Whether they were read; if the fabric failed, each is tried by itself.
-    is_read: bool,
-}
-
-impl Values<'_, '_> {
-    /// The value of the next key, `None` if it is not there. It stands in a buffer of the session
-    /// until the next call.
-    ///
-    /// # Errors
-    /// See [`KvError`]; the keys after this one can still be asked for.
-    ///
-    /// # Panics
-    /// If all keys have been asked for.
-    #[inline]
-    pub async fn next(&mut self) -> Result<Option<&[u8]>, KvError> {
-        if self.next == self.group.len() {
-            self.read_group().await;
-        }
-        let index = self.next;
-        self.next += 1;
-        let searched = if self.is_read {
-            self.session.many.result(index)
-        } else {
-            Searched::Apart
-        };
-        match searched {
-            Searched::Absent => Ok(None),
-            Searched::Found(found) => {
-                let found = self.session.store.unless_expired(Some(found));
-                if found.is_some() {
-                    self.session.store.note_use(self.group[index]);
-                }
-                Ok(found.map(|found| &self.session.cx.buffer()[found.value.range()]))
-            }
-            Searched::Apart => self.read_apart(self.group[index]).await,
-        }
-    }
-
-    async fn read_group(&mut self) {
-        (self.group, self.rest) = self.rest.split_at(self.rest.len().min(KEYS_AT_ONCE));
-        assert!(!self.group.is_empty(), "asked for more values than there are keys");
-        self.next = 0;
-        self.session.start();
-        let Session { store, cx, many, .. } = &mut *self.session;
-        self.is_read = store.index.search_many(cx, self.group, many).await.is_ok();
-    }
-
-    async fn read_apart(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        let Session { store, cx, apart, .. } = &mut *self.session;
-        let deadline = cx.deadline();
-        let cx = apart.get_or_insert_with(|| OpContext::new(store.endpoint.clone()));
-        cx.shrink();
-        cx.set_deadline(deadline);
-        let found = store.unless_expired(store.index.search(cx, key).await?);
-        if found.is_some() {
-            store.note_use(key);
-        }
-        Ok(found.map(|found| &cx.buffer()[found.value.range()]))
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
-use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind, Likely};
+use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind, Item, Likely};
 use farside_pool::{Pool, Usage, open_or_format, usage};
 
 use crate::background::Background;
@@ -20,6 +20,12 @@ use crate::quota::Quota;
 use crate::session::Session;
 use crate::sweep::ExpiryMark;
 use crate::turns::Turns;
+
+/// How often a change that finds no block makes room for itself before it fails.
+const EVICTION_ROUNDS_MAX: u32 = 16;
+
+/// In so many of these rounds it may take the last free memory, if there is nothing to evict.
+const DIG_ROUNDS_MAX: u32 = 3;
 
 /// How often a client that leaves looks whether its index is in order.
 const RESTRUCTURING_POLL_NS: u64 = 100_000;
@@ -241,6 +247,47 @@ impl Store {
             // Nothing was changed if that lacks a block: some may be made free.
             Err(error) => missing_block(&error).is_none().then(|| Err(error.into())),
         }
+    }
+
+    /// Changes a key, and evicts others if memory is lacking; the caller has asked whether there is room under the limit.
+    /// `decide` does not see an item that has expired.
+    pub(crate) fn change_later<'c, 'v: 'c>(
+        &'c self,
+        cx: &'c mut OpContext,
+        key: &'c [u8],
+        likely: Option<Likely<'c>>,
+        decide: Decide<'c, 'v>,
+    ) -> Pending<'c, Change> {
+        Box::pin(async move {
+            let mut expires = false;
+            let mut decide = |stored: Option<Item<'_>>| {
+                let decision = decide(stored.filter(|item| self.is_there(item.expiry_ms)));
+                expires = matches!(decision, Decision::Put { expiry_ms: 1.., .. });
+                decision
+            };
+            self.pool().set_impatient(self.quota.policy().evicts());
+            let mut rounds = 0;
+            let change = loop {
+                match self.index.change(cx, key, likely, &mut decide).await {
+                    Ok(change) => break change,
+                    // Nothing was changed. Ends after some rounds, or when nothing can go.
+                    Err(error) => match missing_block(&error) {
+                        Some(bytes) if self.quota.policy().evicts() && rounds < EVICTION_ROUNDS_MAX => {
+                            rounds += 1;
+                            if !Box::pin(self.evict_blocks_for(bytes)).await? {
+                                if rounds > DIG_ROUNDS_MAX {
+                                    return Err(error.into());
+                                }
+                                self.pool().dig();
+                            }
+                        }
+                        _ => return Err(error.into()),
+                    },
+                }
+            };
+            self.note_change(key, change, expires);
+            Ok(change)
+        })
     }
 
     /// A key was changed, and its item may expire.

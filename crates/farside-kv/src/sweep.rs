@@ -15,7 +15,7 @@
 //! [`SweepPace::rest_ns`], as a gateway that ended may have left such items. Several sweepers on one
 //! pool are harmless: each key is removed by one of them, the others find it gone.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -111,7 +111,7 @@ impl Store {
     pub async fn sweep(self, pace: SweepPace, mut removed: impl FnMut(u64)) {
         let mut session = self.session();
         let (mut cursor, mut expiring) = (0, 0);
-        let mut left = BTreeMap::new();
+        let mut left = HashMap::new();
         while !self.pool().has_ended() {
             if cursor == 0 {
                 // What is stored from now on may be behind the cursor.
@@ -152,7 +152,7 @@ impl Store {
         session: &mut Session,
         cursor: u64,
         pace: SweepPace,
-        left: &mut BTreeMap<Vec<u8>, u64>,
+        left: &mut HashMap<Vec<u8>, u64>,
     ) -> Result<Step, KvError> {
         let mut step = Step {
             cursor,
@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// Removes a key that a transaction has left as gone, unless one may be about to replace it.
-    async fn sweep_left(&self, session: &mut Session, key: Vec<u8>, left: &mut BTreeMap<Vec<u8>, u64>) {
+    async fn sweep_left(&self, session: &mut Session, key: Vec<u8>, left: &mut HashMap<Vec<u8>, u64>) {
         let now_ns = self.endpoint().now_ns();
         match left.get(&key) {
             Some(&seen_ns) if now_ns - seen_ns >= GONE_GRACE_NS => {

@@ -302,7 +302,7 @@ impl Session {
             store,
             cx,
             many,
-            looking,
+            beside,
             transaction,
             space,
             ..
@@ -321,15 +321,15 @@ impl Session {
                     transaction.add(key, looked, cx.buffer())?;
                 }
             } else {
-                let all = store.look_together(cx, looking, some).await;
-                for ((key, looked), own) in some.iter().zip(all).zip(&mut *looking) {
+                let all = store.look_together(cx, beside, some).await;
+                for ((key, looked), own) in some.iter().zip(all).zip(&mut *beside) {
                     let looked = looked?;
                     if looked.is_busy {
                         return Ok(Round::Lost(Some(key.to_vec())));
                     }
                     transaction.add(key, looked, own.buffer())?;
                 }
-                looking.iter_mut().for_each(OpContext::shrink);
+                beside.iter_mut().for_each(OpContext::shrink);
             }
         }
         let absent = transaction.held.iter().filter(|held| held.spot.is_none());
@@ -469,7 +469,7 @@ impl Store {
                     }
                 }
             } else {
-                self.index.approach(cx, keys, many);
+                drop(self.index.approach_each(cx, keys, many));
             }
         }
         for (at, key) in keys.iter().enumerate() {
@@ -492,13 +492,9 @@ impl Store {
         own: &mut Vec<OpContext>,
         keys: &[&[u8]],
     ) -> Vec<Result<Looked, KvError>> {
-        while own.len() < keys.len() {
-            own.push(OpContext::new(self.endpoint.clone()));
-        }
-        let looks = own.iter_mut().zip(keys).map(|(own, key)| -> LocalFuture<'_, _> {
-            own.set_deadline(cx.deadline());
-            Box::pin(self.look(own, key))
-        });
+        let own = self.contexts(cx, own, keys.len());
+        let looks = own.iter_mut().zip(keys);
+        let looks = looks.map(|(own, key)| -> LocalFuture<'_, _> { Box::pin(self.look(own, key)) });
         join_all(looks.collect()).await
     }
 

@@ -413,7 +413,8 @@ fn store_work(
                     }
                     Some(_) => {
                         let count = dice.within(1, 20);
-                        work.push(Work::GetMany((0..count).map(|_| dice.below(keys)).collect()));
+                        let many = (0..count).map(|_| dice.below(keys)).collect();
+                        work.push(at_once(setup, many, value, &mut stamp));
                         continue;
                     }
                 };
@@ -429,6 +430,22 @@ fn store_work(
             work
         })
         .collect()
+}
+
+/// What is done with several keys at once by a client that would store this value otherwise.
+fn at_once(setup: &Setup, keys: Vec<u64>, value: u64, stamp: &mut u64) -> Work {
+    match value % 4 {
+        0 => Work::DeleteMany(keys),
+        // What expires is known by its time, which several that are stored at once do not have.
+        1 if !setup.expires() => {
+            let value_of = |(number, key)| {
+                *stamp += 1;
+                (key, (value >> 48) << 48 | *stamp << 24 | number)
+            };
+            Work::PutMany((0..).zip(keys).map(value_of).collect())
+        }
+        _ => Work::GetMany(keys),
+    }
 }
 
 /// What goes together with an operation that stores this value, or would: mostly nothing.

@@ -198,6 +198,10 @@ pub enum Work {
     },
     /// Read several keys at once.
     GetMany(Vec<u64>),
+    /// Store values at once; of those of one key the last stays.
+    PutMany(Vec<(u64, u64)>),
+    /// Remove several keys at once.
+    DeleteMany(Vec<u64>),
     /// Operations on different keys of a store as one transaction.
     Together(Vec<(u64, Call)>),
     /// Read everything. It is checked like a read of each key that began and ended with it.
@@ -420,7 +424,8 @@ impl Plan {
         for work in self.actors.iter().flat_map(|actor| &actor.work) {
             match work {
                 Work::Call { key, .. } => drop(keys.insert(*key)),
-                Work::GetMany(many) => keys.extend(many),
+                Work::GetMany(many) | Work::DeleteMany(many) => keys.extend(many),
+                Work::PutMany(many) => keys.extend(many.iter().map(|(key, _)| key)),
                 Work::Together(calls) => keys.extend(calls.iter().map(|(key, _)| key)),
                 Work::Think(_) | Work::Scan | Work::Range { .. } | Work::Critical { .. } => {}
             }

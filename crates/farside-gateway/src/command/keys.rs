@@ -3,10 +3,8 @@
 use super::{Call, Handled, SYNTAX};
 
 pub(crate) async fn del(call: &mut Call<'_>) -> Handled {
-    let mut count = 0;
-    for key in call.request.args(1) {
-        count += u64::from(call.keys.delete(key).await?);
-    }
+    let keys: Vec<&[u8]> = call.request.args(1).collect();
+    let count = call.keys.delete_many(&keys).await?;
     call.reply.count(count);
     Ok(())
 }

@@ -104,11 +104,18 @@ impl Keys<'_> {
         Ok(answer)
     }
 
-    pub(crate) async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+    /// Removes keys; returns how many were there.
+    pub(crate) async fn delete_many(&mut self, keys: &[&[u8]]) -> Result<u64, KvError> {
+        let (mut count, mut result) = (0, Ok(()));
+        let mut note = |deleted: Result<bool, KvError>| match deleted {
+            Ok(was_there) => count += u64::from(was_there),
+            Err(error) => result = Err(error),
+        };
         match self {
-            Self::Apart(session) => session.delete(key).await,
-            Self::Together(transaction) => transaction.delete(key),
+            Self::Apart(session) => session.delete_many(keys, note).await,
+            Self::Together(transaction) => keys.iter().for_each(|key| note(transaction.delete(key))),
         }
+        result.map(|()| count)
     }
 
     pub(crate) async fn take(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {

@@ -7,7 +7,8 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::batch::BATCH_VERBS_MAX;
-use farside_fabric::{Batch, OpContext, Slice};
+use farside_fabric::mutant::is_planted;
+use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
 
 use super::part::{PART_BYTES, Part, layer_of};
 use super::{Layer, Ordered};
@@ -89,6 +90,9 @@ impl Ordered {
                 let (part, depth) = (*part, *depth);
                 let images = &cx.buffer()[leaf_of(index).range()];
                 *step = match self.tree.answer(images, window, part.0) {
+                    None if is_planted("ordered: a group that takes a torn leaf for empty") => {
+                        Step::End(Searched::Absent)
+                    }
                     None => Step::End(Searched::Apart),
                     Some(None) => Step::End(Searched::Absent),
                     Some(Some(slot)) if is_layer(slot.pointer) => {
@@ -131,5 +135,11 @@ impl Ordered {
             let (layer, depth) = self.deepest(key);
             self.tree.approach(cx, Part::of(layer, key, depth).0);
         }
+    }
+    /// The leaf that a key stands in, or would, as far as this client remembers: who comes or goes there locks it. `None` if
+    /// nobody does that.
+    pub(crate) fn locked_leaf(&self, key: &[u8]) -> Option<RemoteAddr> {
+        let (layer, depth) = self.deepest(key);
+        self.tree.locked_leaf(Part::of(layer, key, depth).0)
     }
 }

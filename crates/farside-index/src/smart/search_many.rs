@@ -149,7 +149,8 @@ impl Smart {
         // Ends: each round goes to a node that is deeper.
         loop {
             if is_frozen(slot.word) {
-                return Step::End(Searched::Apart);
+                let is_absent = is_planted("smart: a group that takes a frozen entry for empty");
+                return Step::End(Searched::apart_unless(is_absent));
             }
             if slot.word.is_null() {
                 // It was never there, or is gone.

@@ -68,6 +68,21 @@ impl Tree {
         Some(Place::below(parent, key, true))
     }
 
+    /// The leaf that is locked when this key comes or goes, as far as this client remembers; of those that a model names the
+    /// first. Claims lock none.
+    pub(crate) fn locked_leaf(&self, key: Key) -> Option<RemoteAddr> {
+        let (root, shape) = (self.shared.root.get(), self.shape());
+        if shape.has_claims() {
+            return None;
+        }
+        if root.level == 0 {
+            return Some(root.addr);
+        }
+        let cache = self.shared.cache.borrow();
+        let parent = cache.covering(1, key)?;
+        Some(parent.child(parent.window(shape, key).start).addr)
+    }
+
     /// The leaf of a key as this client remembers it, if it does. A leaf that was the root may be one no more.
     pub(super) fn remembered_place(&self, key: Key) -> Option<Place> {
         let root = self.shared.root.get();

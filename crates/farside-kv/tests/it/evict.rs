@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 use farside_fabric::Endpoint;
 use farside_fabric::OpContext;
+use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_kv::{
-    EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, LeafOptions, Quota, RaceOptions, SetOptions, Store,
-    StoreConfig,
+    EvictionPace, EvictionPolicy, Expiry, IndexKind, KeyUse, KvError, LeafOptions, Quota, RaceOptions, SetOptions,
+    Store, StoreConfig,
 };
 use farside_pool::{FormatOptions, PoolOptions, held};
 
@@ -587,5 +588,46 @@ fn transactions_keep_to_the_limit() {
                 assert!(store.quota().evicted() > 1_000);
             },
         );
+    }
+}
+
+/// Values that are stored together keep to the limit, and those for which there is no room are refused each.
+#[test]
+fn what_is_stored_together_keeps_to_the_limit() {
+    const LIMIT: u64 = 200 << 10;
+    async fn fill(store: &Store) {
+        let mut session = store.session();
+        let (mut first, mut refused) = (0_u64, Vec::new());
+        while refused.is_empty() {
+            let numbers: Vec<[u8; 8]> = (first..first + 16).map(u64::to_le_bytes).collect();
+            let items: Vec<(&[u8], &[u8])> = numbers.iter().map(|key| (&key[..], &[1; 1000][..])).collect();
+            let mut number = first;
+            let note = |stored: Result<(), KvError>| {
+                if let Err(error) = stored {
+                    assert!(error.is_out_of_memory(), "{error}");
+                    refused.push(number);
+                }
+                number += 1;
+            };
+            session.put_many(&items, note).await;
+            first += 16;
+        }
+        let held = store.held().await.expect("held");
+        // Blocks are a little larger than what stands in them, and whoever is below the limit may pass it once.
+        assert!((LIMIT..LIMIT + 4096).contains(&held), "{held} bytes are in use");
+        for number in 0..first {
+            let is_there = session.get(&number.to_le_bytes()).await.expect("get").is_some();
+            assert_eq!(is_there, !refused.contains(&number), "{number}");
+        }
+    }
+    for index in INDEXES {
+        let quotas = [quota(LIMIT, EvictionPolicy::NoEviction)];
+        with_clients(index, 11, &quotas, async move |_, store, _| fill(store).await);
+        crate::model::run(async {
+            let segment = Segment::anonymous(8 << 20).expect("memory");
+            let endpoint = shm::Fabric::new(vec![segment]).endpoint().expect("an endpoint");
+            let store = Store::open(endpoint, config(index)).await.expect("a store");
+            fill(&store.with_quota(quota(LIMIT, EvictionPolicy::NoEviction))).await;
+        });
     }
 }

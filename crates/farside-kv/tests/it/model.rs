@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::{OpContext, VerbKind};
-use farside_kv::{
-    Condition, Expiry, IndexKind, KEYS_AT_ONCE, KvError, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig,
-};
+use farside_index::SearchMany;
+use farside_kv::{Condition, Expiry, IndexKind, KvError, LeafOptions, RaceOptions, SetOptions, Store, StoreConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample;
@@ -20,6 +19,7 @@ enum Operation {
     Set(Vec<u8>, Vec<u8>, Condition),
     PutMany(Vec<(Vec<u8>, Vec<u8>)>),
     Delete(Vec<u8>),
+    DeleteMany(Vec<Vec<u8>>),
     Append(Vec<u8>, Vec<u8>),
     Count,
     Scan,
@@ -56,6 +56,7 @@ fn operations() -> impl Strategy<Value = Operation> {
         20 => (keys(), values(), conditions()).prop_map(|(key, value, when)| Operation::Set(key, value, when)),
         5 => vec((keys(), values()), 0..40).prop_map(Operation::PutMany),
         10 => keys().prop_map(Operation::Delete),
+        3 => vec(keys(), 0..40).prop_map(Operation::DeleteMany),
         5 => (keys(), vec(any::<u8>(), 0..20)).prop_map(|(key, tail)| Operation::Append(key, tail)),
         2 => Just(Operation::Count),
         2 => Just(Operation::Scan),
@@ -116,8 +117,6 @@ proptest! {
                     }
                     Operation::GetMany(keys) => {
                         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                        // A hint: it changes nothing, whatever is there.
-                        session.approach(&keys[..keys.len().min(KEYS_AT_ONCE)]);
                         let mut values = session.get_many(&keys);
                         for key in &keys {
                             let found = values.next().await.expect("get").map(<[u8]>::to_vec);
@@ -149,6 +148,14 @@ proptest! {
                         assert_eq!(stored, items.len());
                         // One key may be there twice: the last counts.
                         model.extend(items);
+                    }
+                    Operation::DeleteMany(keys) => {
+                        let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                        let mut were_there = Vec::new();
+                        session.delete_many(&slices, |deleted| were_there.push(deleted.expect("delete"))).await;
+                        // One key may be there twice: the first removes it.
+                        let expected: Vec<bool> = keys.iter().map(|key| model.remove(key).is_some()).collect();
+                        assert_eq!(were_there, expected);
                     }
                     Operation::Delete(key) => {
                         let was_there = session.delete(&key).await.expect("delete");
@@ -211,7 +218,13 @@ fn approaching_keys_reads_their_slots_once() {
             session.put(key, b"value").await.expect("put");
         }
         let before = session.store().endpoint().counters().snapshot();
-        session.approach(&keys);
+        let mut cx = OpContext::new(session.store().endpoint().clone());
+        drop(
+            session
+                .store()
+                .index()
+                .approach_each(&mut cx, &keys, &mut SearchMany::default()),
+        );
         let counted = session.store().endpoint().counters().snapshot().since(&before);
         let reads = counted.verbs.of(VerbKind::Read);
         let expected = match index {

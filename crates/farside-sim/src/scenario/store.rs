@@ -388,9 +388,86 @@ async fn perform(session: &mut Session, client: u32, work: Work, shared: &Shared
             shared.count("operations answered", "get_many");
             Ok(())
         }
+        Work::PutMany(items) => {
+            let index = session.store().index().kind();
+            let bytes = items
+                .iter()
+                .map(|&(key, value)| (key_bytes(key, index), encode(key, value)));
+            let bytes: Vec<(Vec<u8>, Vec<u8>)> = bytes.collect();
+            let slices: Vec<(&[u8], &[u8])> = bytes.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let calls = items.iter().map(|&(key, value)| (key, Call::Put(value)));
+            let mut many = Many::new(client, calls.collect(), shared);
+            session
+                .put_many(&slices, |stored| many.note(stored.map(|()| Answer::Done)))
+                .await;
+            many.end("put_many")
+        }
+        Work::DeleteMany(keys) => {
+            let index = session.store().index().kind();
+            let bytes: Vec<Vec<u8>> = keys.iter().map(|&key| key_bytes(key, index)).collect();
+            let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+            let mut many = Many::new(client, keys.iter().map(|&key| (key, Call::Delete)).collect(), shared);
+            session
+                .delete_many(&bytes, |deleted| many.note(deleted.map(Answer::Happened)))
+                .await;
+            many.end("delete_many")
+        }
         Work::Together(calls) => together(session, client, calls, shared).await,
         Work::Scan => scan(session, client, shared).await,
         Work::Range { .. } | Work::Critical { .. } => unreachable!("the plan of a store has none"),
+    }
+}
+
+/// Changes of several keys at once. Those of one key follow each other: one begins when the one before it has ended.
+struct Many<'s> {
+    client: u32,
+    calls: Vec<(u64, Call)>,
+    /// Where those have been noted that have begun.
+    places: Vec<Option<usize>>,
+    ended: usize,
+    result: Result<(), KvError>,
+    shared: &'s Shared,
+}
+
+impl<'s> Many<'s> {
+    fn new(client: u32, calls: Vec<(u64, Call)>, shared: &'s Shared) -> Self {
+        let is_first = |index: usize| calls[..index].iter().all(|&(key, _)| key != calls[index].0);
+        let ask = |index: usize| shared.ask(client, calls[index].0, calls[index].1);
+        let places = (0..calls.len()).map(|index| is_first(index).then(|| ask(index)));
+        Self {
+            client,
+            places: places.collect(),
+            calls,
+            ended: 0,
+            result: Ok(()),
+            shared,
+        }
+    }
+
+    /// The next one has ended.
+    fn note(&mut self, answer: Result<Answer, KvError>) {
+        let index = self.ended;
+        self.ended += 1;
+        let place = self.places[index].expect("the one before it has ended");
+        match answer {
+            Ok(answer) => self.shared.answer(place, answer),
+            Err(error) => {
+                if error.is_out_of_memory() {
+                    self.shared.refuse(place);
+                }
+                self.result = Err(error);
+            }
+        }
+        let (key, _) = self.calls[index];
+        if let Some(next) = (index + 1..self.calls.len()).find(|&next| self.calls[next].0 == key) {
+            self.places[next] = Some(self.shared.ask(self.client, key, self.calls[next].1));
+        }
+    }
+
+    fn end(self, what: &'static str) -> Result<(), KvError> {
+        assert_eq!(self.ended, self.calls.len(), "each is answered");
+        self.shared.count("operations answered", what);
+        self.result
     }
 }
 

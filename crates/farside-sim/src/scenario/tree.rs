@@ -215,7 +215,9 @@ async fn perform(cx: &mut OpContext, tree: &Tree, client: u32, work: Work, share
         }
         Work::Range { from, count } => scan(cx, tree, client, (from, count), shared).await,
         Work::Scan => scan(cx, tree, client, (0, u64::MAX), shared).await,
-        Work::GetMany(_) | Work::Together(_) | Work::Critical { .. } => unreachable!("the plan of a tree has none"),
+        Work::GetMany(_) | Work::PutMany(_) | Work::DeleteMany(_) | Work::Together(_) | Work::Critical { .. } => {
+            unreachable!("the plan of a tree has none")
+        }
     }
 }
 

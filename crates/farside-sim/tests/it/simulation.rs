@@ -236,6 +236,8 @@ fn drawing_reaches_everything() {
                 Work::Call { call, .. } => format!("{call:?}").split('(').next().unwrap_or_default().to_owned(),
                 Work::Think(_) => "think".to_owned(),
                 Work::GetMany(_) => "get_many".to_owned(),
+                Work::PutMany(_) => "put_many".to_owned(),
+                Work::DeleteMany(_) => "delete_many".to_owned(),
                 Work::Together(_) => "together".to_owned(),
                 Work::Scan => "scan".to_owned(),
                 Work::Range { .. } => "range".to_owned(),
@@ -244,7 +246,7 @@ fn drawing_reaches_everything() {
         }
     }
     assert_eq!(faults.len(), Disturbance::NAMES.len(), "{faults:?}");
-    assert_eq!(work.len(), 13, "{work:?}");
+    assert_eq!(work.len(), 15, "{work:?}");
     assert_eq!(names.len(), targets.len());
     assert_eq!(traits.len(), 7, "{traits:?}");
 }

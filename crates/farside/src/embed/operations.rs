@@ -4,13 +4,10 @@
 
 use core::pin::Pin;
 
-use farside_fabric::{Pipeline, interleave};
-use farside_kv::{KvError, Session, Store, Transaction};
+use arrayvec::ArrayVec;
+use farside_kv::{KEYS_AT_ONCE, KvError, Session, Transaction};
 
 use super::error::Error;
-
-/// How many changes [`put_many`] keeps in flight.
-const IN_FLIGHT: usize = 16;
 
 /// The values of many keys, each given to `visit` with its number.
 pub(crate) async fn visit_many<K: AsRef<[u8]>>(
@@ -50,34 +47,48 @@ pub(crate) async fn transaction<R, K: AsRef<[u8]>>(
     answered.await
 }
 
-/// Stores many items with several changes in flight; returns how many were stored before the first error.
+/// Stores many items; returns how many were stored before the first group in which an item was not.
 pub(crate) async fn put_many<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    store: &Store,
-    items: impl Iterator<Item = (K, V)>,
+    session: &mut Session,
+    mut items: impl Iterator<Item = (K, V)>,
 ) -> (u64, Result<(), KvError>) {
-    let pipeline = Pipeline::default();
-    let (items, stored) = (core::cell::RefCell::new(items), core::cell::Cell::new(0));
-    let failed = core::cell::RefCell::new(None);
-    let workers = (0..IN_FLIGHT).map(|_| {
-        let mut session = store.pipelined_session(&pipeline);
-        let (items, stored, failed) = (&items, &stored, &failed);
-        async move {
-            loop {
-                let next = items.borrow_mut().next();
-                let Some((key, value)) = next.filter(|_| failed.borrow().is_none()) else {
-                    return;
-                };
-                match session.put(key.as_ref(), value.as_ref()).await {
-                    Ok(()) => stored.set(stored.get() + 1),
-                    Err(error) => {
-                        failed.borrow_mut().get_or_insert(error);
-                    }
-                }
-            }
+    let mut stored = 0;
+    loop {
+        let group: ArrayVec<(K, V), KEYS_AT_ONCE> = items.by_ref().take(KEYS_AT_ONCE).collect();
+        if group.is_empty() {
+            return (stored, Ok(()));
         }
-    });
-    interleave(&pipeline, workers.collect()).await;
-    (stored.get(), failed.into_inner().map_or(Ok(()), Err))
+        let slices: ArrayVec<(&[u8], &[u8]), KEYS_AT_ONCE> = group
+            .iter()
+            .map(|(key, value)| (key.as_ref(), value.as_ref()))
+            .collect();
+        let mut result = Ok(());
+        let note = |put: Result<(), KvError>| match put {
+            Ok(()) => stored += 1,
+            Err(error) if result.is_ok() => result = Err(error),
+            Err(_) => {}
+        };
+        session.put_many(&slices, note).await;
+        if result.is_err() {
+            return (stored, result);
+        }
+    }
+}
+
+/// Removes many keys; returns how many were there.
+pub(crate) async fn delete_many<K: AsRef<[u8]>>(session: &mut Session, keys: &[K]) -> Result<u64, KvError> {
+    let (mut count, mut result) = (0, Ok(()));
+    for group in keys.chunks(KEYS_AT_ONCE) {
+        let slices: ArrayVec<&[u8], KEYS_AT_ONCE> = group.iter().map(AsRef::as_ref).collect();
+        let note = |deleted: Result<bool, KvError>| match deleted {
+            Ok(was_there) => count += u64::from(was_there),
+            Err(error) if result.is_ok() => result = Err(error),
+            Err(_) => {}
+        };
+        session.delete_many(&slices, note).await;
+        core::mem::replace(&mut result, Ok(()))?;
+    }
+    Ok(count)
 }
 
 /// Bytes of the pool that hold something or are reserved for it, tables included.

@@ -7,7 +7,7 @@ use farside_kv as kv;
 use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome, Transaction};
 
 use super::error::Error;
-use super::operations::{boxed, memory_used, transaction, visit_many};
+use super::operations::{boxed, delete_many, memory_used, transaction, visit_many};
 use super::store::Store;
 use super::time::{Lifetime, after};
 use super::walk::Walk;
@@ -83,6 +83,14 @@ impl Session {
     /// Stores a value for good, whatever was there.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         Ok(self.inner.put(key, value).await?)
+    }
+
+    /// Removes many keys, sixteen together; returns how many were there.
+    ///
+    /// # Errors
+    /// The first one. Some of the keys are removed then, in no particular order.
+    pub async fn delete_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<u64, Error> {
+        Ok(boxed(delete_many(&mut self.inner, keys)).await?)
     }
 
     /// Stores a value that is gone after `duration`.

@@ -85,7 +85,7 @@ impl Store {
         Session::new(self.clone(), self.inner.session())
     }
 
-    /// Stores many items, sixteen in flight; returns how many.
+    /// Stores many items, sixteen together; returns how many. Of several with one key the last one stays.
     ///
     /// # Errors
     /// The first one. Some of the items are stored then, in no particular order.
@@ -106,7 +106,8 @@ impl Store {
         V: AsRef<[u8]>,
     {
         let items = items.into_iter();
-        let (stored, result) = boxed(put_many(&self.inner, items)).await;
+        let mut session = self.inner.session();
+        let (stored, result) = boxed(put_many(&mut session, items)).await;
         Ok(result.map(|()| stored)?)
     }
 

@@ -141,7 +141,7 @@ impl Session {
         self.carry_out(|session| session.put(key, value))
     }
 
-    /// Stores many items, sixteen in flight; returns how many.
+    /// Stores many items, sixteen together; returns how many. Of several with one key the last one stays.
     ///
     /// # Errors
     /// The first one. Some of the items are stored then, in no particular order.
@@ -161,9 +161,26 @@ impl Session {
     {
         let mut items = items.into_iter();
         self.carry_out(async |session| {
-            let (stored, result) = operations::boxed(operations::put_many(session.store(), &mut items)).await;
+            let (stored, result) = operations::boxed(operations::put_many(session, &mut items)).await;
             result.map(|()| stored)
         })
+    }
+
+    /// Removes many keys, sixteen together; returns how many were there.
+    ///
+    /// # Errors
+    /// The first one. Some of the keys are removed then, in no particular order.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"one", b"1")?;
+    /// assert_eq!(session.delete_many(&[b"one", b"two"])?, 1);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn delete_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<u64, Error> {
+        self.carry_out(|session| operations::boxed(operations::delete_many(session, keys)))
     }
 
     /// Stores a value that is gone after `duration`.
