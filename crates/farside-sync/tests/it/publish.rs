@@ -315,3 +315,4 @@ fn who_wants_a_certain_pointer_notices_another_one() {
 
 mod cider;
 mod counts;
+mod mapped;
