@@ -140,9 +140,9 @@ impl Session {
 }
 
 impl Store {
-    /// How many of the first can be changed at the same time, none and one are the same: over a network, if there is room for all. What comes for a key that
-    /// is changed already waits until that is done: who sent both knows which was the last. So do deletes that lock the same,
-    /// which would only wait for one another.
+    /// How many of the first can be changed at the same time, over a network: as many as there is room for. What comes for a key
+    /// that is changed already waits until that is done: who sent both knows which was the last. So do deletes that lock the
+    /// same, which would only wait for one another. Below two, the first goes by itself.
     fn goes_together(&self, group: &[Wish<'_>]) -> usize {
         if self.endpoint().is_mapped() {
             return 1;

@@ -104,12 +104,13 @@ impl Keys<'_> {
         Ok(answer)
     }
 
-    /// Removes keys; returns how many were there.
+    /// Removes keys; returns how many were there, or the first error, after all were tried.
     pub(crate) async fn delete_many(&mut self, keys: &[&[u8]]) -> Result<u64, KvError> {
         let (mut count, mut result) = (0, Ok(()));
         let mut note = |deleted: Result<bool, KvError>| match deleted {
             Ok(was_there) => count += u64::from(was_there),
-            Err(error) => result = Err(error),
+            Err(error) if result.is_ok() => result = Err(error),
+            Err(_) => {}
         };
         match self {
             Self::Apart(session) => session.delete_many(keys, note).await,

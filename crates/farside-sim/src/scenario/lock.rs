@@ -67,15 +67,7 @@ async fn act(endpoint: Endpoint, actor: usize, kind: LockKind, shared: Rc<Shared
                 };
                 critical.enter(&mut cx, &locker, &shared).await
             }
-            Work::Call { .. }
-            | Work::GetMany(_)
-            | Work::PutMany(_)
-            | Work::DeleteMany(_)
-            | Work::Together(_)
-            | Work::Scan
-            | Work::Range { .. } => {
-                unreachable!("the plan of a lock has no keys")
-            }
+            work => unreachable!("the plan of a lock has no keys: {work:?}"),
         };
         shared.count_lost_races(cx.retries() - retries);
         if let Err(error) = done {

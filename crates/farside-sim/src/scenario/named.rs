@@ -97,15 +97,7 @@ async fn act(sim: Sim, endpoint: Endpoint, actor: usize, shared: Rc<Shared>) {
                     failed => failed,
                 }
             }
-            Work::Call { .. }
-            | Work::GetMany(_)
-            | Work::PutMany(_)
-            | Work::DeleteMany(_)
-            | Work::Together(_)
-            | Work::Scan
-            | Work::Range { .. } => {
-                unreachable!("the plan of locks has no keys")
-            }
+            work => unreachable!("the plan of locks has no keys: {work:?}"),
         };
         if let Err(error) = done {
             shared.count("errors", error);
