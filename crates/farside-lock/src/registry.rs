@@ -336,7 +336,7 @@ impl Locker {
 
     /// See [`Lock::acquire_now`]. One copy, for all who await the rest.
     #[inline(never)]
-    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+    pub fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
         if !cx.endpoint().is_mapped() {
             return None;
         }
@@ -351,7 +351,7 @@ impl Locker {
 
     /// See [`Lock::release_now`].
     #[inline(never)]
-    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+    pub fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
         cx.endpoint().is_mapped()
             && match self {
                 Self::Cas(lock) => lock.release_now(cx, grant),

@@ -77,8 +77,10 @@ impl Guard {
         Box::pin(async move {
             let grant = self.grant.take().expect("it is released once");
             let was_held = self.is_held();
-            let released = self.locks.release(grant).await;
-            released.map_err(|source| self.locks.shared.failed(&self.name, source))?;
+            if !self.locks.release_now(&grant) {
+                let released = self.locks.release(grant).await;
+                released.map_err(|source| self.locks.shared.failed(&self.name, source))?;
+            }
             if was_held {
                 Ok(())
             } else {

@@ -16,7 +16,8 @@
 //!
 //! Cost of an acquire without contention: one atomic for the lock; then, in one doorbell, one atomic for the token,
 //! one READ that makes sure of the name, and one WRITE of the note. Of a release: one atomic and one READ, together.
-//! The first use of a name reads its bucket before that.
+//! The first use of a name reads its bucket before that. Over mapped memory these are plain calls; a task that waits,
+//! and a future that its caller can drop, come with the first name that is not known or not free.
 
 mod error;
 mod guard;
@@ -34,7 +35,7 @@ use std::rc::{Rc, Weak};
 use std::time::SystemTime;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Deadline, Endpoint, FabricError, LocalFuture, OpContext, Slice};
+use farside_fabric::{Batch, Deadline, Endpoint, FabricError, LocalFuture, OpContext, Slice, at_once};
 use farside_lock::declock::header::Header;
 use farside_lock::declock::{clock, leave, vouch};
 use farside_lock::{Grant, LockError, LockKind, LockOptions, Locker, Site};
@@ -197,7 +198,49 @@ impl Locks {
     ) -> LocalFuture<'f, Result<Option<Guard>, LocksError>> {
         Box::pin(async move {
             check_name(name)?;
-            let name: Rc<[u8]> = name.into();
+            match self.take_now(name, mode) {
+                Some(guard) => Ok(Some(guard)),
+                None => self.wait_for(name.into(), mode, deadline).await,
+            }
+        })
+    }
+
+    /// Takes a lock that is free, by a name whose place is known, over mapped memory, in a plain call. `None` if that
+    /// cannot be done; the ordinary way says why.
+    fn take_now(&self, name: &[u8], mode: Mode) -> Option<Guard> {
+        let shared = &self.shared;
+        let (name, place) = {
+            let known = shared.known.borrow();
+            let (name, place) = known.get_key_value(name)?;
+            (Rc::clone(name), *place)
+        };
+        let mut cx = self.context();
+        let grant = shared.locker.acquire_now(&mut cx, place.lock, mode);
+        let moved_in = grant.map(|grant| (at_once(shared.move_in(&mut cx, place, &name, mode)), grant));
+        shared.give_back_context(cx);
+        match moved_in? {
+            (Some(Ok(Some(token))), grant) => {
+                let guard = Guard::new(self.clone(), name, grant, token);
+                guard.is_held().then_some(guard)
+            }
+            (moved_in, grant) => {
+                if let Some(Ok(None)) = moved_in {
+                    shared.known.borrow_mut().remove(&name);
+                }
+                shared.returns.leave(grant);
+                None
+            }
+        }
+    }
+
+    /// Queues up for a lock, as a wait that goes on when the caller gives up.
+    fn wait_for(
+        &self,
+        name: Rc<[u8]>,
+        mode: Mode,
+        deadline: Deadline,
+    ) -> LocalFuture<'_, Result<Option<Guard>, LocksError>> {
+        Box::pin(async move {
             let (ticket, is_new) = self.shared.waits.join(&name, mode);
             if is_new {
                 let (locks, ticket) = (self.clone(), ticket.share());
@@ -320,11 +363,22 @@ impl Locks {
         }
     }
 
-    async fn release(&self, grant: Grant) -> Result<(), LockError> {
+    /// Gives a lock back for which nobody waits, over mapped memory; returns whether that was done.
+    fn release_now(&self, grant: &Grant) -> bool {
         let mut cx = self.context();
-        let released = self.shared.locker.release(&mut cx, grant).await;
+        let is_released = self.shared.locker.release_now(&mut cx, grant);
         self.shared.give_back_context(cx);
-        released
+        is_released
+    }
+
+    /// Gives a lock back, whoever waits for it.
+    fn release(&self, grant: Grant) -> LocalFuture<'_, Result<(), LockError>> {
+        Box::pin(async move {
+            let mut cx = self.context();
+            let released = self.shared.locker.release(&mut cx, grant).await;
+            self.shared.give_back_context(cx);
+            released
+        })
     }
 
     /// The header of a lock and the note above it; `None` if nobody has ever used the name, or not for long.

@@ -4,7 +4,9 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 
+use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
+use farside_fabric::{LocalFuture, Seat};
 use farside_pool::FormatOptions;
 
 use super::*;
@@ -68,4 +70,122 @@ fn who_waits_for_guards_hears_of_the_end() {
     assert!(returns.is_settled());
     returns.close();
     assert!(matches!(poll(), Poll::Ready(None)));
+}
+
+/// Two clients over mapped memory, each with whom it waits by.
+fn mapped() -> [(Seat, Locks); 2] {
+    let segment = Segment::anonymous(8 << 20).expect("some memory");
+    let endpoint = |seat: &Seat| {
+        let endpoint = Fabric::new(vec![segment.clone()]).endpoint();
+        endpoint.expect("a new client").seated(seat)
+    };
+    let seat = Seat::new();
+    let config = StoreConfig {
+        format: FormatOptions {
+            chunk_bytes: Some(16 << 10),
+            ..FormatOptions::default()
+        },
+        ..StoreConfig::default()
+    };
+    let store = seat.block_on(Store::open(endpoint(&seat), config)).expect("a store");
+    seat.block_on(seat.drive(store.close())).expect("mapped memory");
+    seat.clear();
+    [(); 2].map(|()| {
+        let seat = Seat::new();
+        let locks = seat.block_on(Locks::open(endpoint(&seat), LocksOptions::default()));
+        (seat, locks.expect("there is a table"))
+    })
+}
+
+/// What a call comes to in which nobody waits: no task of the client runs.
+fn plainly<T>(future: LocalFuture<'_, Result<T, LocksError>>) -> Option<T> {
+    at_once(future).map(|ready| ready.expect("mapped memory"))
+}
+
+#[test]
+fn over_mapped_memory_a_free_lock_is_taken_and_given_back_in_plain_calls() {
+    let clients = mapped();
+    let [(seat, locks), (other_seat, other)] = &clients;
+    let acquire = |name| plainly(locks.acquire_until(name, Mode::Exclusive, Deadline::NEVER));
+    assert!(acquire(b"name").is_none(), "its place is not known");
+    let first = seat.block_on(seat.drive(locks.acquire(b"name", Mode::Exclusive)));
+    let first = first.expect("mapped memory");
+    let token = first.token();
+    assert!(locks.take_now(b"name", Mode::Shared).is_none(), "it is held");
+    assert!(plainly(first.release()).is_some());
+    let second = acquire(b"name").flatten().expect("it is free");
+    assert_eq!(
+        (second.token(), second.name(), second.mode()),
+        (token + 1, b"name".as_slice(), Mode::Exclusive)
+    );
+    let holder = seat.block_on(locks.holder(b"name")).expect("mapped memory");
+    assert_eq!(
+        holder.map(|holder| (holder.mode, holder.in_queue)),
+        Some((Mode::Exclusive, 1))
+    );
+    assert!(locks.shared.contexts.borrow().len() <= 2, "they are used again");
+
+    // Who waits for it makes giving it back more than one swap.
+    let theirs = async {
+        let guard = other.acquire(b"name", Mode::Exclusive).await.expect("mapped memory");
+        assert_eq!(guard.token(), token + 2);
+        guard.release().await.expect("it is held");
+    };
+    let mut theirs = pin!(other_seat.drive(theirs));
+    // Ends: the place is read, and the queue is joined.
+    while seat
+        .block_on(locks.holder(b"name"))
+        .expect("mapped memory")
+        .expect("it is held")
+        .in_queue
+        < 2
+    {
+        assert!(
+            theirs
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+    }
+    seat.block_on(seat.drive(second.release())).expect("it is held");
+    other_seat.block_on(theirs);
+    clients.iter().for_each(|(seat, _)| seat.clear());
+}
+
+#[test]
+fn a_plain_call_gives_back_what_is_another_names() {
+    let clients = mapped();
+    let (seat, locks) = &clients[0];
+    let acquire = |name| seat.block_on(seat.drive(locks.acquire(name, Mode::Exclusive)));
+    let release = |guard: Guard| seat.block_on(seat.drive(guard.release()));
+    for name in [b"one", b"two"] {
+        release(acquire(name).expect("mapped memory")).expect("it is held");
+    }
+    let place = |name: &[u8]| locks.shared.known.borrow()[name];
+    let (one, two) = (place(b"one"), place(b"two"));
+    locks.shared.remember(&Rc::from(*b"one"), two);
+    assert!(locks.take_now(b"one", Mode::Exclusive).is_none());
+    assert!(!locks.shared.known.borrow().contains_key(b"one".as_slice()));
+    assert!(!locks.shared.returns.is_settled(), "its lock is to be given back");
+    let both = [b"one", b"two"].map(|name| acquire(name).expect("mapped memory"));
+    assert_eq!(place(b"one").lock, one.lock);
+    for guard in both {
+        release(guard).expect("it is held");
+    }
+    clients.iter().for_each(|(seat, _)| seat.clear());
+}
+
+#[test]
+fn a_client_that_has_ended_takes_nothing_in_a_plain_call() {
+    let clients = mapped();
+    let (seat, locks) = &clients[0];
+    let guard = seat.block_on(seat.drive(locks.acquire(b"name", Mode::Exclusive)));
+    seat.block_on(seat.drive(guard.expect("mapped memory").release()))
+        .expect("it is held");
+    locks.shared.lifeline.end();
+    assert!(locks.take_now(b"name", Mode::Exclusive).is_none());
+    assert!(!locks.shared.returns.is_settled(), "its lock is to be given back");
+    let refused = seat.block_on(seat.drive(locks.acquire(b"name", Mode::Exclusive)));
+    assert!(matches!(refused, Err(LocksError::Ended { .. })));
+    clients.iter().for_each(|(seat, _)| seat.clear());
 }
