@@ -3,6 +3,8 @@
 //! On the path: an index has found a pointer and wants the item, or has an item and wants a block for
 //! it. Nobody changes a block once it is linked, and it stays what it is while an operation is pinned.
 
+mod several;
+
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
@@ -16,12 +18,7 @@ use crate::descriptor::{self, Descriptor, Marking, PATIENCE_NS};
 use crate::error::IndexError;
 use crate::item::{GONE_MS, HEADER_BYTES, Header, Item};
 use crate::local::Local;
-use crate::operation::{Change, Found, Likely, Sampled, Searched, Wanted};
-
-/// How much of the buffer each item has when several are read together.
-const ITEM_AREA_BYTES: u32 = 1024;
-/// How many items are read together.
-const ITEMS_AT_ONCE: usize = 8;
+use crate::operation::{Change, Found, Likely, Searched, Wanted};
 
 /// The longest item that is written before it is known whether it will be stored, or while a lock is held.
 pub(crate) const DRAFT_BYTES_MAX: u64 = 4 << 10;
@@ -594,154 +591,6 @@ impl Blocks {
         let header = Header::decode(bytes);
         cx.rely_on(Slice::first(HEADER_BYTES as u32));
         Ok(header)
-    }
-
-    /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
-    /// has seen enough: with its slot, pointer and header, and where it stands in the buffer, of which what is behind
-    /// `start` is used. The caller has pinned.
-    pub(crate) async fn read_items(
-        &self,
-        cx: &mut OpContext,
-        start: u32,
-        entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
-    ) -> Result<(), IndexError> {
-        let area = |index: usize| start + index as u32 * ITEM_AREA_BYTES;
-        for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let mut batch = Batch::new();
-            for (index, &(_, pointer)) in entries.iter().enumerate() {
-                let first = self.readable(pointer);
-                batch.read(pointer.block(), Slice::new(area(index), first));
-            }
-            cx.post(&mut batch).await?;
-            for (index, &(slot, pointer)) in entries.iter().enumerate() {
-                let (mut at, first) = (area(index), self.readable(pointer));
-                let bytes = &cx.buffer()[Slice::new(at, first).range()];
-                let (mut header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
-                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
-                cx.rely_on_within(Slice::new(at, first), known);
-                if rest > 0 || header == Header::Descriptor {
-                    // Behind the others, where there is room.
-                    at = area(ITEMS_AT_ONCE);
-                    cx.reserve((at + first) as usize);
-                    header = self.read_item(cx, slot, pointer, at).await?;
-                }
-                if let Header::Bucket { .. } = header {
-                    return Err(damaged(slot, pointer));
-                }
-                if !visit(slot, pointer, header, at, cx.buffer()) {
-                    // Of what was read behind it nothing is used.
-                    cx.rely_on(known);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Visits the items of some slots until `visit` says that it has seen enough. Otherwise as [`Blocks::read_items`].
-    pub(crate) async fn visit_items(
-        &self,
-        cx: &mut OpContext,
-        start: u32,
-        entries: &[(RemoteAddr, Pointer)],
-        (wanted, mut visit): (Wanted, impl FnMut(Item<'_>) -> bool),
-    ) -> Result<(), IndexError> {
-        match wanted {
-            Wanted::Items => {
-                let visit = |_, _, header: Header, at, buffer: &[u8]| visit(header.item(&buffer[at as usize..]));
-                self.read_items(cx, start, entries, visit).await
-            }
-            Wanted::Keys => {
-                let visit = |_, header, _, key: &[u8]| {
-                    let Header::Item { expiry_ms, .. } = header else {
-                        return true;
-                    };
-                    visit(Item {
-                        key,
-                        value: &[],
-                        expiry_ms,
-                    })
-                };
-                self.read_heads(cx, start, entries, visit).await
-            }
-        }
-    }
-
-    /// Reads header and key of the items of some slots, several in one doorbell, and visits each until `visit` says that it has
-    /// seen enough: with its pointer, its header, where that stands in the buffer, and its key. Otherwise as
-    /// [`Blocks::read_items`].
-    pub(crate) async fn read_heads(
-        &self,
-        cx: &mut OpContext,
-        start: u32,
-        entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(Pointer, Header, u32, &[u8]) -> bool,
-    ) -> Result<(), IndexError> {
-        let area = |index: usize| start + index as u32 * ITEM_AREA_BYTES;
-        for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let mut batch = Batch::new();
-            for (index, &(_, pointer)) in entries.iter().enumerate() {
-                batch.read(pointer.block(), Slice::new(area(index), self.readable(pointer)));
-            }
-            cx.post(&mut batch).await?;
-            for (index, &(slot, pointer)) in entries.iter().enumerate() {
-                let (mut at, first) = (area(index), self.readable(pointer));
-                let bytes = &cx.buffer()[Slice::new(at, first).range()];
-                let (mut header, _) = self.header_and_rest(slot, pointer, bytes, first)?;
-                let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
-                cx.rely_on_within(Slice::new(at, first), known);
-                let is_whole =
-                    matches!(header, Header::Item { key_bytes, .. } if HEADER_BYTES + key_bytes <= first as usize);
-                if !is_whole {
-                    // A long key: behind the others, where there is room.
-                    at = area(ITEMS_AT_ONCE);
-                    cx.reserve((at + first) as usize);
-                    header = self.read_item(cx, slot, pointer, at).await?;
-                }
-                let Header::Item { key_bytes, .. } = header else {
-                    return Err(damaged(slot, pointer));
-                };
-                let key = &cx.buffer()[at as usize + HEADER_BYTES..][..key_bytes];
-                if !visit(pointer, header, at, key) {
-                    // As above.
-                    cx.rely_on(known);
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Visits up to `count` items of these slots, chosen at random. Otherwise as [`Blocks::read_items`].
-    pub(crate) async fn sample(
-        &self,
-        cx: &mut OpContext,
-        start: u32,
-        mut entries: Vec<(RemoteAddr, Pointer)>,
-        count: usize,
-        visit: &mut dyn FnMut(Sampled<'_>),
-    ) -> Result<(), IndexError> {
-        for index in 0..count.min(entries.len()) {
-            let left = (entries.len() - index) as u64;
-            entries.swap(index, index + cx.endpoint().random_below(left) as usize);
-        }
-        entries.truncate(count);
-        // Nobody evicts what a transaction is about to change.
-        entries.retain(|&(_, pointer)| !self.is_marked(pointer));
-        let heads = self.read_heads(cx, start, &entries, |pointer, header, _, key| {
-            let Header::Item { expiry_ms, .. } = header else {
-                return true;
-            };
-            visit(Sampled {
-                key,
-                bytes: header.block_bytes(),
-                expiry_ms,
-                mark: pointer.to_word(),
-            });
-            true
-        });
-        heads.await
     }
 
     /// Writes an item to a block of its own; `None` if this client has no block left. Uses the buffer

@@ -552,7 +552,7 @@ impl Session {
         limit: usize,
     ) -> Pending<'f, (Vec<KeyValue>, Option<Key>)> {
         Box::pin(async move {
-            let mut found = Vec::new();
+            let mut found = Vec::with_capacity(limit.min(RANGE_STEP_MAX));
             let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
             let next = self.visit_range(from, to, limit, (Wanted::Items, visit)).await?;
             Ok((found, next))

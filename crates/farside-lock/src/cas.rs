@@ -66,6 +66,23 @@ impl CasLock {
     }
 }
 
+/// In plain calls, over mapped memory: see [`Locker::acquire_now`](crate::Locker::acquire_now).
+impl CasLock {
+    pub(crate) fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        if self.stopwatch.is_running() || !swap_now(cx, entry, CasWord::FREE.0, self.mine.0) {
+            return None;
+        }
+        if let Some(backoff) = &self.backoff {
+            backoff.note(false);
+        }
+        Some(Grant::new(entry, mode, Held::Plain))
+    }
+
+    pub(crate) fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        !self.stopwatch.is_running() && swap_now(cx, grant.entry(), self.mine.0, CasWord::FREE.0)
+    }
+}
+
 impl Lock for CasLock {
     fn entry_bytes(_: &LockOptions) -> u64 {
         8
@@ -109,20 +126,6 @@ impl Lock for CasLock {
         }
     }
 
-    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
-        if self.stopwatch.is_running() || !swap_now(cx, entry, CasWord::FREE.0, self.mine.0) {
-            return None;
-        }
-        if let Some(backoff) = &self.backoff {
-            backoff.note(false);
-        }
-        Some(Grant::new(entry, mode, Held::Plain))
-    }
-
-    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
-        !self.stopwatch.is_running() && swap_now(cx, grant.entry(), self.mine.0, CasWord::FREE.0)
-    }
-
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {
         let entry = grant.entry();
         if is_planted("cas: a release that arrives late") {
@@ -142,6 +145,8 @@ impl Lock for CasLock {
 
 #[cfg(test)]
 mod tests {
+    use farside_fabric::shm::{Fabric, Segment};
+
     use super::*;
     use crate::backoff::{Pace, WINDOW_ATTEMPTS};
     use crate::testing::{LOCK, Machine, Stage};
@@ -197,5 +202,23 @@ mod tests {
             assert_eq!(limit(&lock, &machine), window);
         }
         assert_eq!(cx.retries(), attempts - 1, "nobody is in the way");
+    }
+    /// Also where the lock is found free in a plain call.
+    #[test]
+    fn the_back_off_learns_from_plain_calls() {
+        let stage = Stage::new();
+        let machine = stage.machine();
+        let mut lock = lock(&machine);
+        let backoff = lock.backoff.take().expect("it has one");
+        (0..WINDOW_ATTEMPTS).for_each(|_| backoff.note(true));
+        lock.backoff = Some(backoff);
+        assert_eq!(limit(&lock, &machine), 2);
+        let segment = Segment::anonymous(4096).expect("some memory");
+        let mut cx = OpContext::new(Fabric::new(vec![segment]).endpoint().expect("a new client"));
+        for _ in 0..WINDOW_ATTEMPTS {
+            let grant = lock.acquire_now(&mut cx, LOCK, Mode::Exclusive).expect("it is free");
+            assert!(lock.release_now(&mut cx, &grant));
+        }
+        assert_eq!(limit(&lock, &machine), 1);
     }
 }

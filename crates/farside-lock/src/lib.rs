@@ -19,7 +19,7 @@
 //! - **The grant**, a [`Grant`]: what the lock needs to give itself back, the seat included.
 //!
 //! Over mapped memory a lock that is free is taken, and one for which nobody waits is given back, in a plain call
-//! ([`Lock::acquire_now`]): by compare-and-swaps that leave nothing behind when they fail, where the protocol's own atomics join a queue
+//! ([`Locker::acquire_now`]): by compare-and-swaps that leave nothing behind when they fail, where the protocol's own atomics join a queue
 //! whatever they find. Whoever meets anybody goes the ordinary way; that costs one atomic more, there and nowhere else.
 //!
 //! A lock that needs an atomic which the fabric lacks either has a fallback, which its module documents
@@ -120,15 +120,4 @@ pub trait Lock {
     /// # Errors
     /// What the fabric reports; the lock may then still be held.
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError>;
-
-    /// Takes a lock that is free, over mapped memory, in a plain call: neither a future that may have to outlive its caller nor
-    /// one that waits. `None` if that cannot be done, and nothing was; the ordinary way says why.
-    fn acquire_now(&self, _: &mut OpContext, _: RemoteAddr, _: Mode) -> Option<Grant> {
-        None
-    }
-
-    /// Likewise gives a lock back for which nobody waits; returns whether that was done.
-    fn release_now(&self, _: &mut OpContext, _: &Grant) -> bool {
-        false
-    }
 }

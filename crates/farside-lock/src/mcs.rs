@@ -89,6 +89,29 @@ impl McsLock {
     }
 }
 
+/// In plain calls, over mapped memory: see [`Locker::acquire_now`](crate::Locker::acquire_now).
+impl McsLock {
+    /// Whoever finds nobody there need not swap whatever is: then it is in no queue if it fails.
+    pub(crate) fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        let seat = self.inbox.take_seat(entry).ok()?;
+        let is_free = swap_now(cx, entry, 0, TailWord::of(seat.place()).bits());
+        let head = Head {
+            seat,
+            successor: None,
+            handed: 0,
+        };
+        is_free.then(|| Grant::new(entry, mode, Held::Mcs(head)))
+    }
+
+    /// Nobody has queued up as long as the tail is ours: no letter need be looked for.
+    pub(crate) fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        match grant.held() {
+            Held::Mcs(head) => swap_now(cx, grant.entry(), TailWord::of(head.seat.place()).bits(), 0),
+            _ => false,
+        }
+    }
+}
+
 impl Lock for McsLock {
     fn entry_bytes(_: &LockOptions) -> u64 {
         8
@@ -109,26 +132,6 @@ impl Lock for McsLock {
         match until(cx.endpoint(), cx.deadline(), work, give_back).await {
             Some(head) => Ok(Grant::new(entry, mode, Held::Mcs(head?))),
             None => Err(LockError::Timeout { entry }),
-        }
-    }
-
-    /// Whoever finds nobody there need not swap whatever is: then it is in no queue if it fails.
-    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
-        let seat = self.inbox.take_seat(entry).ok()?;
-        let is_free = swap_now(cx, entry, 0, TailWord::of(seat.place()).bits());
-        let head = Head {
-            seat,
-            successor: None,
-            handed: 0,
-        };
-        is_free.then(|| Grant::new(entry, mode, Held::Mcs(head)))
-    }
-
-    /// Nobody has queued up as long as the tail is ours: no letter need be looked for.
-    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
-        match grant.held() {
-            Held::Mcs(head) => swap_now(cx, grant.entry(), TailWord::of(head.seat.place()).bits(), 0),
-            _ => false,
         }
     }
 

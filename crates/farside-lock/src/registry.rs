@@ -334,8 +334,11 @@ impl Locker {
         })
     }
 
-    /// See [`Lock::acquire_now`]. One copy, for all who await the rest.
+    /// Takes a lock that is free, over mapped memory, in a plain call: neither a future that may have to outlive its caller nor
+    /// one that waits. `None` if that cannot be done, and nothing was; the ordinary way says why.
+    // One copy, for all who await the rest.
     #[inline(never)]
+    #[must_use]
     pub fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
         if !cx.endpoint().is_mapped() {
             return None;
@@ -349,8 +352,9 @@ impl Locker {
         }
     }
 
-    /// See [`Lock::release_now`].
+    /// Likewise gives a lock back for which nobody waits; returns whether that was done.
     #[inline(never)]
+    #[must_use]
     pub fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
         cx.endpoint().is_mapped()
             && match self {
@@ -408,15 +412,4 @@ impl Locker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_lock_is_found_by_its_name() {
-        for (kind, name) in LockKind::named() {
-            assert_eq!(LockKind::by_name(name), Some(kind));
-            assert_eq!(kind.name(), name);
-        }
-        assert_eq!(LockKind::by_name("spin"), None);
-    }
-}
+mod tests;

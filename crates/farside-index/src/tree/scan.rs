@@ -123,6 +123,25 @@ fn sort_spread(numbers: &mut ArrayVec<u64, LEAF_SPAN_MAX>, bits: u32) {
     }
 }
 
+/// Sorts keys of a leaf that are wider than a word, each with its entry, by as many bits as are left beside the entry of a
+/// number that tells most of them apart.
+fn sort_wide(keys: &mut Vec<(Key, usize)>) {
+    let low = keys.iter().map(|&(key, _)| key).min().unwrap_or(0);
+    let high = keys.iter().map(|&(key, _)| key).max().unwrap_or(0);
+    let bits = Key::BITS - (high - low).leading_zeros() + ENTRY_BITS;
+    let dropped = bits.saturating_sub(u64::BITS);
+    let number = |&(key, _): &(Key, usize)| ((key - low) >> dropped) as u64;
+    let mut numbers = ArrayVec::<u64, LEAF_SPAN_MAX>::new();
+    numbers.extend((0..).zip(&*keys).map(|(index, key)| number(key) << ENTRY_BITS | index));
+    sort_spread(&mut numbers, bits.min(u64::BITS));
+    let sorted = numbers.iter().map(|&number| keys[number as usize % LEAF_SPAN_MAX]);
+    *keys = sorted.collect();
+    // What the number does not tell apart.
+    if dropped > 0 {
+        keys.sort();
+    }
+}
+
 impl Tree {
     /// Visits up to `count` keys from `from` on, in ascending order, with their values. Returns the key to go on with, `None`
     /// at the end.
@@ -236,7 +255,8 @@ impl Tree {
         // As a rule a key above the lower fence and its entry are one number, which sorts faster than two.
         let is_narrow = !shape.has_pointers() && bits <= u64::BITS;
         let stopped = with_known_shape!(shape => {
-            let (mut narrow, mut wide) = (ArrayVec::<u64, LEAF_SPAN_MAX>::new(), Vec::new());
+            let room = if is_narrow { 0 } else { shape.span() };
+            let (mut narrow, mut wide) = (ArrayVec::<u64, LEAF_SPAN_MAX>::new(), Vec::with_capacity(room));
             for entry in 0..shape.span() {
                 let Some(key) = shape.taken(image, entry).filter(|&key| key >= next) else {
                     continue;
@@ -249,7 +269,7 @@ impl Tree {
                 }
             }
             sort_spread(&mut narrow, bits);
-            wide.sort_unstable();
+            sort_wide(&mut wide);
             if shape.has_claims() {
                 // A key may go from one entry and come to another while the leaf is read.
                 wide.dedup_by_key(|&mut (key, _)| key);
@@ -460,6 +480,17 @@ mod tests {
             expected.sort_unstable();
             sort_spread(&mut numbers, bits);
             prop_assert_eq!(&numbers[..], &expected[..]);
+        }
+
+        /// Keys that are equal stay in the order of their entries.
+        #[test]
+        fn wide_keys_are_sorted(bits in 0_u32..128, drawn in vec(any::<(Key, Key)>(), 0..LEAF_SPAN_MAX)) {
+            let key = |&(high, low): &(Key, Key)| (high << bits) | (low % 256);
+            let mut keys: Vec<(Key, usize)> = drawn.iter().map(key).zip(0..).collect();
+            let mut expected = keys.clone();
+            expected.sort();
+            sort_wide(&mut keys);
+            prop_assert_eq!(keys, expected);
         }
     }
 }

@@ -108,6 +108,12 @@ impl DecLock {
         Ok(Self { node, inbox, policy })
     }
 
+    /// Whether its compute node remembers a lock.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, entry: RemoteAddr) -> bool {
+        self.node.known(entry).is_some()
+    }
+
     fn client(&self, cx: &OpContext) -> Client {
         Client {
             endpoint: cx.endpoint().clone(),
@@ -115,6 +121,54 @@ impl DecLock {
             inbox: self.inbox.clone(),
             retries: cx.retry_meter(),
         }
+    }
+}
+
+/// In plain calls, over mapped memory: see [`Locker::acquire_now`](crate::Locker::acquire_now).
+impl DecLock {
+    /// Joins a queue in which nobody is, from a node of which nobody uses the lock.
+    pub(crate) fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        self.node.member(cx.endpoint().id())?;
+        let local = self.node.local(entry);
+        let header = Header::now(cx, entry)?;
+        if !local.is_idle() || header.size() != 0 || header.is_resetting() {
+            return None;
+        }
+        // Whoever resets the lock waits for us from here on, if it is after the swap.
+        local.begin();
+        if !swap_now(cx, entry, header.0, header.after_joining(mode).0) {
+            // Nobody has asked in this call.
+            drop(local.end());
+            return None;
+        }
+        if self.policy != Policy::Cql {
+            let mut queue = local.queue.borrow_mut();
+            let time = Timestamp::of_ns(0);
+            let asked = queue.ask(mode, time, true);
+            debug_assert!(matches!(asked, Asked::Local), "the node is idle");
+            queue.taken(mode, None, self.policy);
+        }
+        Some(Grant::new(entry, mode, Held::Plain))
+    }
+
+    /// Leaves a queue in which nobody else is, neither from this node nor from another: there is no entry to look at.
+    pub(crate) fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        let (entry, mode) = (grant.entry(), grant.mode());
+        let local = self.node.local(entry);
+        let has_queue = self.policy != Policy::Cql;
+        let is_alone = !local.is_asked() && (!has_queue || local.queue.borrow().is_alone());
+        let header = Header::now(cx, entry).filter(|header| is_alone && header.size() == 1 && !header.is_resetting());
+        if !header.is_some_and(|header| swap_now(cx, entry, header.0, header.after_leaving(mode).0)) {
+            return false;
+        }
+        drop(local.end());
+        if has_queue {
+            let mut queue = local.queue.borrow_mut();
+            queue.leave(self.policy, false);
+            queue.moved(self.policy, mode);
+        }
+        self.node.tidy(local);
+        true
     }
 }
 
@@ -145,51 +199,6 @@ impl Lock for DecLock {
             Some(acquired) => acquired.map(|()| Grant::new(entry, mode, Held::Plain)),
             None => Err(LockError::Timeout { entry }),
         }
-    }
-
-    /// Joins a queue in which nobody is, from a node of which nobody uses the lock.
-    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
-        self.node.member(cx.endpoint().id())?;
-        let local = self.node.local(entry);
-        let header = Header::now(cx, entry)?;
-        if !local.is_idle() || header.size() != 0 || header.is_resetting() {
-            return None;
-        }
-        // Whoever resets the lock waits for us from here on, if it is after the swap.
-        local.begin();
-        if !swap_now(cx, entry, header.0, header.after_joining(mode).0) {
-            // Nobody has asked in this call.
-            drop(local.end());
-            return None;
-        }
-        if self.policy != Policy::Cql {
-            let mut queue = local.queue.borrow_mut();
-            let time = Timestamp::of_ns(0);
-            let asked = queue.ask(mode, time, true);
-            debug_assert!(matches!(asked, Asked::Local), "the node is idle");
-            queue.taken(mode, None, self.policy);
-        }
-        Some(Grant::new(entry, mode, Held::Plain))
-    }
-
-    /// Leaves a queue in which nobody else is, neither from this node nor from another: there is no entry to look at.
-    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
-        let (entry, mode) = (grant.entry(), grant.mode());
-        let local = self.node.local(entry);
-        let has_queue = self.policy != Policy::Cql;
-        let is_alone = !local.is_asked() && (!has_queue || local.queue.borrow().is_alone());
-        let header = Header::now(cx, entry).filter(|header| is_alone && header.size() == 1 && !header.is_resetting());
-        if !header.is_some_and(|header| swap_now(cx, entry, header.0, header.after_leaving(mode).0)) {
-            return false;
-        }
-        drop(local.end());
-        if has_queue {
-            let mut queue = local.queue.borrow_mut();
-            queue.leave(self.policy, false);
-            queue.moved(self.policy, mode);
-        }
-        self.node.tidy(local);
-        true
     }
 
     async fn release(&self, cx: &mut OpContext, grant: Grant) -> Result<(), LockError> {

@@ -144,6 +144,26 @@ impl ShiftLock {
     }
 }
 
+/// In plain calls, over mapped memory: see [`Locker::acquire_now`](crate::Locker::acquire_now).
+impl ShiftLock {
+    /// A writer that finds neither a writer nor a reader. It holds the lock for a lease from before its swap.
+    pub(crate) fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
+        if self.stopwatch.is_running() || (mode == Mode::Shared && !self.is_mutex) {
+            return None;
+        }
+        let hold = WriterHold::now(cx, entry, self.inbox.take_seat(entry).ok()?, self.options.lease_ns)?;
+        let end_ns = hold.end_ns;
+        Some(Grant::new(entry, mode, Held::Shift(Hold::Writer(hold))).leased_until(end_ns))
+    }
+
+    pub(crate) fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
+        match grant.held() {
+            Held::Shift(Hold::Writer(hold)) => !self.stopwatch.is_running() && hold.leave_now(cx, grant.entry()),
+            _ => false,
+        }
+    }
+}
+
 impl Lock for ShiftLock {
     fn entry_bytes(_: &LockOptions) -> u64 {
         16
@@ -166,23 +186,6 @@ impl Lock for ShiftLock {
                 Ok(Grant::new(entry, mode, Held::Shift(hold)).leased_until(end_ns))
             }
             None => Err(LockError::Timeout { entry }),
-        }
-    }
-
-    /// A writer that finds neither a writer nor a reader. It holds the lock for a lease from before its swap.
-    fn acquire_now(&self, cx: &mut OpContext, entry: RemoteAddr, mode: Mode) -> Option<Grant> {
-        if self.stopwatch.is_running() || (mode == Mode::Shared && !self.is_mutex) {
-            return None;
-        }
-        let hold = WriterHold::now(cx, entry, self.inbox.take_seat(entry).ok()?, self.options.lease_ns)?;
-        let end_ns = hold.end_ns;
-        Some(Grant::new(entry, mode, Held::Shift(Hold::Writer(hold))).leased_until(end_ns))
-    }
-
-    fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {
-        match grant.held() {
-            Held::Shift(Hold::Writer(hold)) => !self.stopwatch.is_running() && hold.leave_now(cx, grant.entry()),
-            _ => false,
         }
     }
 
