@@ -6,7 +6,7 @@
 #                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
-#   need_weight_tools   valgrind, which counts instructions
+#   need_weight_tools   valgrind, which counts instructions and checks the use of memory
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #

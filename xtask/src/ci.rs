@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{deny, fuzz, generated, loom, sim, step, tidy, vm, weight};
+use crate::{deny, fuzz, generated, loom, memcheck, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// How long each fuzz target runs; 0 leaves them out
     #[arg(long, default_value_t = 4)]
     fuzz_seconds: u32,
-    /// Also count the instructions of calls, which needs valgrind
+    /// Also what needs valgrind: the instructions of calls, and the fabric's tests under memcheck
     #[arg(long)]
     calls: bool,
     /// Only the step of this name
@@ -87,6 +87,9 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
             // They are among the tests.
             tests.push(("planted bugs", Box::new(|| sim::mutants(None))));
         }
+    }
+    if options.calls {
+        tests.push(("memcheck", Box::new(memcheck::run)));
     }
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));

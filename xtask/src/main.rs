@@ -10,6 +10,7 @@ mod deny;
 mod fuzz;
 mod generated;
 mod loom;
+mod memcheck;
 mod sanitize;
 mod sim;
 mod soak;
@@ -58,6 +59,8 @@ enum Command {
     Loom(loom::Options),
     /// Run the tests that share memory between threads under the thread sanitizer (needs nightly with rust-src)
     Sanitize(sanitize::Options),
+    /// Run the tests of the fabric, where all `unsafe` is, under valgrind's memcheck
+    Memcheck,
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
     /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Loom(options) => loom::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
+        Command::Memcheck => memcheck::run(),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.

@@ -171,6 +171,14 @@ impl Program {
         command
     }
 
+    /// The same, by another program that watches it.
+    pub(crate) fn wrapped(&self, watcher: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(watcher);
+        command.args(arguments).arg(&self.binary);
+        command.current_dir(&self.folder).envs(KEEP_MEMORY);
+        command
+    }
+
     /// Runs it, and prints what it has printed; its name and the last of that if it failed.
     fn run(&self) -> Option<(String, String)> {
         let name = format!("{} {}", self.package, self.target);

@@ -101,7 +101,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut recorded = calls::Recorded::read()?;
         for (kind, instructions) in &mut recorded.kinds {
             let is = calls::count(&calls, kind)?;
-            if options.renew {
+            if options.renew && is == *instructions {
+                println!("{kind}, instructions: {is}, as before");
+            } else if options.renew {
                 println!("{kind}, instructions: {is}, no longer {instructions}");
                 *instructions = is;
             } else {

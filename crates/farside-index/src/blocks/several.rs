@@ -16,6 +16,11 @@ const ITEM_AREA_BYTES: u32 = 1024;
 /// How many items are read together.
 const ITEMS_AT_ONCE: usize = 8;
 
+/// Is shown an item: its slot, pointer and header, and where it stands in the buffer. Returns whether it wants another.
+type VisitItem<'v> = &'v mut dyn FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool;
+/// Is shown the head of an item: pointer, header, where that stands in the buffer, and the key.
+type VisitHead<'v> = &'v mut dyn FnMut(Pointer, Header, u32, &[u8]) -> bool;
+
 /// Where an item stands in the buffer.
 fn area(start: u32, index: usize) -> u32 {
     start + index as u32 * ITEM_AREA_BYTES
@@ -50,7 +55,7 @@ impl Blocks {
         cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(RemoteAddr, Pointer, Header, u32, &[u8]) -> bool,
+        visit: VisitItem<'_>,
     ) -> Result<(), IndexError> {
         let area = |index| area(start, index);
         for entries in entries.chunks(ITEMS_AT_ONCE) {
@@ -90,15 +95,17 @@ impl Blocks {
         cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
-        (wanted, mut visit): (Wanted, impl FnMut(Item<'_>) -> bool),
+        (wanted, visit): (Wanted, &mut dyn FnMut(Item<'_>) -> bool),
     ) -> Result<(), IndexError> {
         match wanted {
             Wanted::Items => {
-                let visit = |_, _, header: Header, at, buffer: &[u8]| visit(header.item(&buffer[at as usize..]));
+                let visit = &mut |_: RemoteAddr, _: Pointer, header: Header, at: u32, buffer: &[u8]| {
+                    visit(header.item(&buffer[at as usize..]))
+                };
                 self.read_items(cx, start, entries, visit).await
             }
             Wanted::Keys => {
-                let visit = |_, header, _, key: &[u8]| {
+                let visit = &mut |_: Pointer, header: Header, _: u32, key: &[u8]| {
                     let Header::Item { expiry_ms, .. } = header else {
                         return true;
                     };
@@ -121,7 +128,7 @@ impl Blocks {
         cx: &mut OpContext,
         start: u32,
         entries: &[(RemoteAddr, Pointer)],
-        mut visit: impl FnMut(Pointer, Header, u32, &[u8]) -> bool,
+        visit: VisitHead<'_>,
     ) -> Result<(), IndexError> {
         let area = |index| area(start, index);
         for entries in entries.chunks(ITEMS_AT_ONCE) {
@@ -174,7 +181,7 @@ impl Blocks {
         entries.truncate(count);
         // Nobody evicts what a transaction is about to change.
         entries.retain(|&(_, pointer)| !self.is_marked(pointer));
-        let heads = self.read_heads(cx, start, &entries, |pointer, header, _, key| {
+        let visit_head = &mut |pointer: Pointer, header: Header, _: u32, key: &[u8]| {
             let Header::Item { expiry_ms, .. } = header else {
                 return true;
             };
@@ -185,7 +192,7 @@ impl Blocks {
                 mark: pointer.to_word(),
             });
             true
-        });
-        heads.await
+        };
+        self.read_heads(cx, start, &entries, visit_head).await
     }
 }

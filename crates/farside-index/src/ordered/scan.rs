@@ -79,7 +79,7 @@ impl Ordered {
                 None => behind.filter(|&behind| behind < end),
             };
             let mut seen = 0;
-            let look = |item: Item<'_>| {
+            let mut look = |item: Item<'_>| {
                 if item.key >= from && seen < left {
                     visit(item);
                     seen += 1;
@@ -88,7 +88,7 @@ impl Ordered {
                 }
                 seen < left
             };
-            self.blocks.visit_items(cx, 0, &entries, (wanted, look)).await?;
+            self.blocks.visit_items(cx, 0, &entries, (wanted, &mut look)).await?;
             left -= seen;
             if let Some((_, layer)) = below {
                 let next = Some(Part::first_of(layer).0);
@@ -140,11 +140,11 @@ impl Ordered {
                 let _pin = self.tree.pin();
                 let (entries, next) = self.entries_from(cx, part, KEYS_PER_CALL).await?;
                 let entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
-                let look = |item: Item<'_>| {
+                let mut look = |item: Item<'_>| {
                     visit(item);
                     true
                 };
-                self.blocks.visit_items(cx, 0, &entries, (wanted, look)).await?;
+                self.blocks.visit_items(cx, 0, &entries, (wanted, &mut look)).await?;
                 next.map(Position::Part)
             }
         };

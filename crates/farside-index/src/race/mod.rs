@@ -356,7 +356,7 @@ impl Race {
     ) -> Result<Option<Match>, IndexError> {
         let mut found = None;
         self.blocks
-            .read_items(cx, ITEMS_AT, candidates, |slot, pointer, header, at, buffer| {
+            .read_items(cx, ITEMS_AT, candidates, &mut |slot, pointer, header, at, buffer| {
                 if Found::in_item(header, buffer, at as usize, key).is_some() {
                     found = Some(Match {
                         slot,

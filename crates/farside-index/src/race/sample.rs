@@ -64,7 +64,7 @@ impl Race {
         };
         let mut found = None;
         self.blocks
-            .read_heads(cx, ITEMS_AT, &[entry], |pointer, header, at, stored| {
+            .read_heads(cx, ITEMS_AT, &[entry], &mut |pointer, header, at, stored| {
                 let slot = entry.0;
                 let is_same = |expiry_ms| stored == wanted.key && expiry_ms == wanted.expiry_ms;
                 let is_same = matches!(header, Header::Item { expiry_ms, .. } if is_same(expiry_ms));

@@ -97,11 +97,13 @@ impl Race {
                 return Ok(0);
             }
             let (entries, depth) = self.read_group(cx, cursor).await?;
-            let look = |item: Item<'_>| {
+            let mut look = |item: Item<'_>| {
                 visit(item);
                 true
             };
-            self.blocks.visit_items(cx, ITEMS_AT, &entries, (wanted, look)).await?;
+            self.blocks
+                .visit_items(cx, ITEMS_AT, &entries, (wanted, &mut look))
+                .await?;
             match cursor.next(depth, groups) {
                 Some(next) => cursor = next,
                 None => return Ok(0),
@@ -199,7 +201,7 @@ impl Race {
             entries.retain(|(_, pointer)| !pointer.is_null());
             let mut old = Vec::new();
             self.blocks
-                .read_items(cx, ITEMS_AT, &entries, |slot, pointer, header, _, _| {
+                .read_items(cx, ITEMS_AT, &entries, &mut |slot, pointer, header, _, _| {
                     old.push((slot, pointer, header.block_bytes()));
                     true
                 })

@@ -12,7 +12,7 @@ use super::Smart;
 use super::descend::{Image, read_node, read_root};
 use super::layout::{END, is_node, kind_of, node_of, place_at};
 use crate::error::IndexError;
-use crate::item::Item;
+use crate::item::{Header, Item};
 use crate::operation::{Decision, Sampled, Wanted};
 use crate::ordered::cursors::{CURSORS_MAX, Position};
 
@@ -243,7 +243,7 @@ impl Smart {
             let most = left.saturating_add(1).min(ENTRIES_AT_ONCE);
             let (entries, is_end) = self.entries_from(cx, &next, most).await?;
             let (mut seen, mut last, from) = (0, next.clone(), &next);
-            let look = |item: Item<'_>| {
+            let mut look = |item: Item<'_>| {
                 last.clear();
                 last.extend_from_slice(item.key);
                 if item.key >= &from[..] {
@@ -252,7 +252,7 @@ impl Smart {
                 }
                 seen < left
             };
-            self.blocks.visit_items(cx, 0, &entries, (wanted, look)).await?;
+            self.blocks.visit_items(cx, 0, &entries, (wanted, &mut look)).await?;
             left -= seen;
             if left > 0 && is_end {
                 return Ok(None);
@@ -378,11 +378,11 @@ impl Smart {
         entry: (RemoteAddr, Pointer),
     ) -> Result<Vec<u8>, IndexError> {
         let (entries, mut behind) = ([entry], None);
-        let heads = self.blocks.read_heads(cx, 0, &entries, |_, _, _, key| {
+        let visit = &mut |_: Pointer, _: Header, _: u32, key: &[u8]| {
             behind = Some([key, &[0]].concat());
             true
-        });
-        heads.await?;
+        };
+        self.blocks.read_heads(cx, 0, &entries, visit).await?;
         Ok(behind.expect("the item was visited, or it is an error"))
     }
 

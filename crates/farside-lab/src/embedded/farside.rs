@@ -1,10 +1,7 @@
 //! Farside as a contender: two processes with a client each, on one segment.
 
-use core::cell::{Cell, RefCell};
-
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
-use farside_fabric::{Pipeline, interleave};
 use farside_index::IndexKind;
 use farside_kv::{KvError, Session, Store, StoreConfig};
 use farside_lock::backoff::give_way;
@@ -12,7 +9,7 @@ use farside_pool::PoolOptions;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::WorkerOptions;
-use super::draws::Draws;
+use super::draws::{Draw, Draws};
 use super::memory::private_bytes;
 use super::worker::{Engine, GETS, OPERATIONS_PER_TURN, per_second};
 use crate::error::BenchError;
@@ -92,31 +89,19 @@ impl Engine for Farside {
     }
 
     async fn ycsb(&mut self, draws: &mut [Draws], in_flight: u64, duration_ns: u64) -> Result<f64, BenchError> {
-        let work = Work {
-            draws: RefCell::new(&mut draws[0]),
-            done: Cell::new(0),
-            end_ns: HostClock.now_ns() + duration_ns,
-        };
-        let start_ns = HostClock.now_ns();
-        if in_flight == 1 {
-            work.run(&mut self.store.session()).await?;
-        } else {
-            let (pipeline, failure) = (Pipeline::default(), Cell::new(None));
-            let runs = (0..in_flight).map(|_| {
-                let mut session = self.store.pipelined_session(&pipeline);
-                let (work, failure) = (&work, &failure);
-                async move {
-                    if let Err(error) = work.run(&mut session).await {
-                        failure.set(Some(error));
-                    }
+        let mut session = self.store.session();
+        let (start_ns, mut done) = (HostClock.now_ns(), 0);
+        while HostClock.now_ns() < start_ns + duration_ns {
+            for _ in 0..OPERATIONS_PER_TURN / in_flight {
+                match in_flight {
+                    1 => run_one(&mut session, draws[0].next()).await?,
+                    _ => run_together(&mut session, (0..in_flight).map(|_| draws[0].next())).await?,
                 }
-            });
-            interleave(&pipeline, runs.collect()).await;
-            if let Some(error) = failure.take() {
-                return Err(error.into());
             }
+            done += OPERATIONS_PER_TURN;
+            give_way().await;
         }
-        Ok(per_second(work.done.get(), start_ns))
+        Ok(per_second(done, start_ns))
     }
 
     async fn leave(self) -> Result<(), BenchError> {
@@ -124,28 +109,33 @@ impl Engine for Farside {
     }
 }
 
-/// What the sessions of a process do together.
-struct Work<'a> {
-    draws: RefCell<&'a mut Draws>,
-    done: Cell<u64>,
-    end_ns: u64,
-}
-
-impl Work<'_> {
-    async fn run(&self, session: &mut Session) -> Result<(), KvError> {
-        while HostClock.now_ns() < self.end_ns {
-            for _ in 0..OPERATIONS_PER_TURN {
-                let draw = self.draws.borrow_mut().next();
-                let key = draw.number.to_le_bytes();
-                if draw.is_update {
-                    session.put(&key, &key).await?;
-                } else {
-                    assert!(session.get(&key).await?.is_some(), "what was stored is there");
-                }
-            }
-            self.done.set(self.done.get() + OPERATIONS_PER_TURN);
-            give_way().await;
-        }
+/// An operation of YCSB.
+async fn run_one(session: &mut Session, draw: Draw) -> Result<(), KvError> {
+    let key = draw.number.to_le_bytes();
+    if draw.is_update {
+        session.put(&key, &key).await
+    } else {
+        assert!(session.get(&key).await?.is_some(), "what was stored is there");
         Ok(())
     }
+}
+
+/// Several that are in flight together: what they read is one group, and what they write another.
+async fn run_together(session: &mut Session, draws: impl Iterator<Item = Draw>) -> Result<(), KvError> {
+    let keys = draws.map(|draw| (draw.number.to_le_bytes(), draw.is_update));
+    let keys: Vec<([u8; 8], bool)> = keys.collect();
+    let chosen = |is_update| {
+        let chosen = keys.iter().filter(move |key| key.1 == is_update);
+        chosen.map(|(key, _)| key.as_slice())
+    };
+    let read: Vec<&[u8]> = chosen(false).collect();
+    let mut values = session.get_many(&read);
+    for _ in &read {
+        assert!(values.next().await?.is_some(), "what was stored is there");
+    }
+    let written: Vec<(&[u8], &[u8])> = chosen(true).map(|key| (key, key)).collect();
+    let mut result = Ok(());
+    let note = |stored| result = core::mem::replace(&mut result, Ok(())).and(stored);
+    session.put_many(&written, note).await;
+    result
 }
