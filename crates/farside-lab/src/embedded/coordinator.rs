@@ -31,6 +31,8 @@ const CONTENDERS: [Entry; 5] = [
             (Test::Get, IN_FLIGHT),
             (Test::YcsbA, 1),
             (Test::YcsbA, IN_FLIGHT),
+            (Test::YcsbAAlone, 1),
+            (Test::YcsbAAlone, IN_FLIGHT),
             (Test::YcsbC, 1),
             (Test::YcsbC, IN_FLIGHT),
         ],
@@ -97,9 +99,9 @@ impl Contender {
 
     /// Does a test once.
     fn run(&mut self, test: Test, in_flight: u64) -> Result<f64, BenchError> {
-        let count = if test.is_timed() { 1 } else { self.workers.len() };
+        let count = if test.is_alone() { 1 } else { self.workers.len() };
         for worker in &mut self.workers[..count] {
-            worker.tell(&format!("{} {in_flight}", test.name()))?;
+            worker.tell(&format!("{} {in_flight}", test.command()))?;
         }
         // For one process of GETs that is its time, else the sum of what all did per second.
         self.workers[..count].iter_mut().map(answer).sum()

@@ -6,7 +6,8 @@
 //!  - *get*: GETs of uniformly drawn keys on one thread, one after the other; for Farside also sixteen
 //!    together, which no map offers;
 //!  - *ycsb-a* and *ycsb-c*, Zipf 0.99: two processes of Farside and of LMDB, each on a file that both
-//!    map; two threads for a map, which no second process can use;
+//!    map; two threads for a map, which no second process can use; *ycsb-a-alone*: one process of Farside,
+//!    while the other waits;
 //!  - *memory*: what each takes for the items after loading, everything included.
 //!
 //! Or the range index is compared with ordered indexes of one process and with LMDB, one process each, whose keys are spread
