@@ -27,24 +27,22 @@ fn area(start: u32, index: usize) -> u32 {
 }
 
 impl Blocks {
-    /// READs some items, each to its part of the buffer behind `start`. Over mapped memory it asks for their lines only, and
-    /// returns true: each is loaded when it is looked at.
-    async fn fetch(
-        &self,
-        cx: &mut OpContext,
-        start: u32,
-        entries: &[(RemoteAddr, Pointer)],
-    ) -> Result<bool, IndexError> {
-        let approach = |&(_, pointer): &(_, Pointer)| cx.approach(pointer.block(), self.readable(pointer));
-        if entries.iter().all(approach) {
-            return Ok(true);
+    /// READs some items, each to its part of the buffer behind `start`. Over mapped memory it asks for the lines of all, and then
+    /// loads one after the other.
+    async fn fetch(&self, cx: &mut OpContext, start: u32, entries: &[(RemoteAddr, Pointer)]) -> Result<(), IndexError> {
+        let part = |index, pointer| Slice::new(area(start, index), self.readable(pointer));
+        let mut numbered = entries.iter().enumerate();
+        let is_mapped = entries
+            .iter()
+            .all(|&(_, pointer)| cx.approach(pointer.block(), self.readable(pointer)));
+        if is_mapped && numbered.all(|(index, &(_, pointer))| cx.load(pointer.block(), part(index, pointer))) {
+            return Ok(());
         }
         let mut batch = Batch::new();
         for (index, &(_, pointer)) in entries.iter().enumerate() {
-            batch.read(pointer.block(), Slice::new(area(start, index), self.readable(pointer)));
+            batch.read(pointer.block(), part(index, pointer));
         }
-        cx.post(&mut batch).await?;
-        Ok(false)
+        Ok(cx.post(&mut batch).await?)
     }
 
     /// Reads the items of some slots, several in one doorbell, and visits each until `visit` says that it
@@ -59,13 +57,9 @@ impl Blocks {
     ) -> Result<(), IndexError> {
         let area = |index| area(start, index);
         for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let is_mapped = self.fetch(cx, start, entries).await?;
+            self.fetch(cx, start, entries).await?;
             for (index, &(slot, pointer)) in entries.iter().enumerate() {
                 let (mut at, first) = (area(index), self.readable(pointer));
-                if is_mapped && !cx.load(pointer.block(), Slice::new(at, first)) {
-                    // It is not any more: a verb says why.
-                    cx.read(pointer.block(), Slice::new(at, first)).await?;
-                }
                 let bytes = &cx.buffer()[Slice::new(at, first).range()];
                 let (mut header, rest) = self.header_and_rest(slot, pointer, bytes, first)?;
                 let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
@@ -132,13 +126,9 @@ impl Blocks {
     ) -> Result<(), IndexError> {
         let area = |index| area(start, index);
         for entries in entries.chunks(ITEMS_AT_ONCE) {
-            let is_mapped = self.fetch(cx, start, entries).await?;
+            self.fetch(cx, start, entries).await?;
             for (index, &(slot, pointer)) in entries.iter().enumerate() {
                 let (mut at, first) = (area(index), self.readable(pointer));
-                if is_mapped && !cx.load(pointer.block(), Slice::new(at, first)) {
-                    // It is not any more: a verb says why.
-                    cx.read(pointer.block(), Slice::new(at, first)).await?;
-                }
                 let bytes = &cx.buffer()[Slice::new(at, first).range()];
                 let (mut header, _) = self.header_and_rest(slot, pointer, bytes, first)?;
                 let known = Slice::new(at, header.block_bytes().min(first.into()) as u32);
