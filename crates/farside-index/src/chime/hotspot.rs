@@ -35,11 +35,16 @@ const NONE: Hotspot = Hotspot {
     count: 0,
 };
 
+/// How many sets are made at a time: many clients note few hotspots or none, and would write to a whole budget of memory.
+const PAGE: usize = 32;
+
+type Page = Box<[[Hotspot; SET]]>;
+
 /// The hotspots that a client remembers, within a budget of bytes.
 #[derive(Debug)]
 pub(crate) struct HotspotBuffer {
-    /// None until the first hotspot is noted: many clients never note one.
-    sets: Box<[[Hotspot; SET]]>,
+    /// None until the first hotspot is noted; each is empty until one is noted in it.
+    pages: Box<[Page]>,
     sets_max: usize,
 }
 
@@ -50,14 +55,14 @@ fn fingerprint(key: Key) -> u16 {
 impl HotspotBuffer {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
-            sets: Box::default(),
+            pages: Box::default(),
             sets_max: bytes_max / (SET * HOTSPOT_BYTES),
         }
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.sets)
+        self.pages.iter().map(|page| size_of_val(&**page)).sum()
     }
 
     /// The number of the set for an entry. Those of some entries in a row are in one.
@@ -68,13 +73,14 @@ impl HotspotBuffer {
     }
 
     fn find(&self, leaf: RemoteAddr, entry: u16) -> Option<&Hotspot> {
-        let mut set = self.sets.get(self.set_of(leaf, entry))?.iter();
+        let number = self.set_of(leaf, entry);
+        let mut set = self.pages.get(number / PAGE)?.get(number % PAGE)?.iter();
         set.find(|spot| spot.leaf == leaf && spot.entry == entry && spot.count > 0)
     }
 
     /// The hottest of some entries of a leaf whose fingerprint is that of a key.
     pub(crate) fn hottest(&self, leaf: RemoteAddr, entries: impl Iterator<Item = usize>, key: Key) -> Option<usize> {
-        if self.sets.is_empty() {
+        if self.pages.is_empty() {
             return None;
         }
         let wanted = fingerprint(key);
@@ -85,12 +91,19 @@ impl HotspotBuffer {
 
     /// Notes that a key was found in an entry.
     pub(crate) fn note(&mut self, leaf: RemoteAddr, entry: usize, key: Key) {
-        if self.sets.is_empty() {
-            self.sets = vec![[NONE; SET]; self.sets_max].into();
+        if self.pages.is_empty() {
+            self.pages = vec![Page::default(); self.sets_max.div_ceil(PAGE)].into();
         }
         let (entry, fingerprint) = (entry as u16, fingerprint(key));
         let number = self.set_of(leaf, entry);
-        let Some(set) = self.sets.get_mut(number) else { return };
+        let Some(page) = self.pages.get_mut(number / PAGE) else {
+            return;
+        };
+        if page.is_empty() {
+            let first = number - number % PAGE;
+            *page = vec![[NONE; SET]; PAGE.min(self.sets_max - first)].into();
+        }
+        let set = &mut page[number % PAGE];
         let known = set.iter_mut().find(|spot| spot.leaf == leaf && spot.entry == entry);
         let new = Hotspot {
             leaf,
@@ -133,8 +146,26 @@ mod tests {
                 buffer.note(leaf(number), entry, key);
                 prop_assert_eq!(buffer.hottest(leaf(number), core::iter::once(entry), key), Some(entry));
             }
+            // It is one page.
             prop_assert!((bytes_max - 127..=bytes_max).contains(&buffer.bytes()));
         }
+    }
+
+    #[test]
+    fn what_is_not_noted_takes_no_memory() {
+        let sets_max = 3 * PAGE + 1;
+        let mut buffer = HotspotBuffer::new(sets_max * SET * HOTSPOT_BYTES);
+        let page_bytes = PAGE * SET * HOTSPOT_BYTES;
+        let mut noted = std::collections::BTreeSet::new();
+        for number in 0..2000 {
+            buffer.note(leaf(number), 0, number.into());
+            assert_eq!(buffer.hottest(leaf(number), 0..1, number.into()), Some(0));
+            noted.insert(buffer.set_of(leaf(number), 0) / PAGE);
+            let of_last = if noted.contains(&3) { SET * HOTSPOT_BYTES } else { 0 };
+            let whole = noted.iter().filter(|&&page| page < 3).count();
+            assert_eq!(buffer.bytes(), whole * page_bytes + of_last);
+        }
+        assert_eq!(noted.len(), 4);
     }
 
     #[test]
