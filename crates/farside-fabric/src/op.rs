@@ -28,6 +28,12 @@ use crate::verb::{MaskedAdd, MaskedCas, Slice, Verb};
 /// allocator puts side by side, would else all start in the same set of the first-level cache.
 const BUFFER_BYTES: usize = 16 * 1024 + 5 * 64;
 
+/// A longer buffer is given back some time. (A power of two, as buffers are that have grown.)
+const KEEP_BYTES_MAX: usize = 1 << 20;
+/// After so many operations in a row that did not need it: who works with large values needs it again, and new memory for each
+/// would cost more than the value's copy.
+const KEEP_OPERATIONS: u8 = 64;
+
 /// The state of one operation in flight. One context serves one operation at a time.
 #[derive(Debug)]
 pub struct OpContext {
@@ -36,6 +42,8 @@ pub struct OpContext {
     deadline: Deadline,
     pipeline: Option<Pipeline>,
     retries: Rc<Cell<u64>>,
+    /// For how many operations more a large buffer is kept.
+    keep_large: u8,
 }
 
 impl OpContext {
@@ -49,6 +57,7 @@ impl OpContext {
             deadline: Deadline::NEVER,
             pipeline: None,
             retries: Rc::default(),
+            keep_large: 0,
         }
     }
 
@@ -111,6 +120,9 @@ impl OpContext {
 
     /// Makes the buffer at least `bytes` long. Its contents are kept.
     pub fn reserve(&mut self, bytes: usize) {
+        if bytes > KEEP_BYTES_MAX {
+            self.keep_large = KEEP_OPERATIONS;
+        }
         if self.buffer.len() < bytes {
             let larger = self.endpoint.buffer(bytes.next_power_of_two());
             let smaller = core::mem::replace(&mut self.buffer, larger);
@@ -118,16 +130,20 @@ impl OpContext {
         }
     }
 
-    /// Gives a large buffer back, after an operation on a large value.
+    /// Called between two operations: gives a large buffer back that the last ones did not need.
     #[inline]
     pub fn shrink(&mut self) {
-        if self.buffer.len() > 64 * BUFFER_BYTES {
+        if self.buffer.len() > KEEP_BYTES_MAX {
             self.begin_small();
         }
     }
 
     #[cold]
     fn begin_small(&mut self) {
+        self.keep_large = self.keep_large.saturating_sub(1);
+        if self.keep_large > 0 {
+            return;
+        }
         let smaller = self.endpoint.buffer(BUFFER_BYTES);
         let larger = core::mem::replace(&mut self.buffer, smaller);
         self.buffer.replace(larger);

@@ -23,6 +23,7 @@ use crate::client::Client;
 use crate::command::{self, Call, Keys};
 use crate::context::{Closing, Context};
 use crate::guard::{Framed, Guard};
+use crate::large;
 use crate::latency::Stopwatch;
 use crate::listener::Arrival;
 use crate::lookahead;
@@ -35,8 +36,8 @@ pub(crate) const REPLY_BYTES_MAX: usize = 1 << 20;
 /// How much to read at once, at least and at most.
 const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 1 << 20;
-/// An input buffer that grew beyond this is given back when it is empty.
-const KEEP_BYTES_MAX: usize = 1 << 20;
+/// Behind a command of so many bytes nothing is read that would have to be moved when it is done.
+const LONG_BYTES: usize = 256 << 10;
 /// How long a handshake may take.
 const HANDSHAKE_NS: u64 = 10_000_000_000;
 /// How long the last replies of a connection may take to be read.
@@ -272,18 +273,24 @@ impl Connection {
         if input.is_empty() {
             guard.shrink();
             scratch.shrink();
-            if input.capacity() > KEEP_BYTES_MAX {
-                *input = Vec::new();
-            }
+            large::clear(input);
         }
+        let wanted = guard.wanted();
+        let limit = if wanted > LONG_BYTES && wanted > input.len() {
+            wanted - input.len()
+        } else {
+            usize::MAX
+        };
         // No more than three times as much again as has arrived: what a peer announces costs us little yet, and what has arrived of
         // a long value is seldom moved.
-        input.reserve((3 * input.len()).clamp(READ_BYTES_MIN, READ_BYTES_MAX));
+        let more = (3 * input.len()).clamp(READ_BYTES_MIN, READ_BYTES_MAX).min(limit);
+        large::reserve(input, more, wanted);
         let card = &client.card;
+        let mut source = (&mut self.stream).take(limit as u64);
         let read = async {
             tokio::select! {
                 biased;
-                read = self.stream.read_buf(input) => Some(read),
+                read = source.read_buf(input) => Some(read),
                 () = card.until_called() => None,
             }
         };
@@ -307,16 +314,10 @@ pub(crate) async fn flush(
     context: &Context,
 ) -> io::Result<bool> {
     while !reply.is_empty() {
-        let write = unless_killed(client, stream.write(reply.bytes()));
-        let Some(written) = unless_closing(context, write).await.flatten() else {
-            return Ok(false);
-        };
-        let written = written?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+        match write(stream, reply.bytes(), client, context).await? {
+            Some(written) => reply.consume(written),
+            None => return Ok(false),
         }
-        context.statistics().bytes_out.add(written as u64);
-        reply.consume(written);
     }
     if stream.needs_flush() {
         let flush = unless_killed(client, stream.flush());
@@ -326,6 +327,42 @@ pub(crate) async fn flush(
         };
     }
     Ok(true)
+}
+
+/// Writes all replies out, and a long value behind them, from where it stands. What could not be written before the worker closed
+/// or the client was ended waits with the replies.
+pub(crate) async fn flush_with(
+    stream: &mut Stream,
+    reply: &mut Reply,
+    client: &Client,
+    context: &Context,
+    value: &[u8],
+) -> io::Result<()> {
+    let mut rest = value;
+    if flush(stream, reply, client, context).await? {
+        while !rest.is_empty()
+            && let Some(written) = write(stream, rest, client, context).await?
+        {
+            rest = &rest[written..];
+        }
+    }
+    reply.append(rest);
+    Ok(())
+}
+
+/// Writes some bytes out; returns how many, or `None` if the worker closed or the client was ended before that.
+#[inline]
+async fn write(stream: &mut Stream, bytes: &[u8], client: &Client, context: &Context) -> io::Result<Option<usize>> {
+    let write = unless_killed(client, stream.write(bytes));
+    let Some(written) = unless_closing(context, write).await.flatten() else {
+        return Ok(None);
+    };
+    let written = written?;
+    if written == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    context.statistics().bytes_out.add(written as u64);
+    Ok(Some(written))
 }
 
 /// The result of `action`, or `None` if the client was ended before it was done. What can be done at

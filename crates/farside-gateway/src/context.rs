@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::command::table::TABLE;
 use crate::hotkeys::SAMPLE_EVERY;
+use crate::large;
 use crate::live::{Live, Totals};
 use crate::observer::Survey;
 use crate::password::Password;
@@ -18,8 +19,8 @@ use crate::statistics::Statistics;
 
 /// Sessions that are kept for the next burst; more than that were needed only in a rush.
 const SESSIONS_KEPT_MAX: usize = 64;
-/// A session that once read a large value is not kept: its buffer would stay as large.
-const SESSION_BYTES_MAX: usize = 1 << 20;
+/// A session that once read a large value has a buffer as large: with it, what is kept may take so much.
+const SESSION_BYTES_MAX: usize = 32 << 20;
 
 /// What all workers of a gateway know.
 #[derive(Debug)]
@@ -130,7 +131,9 @@ impl Context {
     #[inline]
     pub(crate) fn give_session(&self, session: Box<Session>) {
         let mut sessions = self.sessions.borrow_mut();
-        if sessions.len() < SESSIONS_KEPT_MAX && session.buffer_bytes() <= SESSION_BYTES_MAX {
+        let kept = || sessions.iter().map(|session| session.buffer_bytes()).sum::<usize>();
+        let is_small = session.buffer_bytes() <= large::OWN_BYTES_MAX;
+        if sessions.len() < SESSIONS_KEPT_MAX && (is_small || kept() + session.buffer_bytes() <= SESSION_BYTES_MAX) {
             sessions.push(session);
         }
     }

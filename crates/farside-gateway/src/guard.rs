@@ -104,6 +104,11 @@ impl Guard {
         (self.at, self.wanted, self.left) = (0, 0, 0);
     }
 
+    /// How long the input has to be before there is more to see of the command at its start; 0 if that is not known.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
     /// Gives back what a command of many arguments needed. No command is under way.
     pub(crate) fn shrink(&mut self) {
         self.places.clear();

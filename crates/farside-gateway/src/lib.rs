@@ -26,6 +26,7 @@ mod glob;
 mod guard;
 mod hotkeys;
 mod integer;
+mod large;
 mod latency;
 mod listener;
 mod live;

@@ -4,8 +4,7 @@
 //! of a kind and a number, so that what follows can be appended as it comes. (A codec wants values collected first, and counts
 //! the digits of a length with logarithms: a quarter of a GET.) That they are what a codec reads is a test.
 
-/// A buffer that grew beyond this is given back when it has been written out.
-const KEEP_BYTES_MAX: usize = 1 << 20;
+use crate::large;
 
 /// Which version of the protocol a client speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -86,10 +85,7 @@ impl Reply {
         self.written += bytes as u64;
         if self.is_empty() {
             self.start = 0;
-            self.bytes.clear();
-            if self.bytes.capacity() > KEEP_BYTES_MAX {
-                self.bytes = Vec::new();
-            }
+            large::clear(&mut self.bytes);
         }
     }
 
@@ -152,10 +148,20 @@ impl Reply {
     /// A string of bytes.
     #[inline]
     pub(crate) fn bulk(&mut self, bytes: &[u8]) {
-        self.bytes.reserve(24 + bytes.len());
+        large::reserve(&mut self.bytes, 24 + bytes.len(), 0);
         self.head(b'$', bytes.len() as i64);
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// The head of a string of so many bytes; they and [`Self::bulk_end`] must follow.
+    pub(crate) fn bulk_head(&mut self, bytes: usize) {
+        self.head(b'$', bytes as i64);
+    }
+
+    /// What stands behind the bytes of a string.
+    pub(crate) fn bulk_end(&mut self) {
+        self.append(b"\r\n");
     }
 
     /// A string of bytes, or nothing.
@@ -258,14 +264,17 @@ mod tests {
     #[test]
     fn a_long_reply_leaves_no_large_buffer_behind() {
         let mut reply = Reply::default();
-        for bytes in [KEEP_BYTES_MAX / 2, 4 * KEEP_BYTES_MAX] {
+        for bytes in [large::OWN_BYTES_MAX / 2, 4 * large::OWN_BYTES_MAX] {
             reply.bulk(&vec![7; bytes]);
             let (all, mark) = (reply.len(), reply.mark());
             reply.consume(1000);
             assert_eq!((reply.len(), reply.mark()), (all - 1000, mark));
             assert_eq!(reply.bytes()[..4], [7; 4]);
             reply.consume(all - 1000);
-            assert!(reply.is_empty() && reply.bytes.capacity() <= KEEP_BYTES_MAX, "{bytes}");
+            assert!(
+                reply.is_empty() && reply.bytes.capacity() <= large::OWN_BYTES_MAX,
+                "{bytes}"
+            );
         }
         reply.ok();
         assert_eq!(reply.bytes(), b"+OK\r\n");

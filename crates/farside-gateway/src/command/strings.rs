@@ -10,19 +10,43 @@ use super::table::Id;
 use super::transactions::ANSWERS_BYTES_MAX;
 use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, count_several, refuse, wrong_arity};
 use crate::client::{Client, Replies};
-use crate::connection::{REPLY_BYTES_MAX, flush};
+use crate::connection::{REPLY_BYTES_MAX, flush, flush_with};
 use crate::context::Context;
 use crate::integer;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::stream::Stream;
 
+/// A value of so many bytes is written out from where it stands, if nothing speaks against that: a copy among the replies would
+/// take longer than one more call of the system.
+const LONG_BYTES: usize = 128 << 10;
+
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 pub(crate) async fn get(call: &mut Call<'_>) -> Handled {
+    let may_write = matches!(call.keys, Keys::Apart(_)) && call.client.may_go_together();
     let value = call.keys.get(call.request.arg(1)).await?;
     call.context.count_lookup(value.is_some());
-    call.reply.bulk_or_null(value);
+    match value {
+        Some(value) if may_write && value.len() >= LONG_BYTES => {
+            reply_long(call.context, call.stream, call.reply, call.client, value).await?;
+        }
+        value => call.reply.bulk_or_null(value),
+    }
+    Ok(())
+}
+
+/// Replies with a long value that stands in the buffer of a session.
+async fn reply_long(
+    context: &Context,
+    stream: &mut Stream,
+    reply: &mut Reply,
+    client: &Client,
+    value: &[u8],
+) -> io::Result<()> {
+    reply.bulk_head(value.len());
+    flush_with(stream, reply, client, context, value).await?;
+    reply.bulk_end();
     Ok(())
 }
 
@@ -221,7 +245,12 @@ pub(crate) async fn get_all(
         match values.next().await {
             Ok(value) => {
                 context.count_lookup(value.is_some());
-                reply.bulk_or_null(value);
+                match value {
+                    Some(value) if value.len() >= LONG_BYTES => {
+                        reply_long(context, stream, reply, client, value).await?;
+                    }
+                    value => reply.bulk_or_null(value),
+                }
             }
             Err(error) => refuse(context, reply, error.into()),
         }

@@ -348,6 +348,29 @@ fn a_session_says_how_large_its_buffers_are() {
 }
 
 #[test]
+fn a_buffer_for_large_values_is_kept_while_they_are_read() {
+    run(async {
+        let store = open(IndexKind::Race).await;
+        let mut session = store.session();
+        // It stands behind a head and its key.
+        let large = vec![1; 1 << 20];
+        session.put(b"large", &large).await.expect("room");
+        session.put(b"small", b"1").await.expect("room");
+        let begun = session.buffer_bytes();
+        for smaller in [1, 63] {
+            assert_eq!(session.get(b"large").await.expect("get"), Some(&large[..]));
+            for _ in 0..smaller {
+                assert!(session.buffer_bytes() > large.len());
+                assert_eq!(session.get(b"small").await.expect("get"), Some(&b"1"[..]));
+            }
+        }
+        assert!(session.buffer_bytes() > large.len());
+        session.get(b"small").await.expect("get");
+        assert_eq!(session.buffer_bytes(), begun);
+    });
+}
+
+#[test]
 fn transactions_see_and_change_what_is_mapped() {
     for (index, ..) in IndexKind::ALL {
         run(async move {

@@ -2,6 +2,7 @@
 //!
 //! On the path: called with the session of whichever fabric.
 
+use core::ops::Range;
 use core::pin::Pin;
 
 use arrayvec::ArrayVec;
@@ -15,19 +16,38 @@ pub(crate) async fn visit_many<K: AsRef<[u8]>>(
     keys: &[K],
     mut visit: impl FnMut(usize, Option<&[u8]>),
 ) -> Result<(), KvError> {
-    const KEYS_AT_ONCE: usize = 1024;
     let mut number = 0;
-    let mut slices = Vec::with_capacity(keys.len().min(KEYS_AT_ONCE));
-    for part in keys.chunks(KEYS_AT_ONCE) {
-        slices.clear();
-        slices.extend(part.iter().map(AsRef::as_ref));
+    for group in keys.chunks(KEYS_AT_ONCE) {
+        let slices: ArrayVec<&[u8], KEYS_AT_ONCE> = group.iter().map(AsRef::as_ref).collect();
         let mut values = session.get_many(&slices);
-        for _ in part {
+        for _ in group {
             visit(number, values.next().await?);
             number += 1;
         }
     }
     Ok(())
+}
+
+/// The values of many keys, one behind the other in `values`, and where each stands; what was there goes.
+pub(crate) async fn get_many_into<K: AsRef<[u8]>>(
+    session: &mut Session,
+    keys: &[K],
+    values: &mut Vec<u8>,
+    places: &mut Vec<Option<Range<usize>>>,
+) -> Result<(), KvError> {
+    values.clear();
+    places.clear();
+    let visit = |_, value: Option<&[u8]>| {
+        let start = values.len();
+        values.extend_from_slice(value.unwrap_or_default());
+        places.push(value.map(|value| start..start + value.len()));
+    };
+    let visited = visit_many(session, keys, visit).await;
+    if visited.is_err() {
+        values.clear();
+        places.clear();
+    }
+    visited
 }
 
 /// A transaction over some keys; the inner result is that of its body.

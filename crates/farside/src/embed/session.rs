@@ -1,13 +1,13 @@
 //! The async session: operations on keys, one at a time.
 
-use core::ops::RangeBounds;
+use core::ops::{Range, RangeBounds};
 use core::time::Duration;
 
 use farside_kv as kv;
 use farside_kv::{Expiry, KeyValue, SetOptions, SetOutcome, Transaction};
 
 use super::error::Error;
-use super::operations::{boxed, delete_many, memory_used, transaction, visit_many};
+use super::operations::{boxed, delete_many, get_many_into, memory_used, transaction, visit_many};
 use super::store::Store;
 use super::time::{Lifetime, after};
 use super::walk::Walk;
@@ -78,6 +78,34 @@ impl Session {
         let visit = |_, value: Option<&[u8]>| values.push(value.map(<[u8]>::to_vec));
         boxed(visit_many(&mut self.inner, keys, visit)).await?;
         Ok(values)
+    }
+
+    /// The values of many keys, like [`Session::get_many`], in memory of the caller: one behind the other in `values`, and in
+    /// `places`, for each key, where its value stands, if it has one. What was in both goes; with room enough they are not moved.
+    ///
+    /// # Errors
+    /// Both are empty then.
+    ///
+    /// ```
+    /// # farside::run(async {
+    /// # use farside::{Options, Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20)).await?;
+    /// # let mut session = store.session();
+    /// session.put(b"one", b"first").await?;
+    /// let (mut values, mut places) = (Vec::new(), Vec::new());
+    /// session.get_many_into(&[b"two", b"one"], &mut values, &mut places).await?;
+    /// assert_eq!((&values[..], &places[..]), (&b"first"[..], &[None, Some(0..5)][..]));
+    /// # store.close().await
+    /// # })??;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub async fn get_many_into(
+        &mut self,
+        keys: &[impl AsRef<[u8]>],
+        values: &mut Vec<u8>,
+        places: &mut Vec<Option<Range<usize>>>,
+    ) -> Result<(), Error> {
+        Ok(boxed(get_many_into(&mut self.inner, keys, values, places)).await?)
     }
 
     /// Stores a value for good, whatever was there.

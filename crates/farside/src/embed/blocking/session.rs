@@ -1,6 +1,6 @@
 //! What a thread works with: operations on keys, one at a time.
 
-use core::ops::RangeBounds;
+use core::ops::{Range, RangeBounds};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::Arc;
@@ -134,6 +134,31 @@ impl Session {
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), Error> {
         self.carry_out(|session| operations::visit_many(session, keys, &mut visit))
+    }
+
+    /// The values of many keys, like [`Session::get_many`], in memory of the caller: one behind the other in `values`, and in
+    /// `places`, for each key, where its value stands, if it has one. What was in both goes; with room enough they are not moved.
+    ///
+    /// # Errors
+    /// Both are empty then.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"one", b"first")?;
+    /// let (mut values, mut places) = (Vec::new(), Vec::new());
+    /// session.get_many_into(&[b"two", b"one"], &mut values, &mut places)?;
+    /// assert_eq!((&values[..], &places[..]), (&b"first"[..], &[None, Some(0..5)][..]));
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn get_many_into(
+        &mut self,
+        keys: &[impl AsRef<[u8]>],
+        values: &mut Vec<u8>,
+        places: &mut Vec<Option<Range<usize>>>,
+    ) -> Result<(), Error> {
+        self.carry_out(|session| operations::get_many_into(session, keys, values, places))
     }
 
     /// Stores a value for good, whatever was there.

@@ -61,6 +61,20 @@ fn perform(session: &mut blocking::Session, model: &mut Model, operation: Operat
             let keys: Vec<_> = keys.into_iter().map(name).collect();
             let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
             assert_eq!(session.get_many(&keys).expect("it is there"), expected);
+            // What was in them before goes.
+            let (mut values, mut places) = (b"before".to_vec(), vec![None]);
+            session
+                .get_many_into(&keys, &mut values, &mut places)
+                .expect("it is there");
+            let mut end = 0;
+            let placed = places.into_iter().map(|place| {
+                place.map(|place| {
+                    assert_eq!(core::mem::replace(&mut end, place.end), place.start);
+                    values[place].to_vec()
+                })
+            });
+            assert_eq!(placed.collect::<Vec<_>>(), expected);
+            assert_eq!(end, values.len());
         }
         Operation::Put(key, value) => {
             session.put(&name(key), &value).expect("room");

@@ -261,6 +261,54 @@ fn both_protocols_and_inline_commands_are_spoken() {
 }
 
 #[test]
+fn long_values_come_back_in_their_order() {
+    let server = Server::serve(&["--memory", "256MiB"]);
+    let mut client = server.client();
+    let value = |bytes: usize| -> Vec<u8> { (0..bytes).map(|index| (index % 251) as u8).collect() };
+    let sizes = [10, (128 << 10) - 1, 128 << 10, 300_000, 1 << 20, 3_000_000, 20];
+    let names: Vec<String> = sizes.iter().map(|bytes| format!("{bytes} bytes")).collect();
+    let bulk = |bytes: usize| [format!("${bytes}\r\n").as_bytes(), &value(bytes), b"\r\n"].concat();
+    // Small ones behind a long one wait with it; a long one is read to its end, and no further.
+    let sets = names
+        .iter()
+        .zip(sizes)
+        .map(|(name, bytes)| encode(&[b"SET", name.as_bytes(), &value(bytes), b"KEEPTTL"]));
+    for piece in sets.collect::<Vec<_>>().concat().chunks(70_001) {
+        client.send(piece);
+    }
+    for _ in sizes {
+        assert_eq!(client.receive(), b"+OK\r\n");
+    }
+    let all = || sizes.into_iter().map(bulk);
+    let gets: Vec<Vec<u8>> = names.iter().map(|name| encode(&[b"GET", name.as_bytes()])).collect();
+    // One by one, together, with others in between, and as one.
+    for (get, expected) in gets.iter().zip(all()) {
+        client.send(get);
+        assert!(client.receive() == expected, "{}", expected.len());
+    }
+    client.send(&gets.concat());
+    for expected in all() {
+        assert!(client.receive() == expected, "{}", expected.len());
+    }
+    client.send(&gets.join(&b"PING\r\n"[..]));
+    for (number, expected) in all().enumerate() {
+        if number > 0 {
+            assert_eq!(client.receive(), b"+PONG\r\n");
+        }
+        assert!(client.receive() == expected, "{}", expected.len());
+    }
+    client.send(&[&b"MULTI\r\n"[..], &gets.concat(), b"EXEC\r\n"].concat());
+    assert_eq!(client.receive(), b"+OK\r\n");
+    for _ in sizes {
+        assert_eq!(client.receive(), b"+QUEUED\r\n");
+    }
+    let together = [b"*7\r\n".to_vec(), all().collect::<Vec<_>>().concat()].concat();
+    assert!(client.receive() == together);
+    client.send(&[&b"CLIENT REPLY OFF\r\n"[..], &gets.concat(), b"CLIENT REPLY ON\r\n"].concat());
+    assert_eq!(client.receive(), b"+OK\r\n");
+}
+
+#[test]
 fn tools_find_what_they_ask_for() {
     let server = Server::serve(&["--memory", "64MiB"]);
     let mut client = server.client();
