@@ -42,7 +42,7 @@ pub struct OpContext {
     deadline: Deadline,
     pipeline: Option<Pipeline>,
     retries: Rc<Cell<u64>>,
-    /// For how many operations more a large buffer is kept.
+    /// For how many operations more a large buffer is kept; above 0 as long as there is one.
     keep_large: u8,
 }
 
@@ -134,16 +134,15 @@ impl OpContext {
     #[inline]
     pub fn shrink(&mut self) {
         if self.buffer.len() > KEEP_BYTES_MAX {
-            self.begin_small();
+            self.keep_large -= 1;
+            if self.keep_large == 0 {
+                self.begin_small();
+            }
         }
     }
 
     #[cold]
     fn begin_small(&mut self) {
-        self.keep_large = self.keep_large.saturating_sub(1);
-        if self.keep_large > 0 {
-            return;
-        }
         let smaller = self.endpoint.buffer(BUFFER_BYTES);
         let larger = core::mem::replace(&mut self.buffer, smaller);
         self.buffer.replace(larger);

@@ -60,7 +60,7 @@ impl HotspotBuffer {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of its hotspots. (The list of pages is a 256th of the budget.)
     pub(crate) fn bytes(&self) -> usize {
         self.pages.iter().map(|page| size_of_val(&**page)).sum()
     }
