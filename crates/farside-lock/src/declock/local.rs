@@ -52,6 +52,13 @@ impl Policy {
         }
     }
 
+    /// Whether readers that have the lock let in a reader of their node who asked at `time`. In the phase-fair design all readers in
+    /// the local queue share it, whoever waits elsewhere; only the task-fair one stops at those who asked later (section 5.3). The
+    /// policies without timestamps are held to what they are named after.
+    fn shares(self, time: Timestamp, remote: Option<Timestamp>, run: u32) -> bool {
+        self == Self::TimestampPhaseFair || self.keeps(time, remote, run)
+    }
+
     fn is_phase_fair(self) -> bool {
         self != Self::TimestampTaskFair
     }
@@ -196,7 +203,7 @@ impl LocalQueue {
         while at < self.waiting.len() {
             let waiter = &self.waiting[at];
             let is_reader = waiter.mode == Mode::Shared;
-            if is_reader && policy.keeps(waiter.time, self.remote, self.run) {
+            if is_reader && policy.shares(waiter.time, self.remote, self.run) {
                 let waiter = self.waiting.remove(at).expect("it is there");
                 *holders += 1;
                 self.run += 1;

@@ -13,8 +13,8 @@
 //! otherwise wait until the epoch flips.
 //!
 //! Release, as a writer (Algorithm 3): empty the tail, count, and flip the epoch, all with one atomic. If there
-//! is a successor: count with one atomic and write `Handover`; after `N` writers in a row flip the epoch with
-//! that atomic and write `ModeChanged`. Release, as a reader: one reader less, one release more: one atomic.
+//! is a successor: count with one atomic and write `Handover` beside it; after `N` writers in a row flip the epoch with
+//! that atomic and write `ModeChanged` when it has. Release, as a reader: one reader less, one release more: one atomic.
 //!
 //! Order: writers among themselves first come, first served. Nobody starves: a writer waits for the readers that were
 //! there before it, and readers for `N + 1` writers at most (section 3.5).
@@ -24,11 +24,14 @@
 //! still for three leases asks the [lock service](crate::service) to reset the lock; everybody who waits sees the
 //! count leap and queues up anew. See `watch` for the times. Who was only slow finds out at its release
 //! ([`LockError::LeaseLost`]) and changes nothing: a writer's atomics compare the release count, which never comes
-//! again; a reader looks at its lease first (`reader`). Without a lock service locks stay locked.
+//! again, but for an add early in its lease (`writer`); a reader looks at its lease first (`reader`). Without a lock
+//! service locks stay locked.
 //!
 //! # Differs from the paper
-//! - Counts by compare-and-swap of the release count instead of fetch-and-add: the same number of verbs, fenced.
-//! - Letters carry the epoch (`writer`) and stamps; widths of fields ([`word`]); a reset counts as a release.
+//! - Late in a lease, and where it decides something, a writer counts by compare-and-swap of the release count instead of
+//!   fetch-and-add: the same number of verbs, fenced.
+//! - Letters carry the epoch, what is left of the lease (`writer`) and stamps; widths of fields ([`word`]); a reset counts as
+//!   a release.
 //! - The request for recovery names the release count, which the agent compares, besides the era. It is not
 //!   answered: the client looks at the lock again.
 //! - Algorithms 2 and 3 are the specification: every hand-over counts a release, and a free lock is taken like any other.

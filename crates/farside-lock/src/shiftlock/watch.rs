@@ -25,7 +25,7 @@ use crate::service::{Standstill, ask_recovery, read_era};
 use crate::site::LockOptions;
 
 /// How long a client waits between two looks at first: ShiftLock's artifact polls with this pause.
-const PAUSE_NS: u64 = 1_860;
+pub(super) const PAUSE_NS: u64 = 1_860;
 /// After so many looks in vain the pause doubles.
 const LOOKS_PER_DOUBLING: u32 = 32;
 /// Over mapped memory a pause of a millisecond sleeps, a shorter one spins.
@@ -49,6 +49,17 @@ impl Lease {
     /// `granted_ns`. What it posts until then has a lease to arrive.
     pub(crate) fn end_ns(self, base_ns: u64, granted_ns: u64) -> u64 {
         (granted_ns + self.ns).min(base_ns + 2 * self.ns)
+    }
+
+    /// What must be left of a lease that the one in front has vouched for.
+    pub(super) fn rest_min_ns(self) -> u64 {
+        self.ns / 2
+    }
+
+    /// What must be left of the lease of a writer that vouches for the next one: enough for that one to have waited for a
+    /// while.
+    pub(super) fn early_min_ns(self) -> u64 {
+        self.rest_min_ns() + self.ns / 8
     }
 
     /// Whether a grant comes so late that too little of the lease is left.

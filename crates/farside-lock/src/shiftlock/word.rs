@@ -15,9 +15,10 @@
 //! Invariants:
 //! - the release count grows by one with each release, and with a reset by [`LEAP`]: its lower 47 bits never
 //!   go back, its top bit says whether the number of resets is odd;
-//! - while a writer is at the head of the queue and no reader is left the release count stands still. So
-//!   what a writer changes when it leaves is fenced: its atomic compares the count that it was granted the
-//!   lock at, and has no effect once the lock was reset.
+//! - while a writer is at the head of the queue and no reader is left the release count stands still, once the counts of those
+//!   that handed over before it have arrived. So what a writer changes when it leaves is fenced: its atomic compares the
+//!   count that it was granted the lock at, and has no effect once the lock was reset. A hand-over early in a lease needs no
+//!   fence, as nobody can have reset the lock by then.
 
 use farside_fabric::{MaskedAdd, MaskedCas};
 
@@ -37,8 +38,12 @@ crate::bit_fields! {
 }
 
 /// What a reset adds to the release count: what no number of releases adds within a few leases (ShiftLock,
-/// section 3.6), and one more, so that the count after two resets is another one than before.
-pub const LEAP: u64 = (1 << 47) + 1;
+/// section 3.6), and some more, so that the count after two resets is another one than before, or than one that counts on
+/// their way would make it.
+pub const LEAP: u64 = (1 << 47) + 2 * LAG_MAX;
+/// By how much an entry may be behind the count that a writer was granted the lock at: one for each writer whose add is
+/// still on its way.
+pub const LAG_MAX: u64 = 1 << 16;
 /// How many readers may hold the lock or wait for it. The field holds as many again, of readers that are
 /// about to be told so.
 pub const READERS_MAX: u64 = 1 << 14;
@@ -94,6 +99,13 @@ impl Releases {
     #[must_use]
     pub const fn is_across_reset(self, other: Self) -> bool {
         (self.0 ^ other.0) >> 47 == 1
+    }
+
+    /// Whether counts on their way may still make this one that of `granted`, a writer's: it is not beyond it, and there was no
+    /// reset.
+    #[must_use]
+    pub const fn may_become(self, granted: Self) -> bool {
+        granted.0.wrapping_sub(self.0) & RELEASES_MASK <= LAG_MAX
     }
 
     /// Whether this count was read at or after `earlier`, with no reset in between.
@@ -203,8 +215,16 @@ impl Entry {
         }
     }
 
-    /// One release more, for the next writer (Algorithm 3, line 20; there an add, which a writer whose lock
-    /// was reset would do to the lock of others).
+    /// One release more, for the next writer (Algorithm 3, line 20).
+    #[must_use]
+    pub const fn count_hand_over() -> MaskedAdd<u128> {
+        MaskedAdd {
+            add: 1 << 64,
+            boundary: BOUNDARY,
+        }
+    }
+
+    /// The same by a writer whose lease is nearly over: if the lock was reset it must not do that to the lock of others.
     #[must_use]
     pub const fn hand_over(releases: Releases) -> MaskedCas<u128> {
         MaskedCas {
@@ -324,6 +344,7 @@ mod tests {
             let (releases, epoch) = (entry.releases(), entry.counts.epoch());
             let counted = entry.counts.with_releases(releases.plus(1).bits());
             prop_assert_eq!(swapped(entry, Entry::hand_over(releases)), Some(Entry { counts: counted, ..entry }));
+            prop_assert_eq!(added(entry, Entry::count_hand_over()), Entry { counts: counted, ..entry });
             let flipped = Entry { counts: counted.with_epoch(1 - epoch), ..entry };
             prop_assert_eq!(swapped(entry, Entry::change_mode(releases, epoch)), Some(flipped));
         }
@@ -331,9 +352,15 @@ mod tests {
         /// Whatever a writer that was cut off does when it leaves has no effect, however many resets and
         /// releases there were.
         #[test]
-        fn a_reset_fences_the_writer(entry in entries(), mine in places(), resets in 1_u64..6, releases in 0_u64..1000) {
+        fn a_reset_fences_the_writer(
+            entry in entries(), mine in places(), resets in 1_u64..6, releases in 0_u64..1000, lag in 0..LAG_MAX,
+        ) {
             let granted = entry.releases();
-            let now = granted.plus(resets.wrapping_mul(LEAP)).plus(releases);
+            // The entry was behind, and what was on its way has been lost.
+            let behind = Releases::new(granted.bits().wrapping_sub(lag) & RELEASES_MASK);
+            prop_assert!(behind.may_become(granted));
+            let now = behind.plus(resets.wrapping_mul(LEAP)).plus(releases);
+            prop_assert!(!now.may_become(granted));
             let after = Entry { tail: TailWord::of(mine), counts: entry.counts.with_releases(now.bits()) };
             for epoch in [0, 1] {
                 prop_assert_eq!(swapped(after, Entry::leave_writer(mine, granted, epoch)), None);
@@ -342,7 +369,7 @@ mod tests {
             prop_assert_eq!(swapped(after, Entry::hand_over(granted)), None);
             prop_assert_eq!(swapped(after, Entry::reset(granted)), None);
             prop_assert!(!granted.follows(now));
-            if granted.bits() & low_bits(47) < 1 << 46 {
+            if granted.bits() & low_bits(47) < 1 << 46 && granted.bits() >= lag {
                 // Far from the wrap that comes once in four years.
                 prop_assert_eq!(granted.is_across_reset(now), resets % 2 == 1);
             }

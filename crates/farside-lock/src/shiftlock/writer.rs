@@ -7,21 +7,36 @@
 //! | letter | word 0 | word 1 | word 2 |
 //! |---|---|---|---|
 //! | `Successor` | the sender's stamp | the count that its swap returned | |
-//! | `Handover` | the release count | consecutive writers so far | epoch |
+//! | `Handover` | the release count | consecutive writers so far | epoch, and what is left of the lease |
 //! | `ModeChanged` | the release count to wait for | | epoch |
 //!
 //! The paper's letters do not carry the epoch: each writer uses the one that its swap returned. That is
 //! stale for a writer that had queued up before an earlier writer changed the mode, and readers would then
 //! wait for an epoch that never comes.
+//!
+//! # The count beside the letter
+//! Nobody uses what the count of a hand-over returns (Algorithm 3, line 20), so it travels beside the letter: a turn is one
+//! message long. Such a count is an add, which nothing fences; it is posted within the lease and must arrive within one
+//! lease more, as a reader's release. Two things follow:
+//!
+//! - **The entry may be behind.** Adds commute, so whoever counts by another add does not mind. Whoever compares the
+//!   count (an empty queue, a change of mode, a hand-over late in the lease) waits until all have arrived, until the end of
+//!   its lease at most. After a reset the count has leapt, and is behind by no number of adds.
+//! - **The count may never arrive**: its sender died over it. So the letter proves no change of the count from which a lease
+//!   could begin anew. It says instead what is left of the sender's lease; whoever receives it holds the lock for so long
+//!   from when it had introduced itself, which was before the letter was written. If that is too little it waits
+//!   until it sees the count.
+//!
+//! Over mapped memory both are done in one step each, and the count, by a compare-and-swap, is always first.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, FabricError, MaskedAdd, MaskedCas, OpContext, RemoteAddr, Verb};
+use farside_fabric::{Deadline, FabricError, MaskedCas, OpContext, RemoteAddr, Verb};
 
-use super::watch::{Seen, Watch};
+use super::watch::{Lease, PAUSE_NS, Seen, Watch};
 use super::word::{Entry, Releases};
 use super::{Attempt, Outcome};
 use crate::Mode;
-use crate::atomics::{execute, wide_swap_now};
+use crate::atomics::{both, execute, wide_swap_now};
 use crate::error::LockError;
 use crate::inbox::{Arrived, Seat, Successor};
 use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
@@ -38,6 +53,8 @@ pub(crate) struct WriterHold {
     epoch: u64,
     /// How many writers handed over in a row before it (`consWrt`).
     streak: u64,
+    /// When it began to tell the one in front who it is.
+    introduced_ns: u64,
     successor: Option<Successor>,
     /// Whether somebody was in front.
     pub(super) is_behind: bool,
@@ -50,8 +67,17 @@ struct Turn {
     releases: Releases,
     epoch: u64,
     streak: u64,
-    /// The lock is safe for three leases from here on.
-    base_ns: u64,
+    /// Until when it may be held.
+    safe: Safe,
+}
+
+/// Why a lock that was granted is safe.
+#[derive(Clone, Copy)]
+enum Safe {
+    /// Its count has changed: for three leases from here on.
+    From(u64),
+    /// The one in front says so: until then, and one lease more.
+    Until(u64),
 }
 
 /// Why a wait ended.
@@ -73,7 +99,7 @@ impl Attempt {
         let mut watch = Watch::new(&self.options, before.releases(), posted_ns, now_ns);
         let mut hold = WriterHold::of(seat, before, 0);
         match self.wait_for_turn(before, &mut hold, &mut watch).await {
-            Ok(Waited::Turn(turn)) => self.begin(hold, turn, &watch).await,
+            Ok(Waited::Turn(turn)) => self.begin(hold, turn, &mut watch).await,
             Ok(Waited::Again) => Ok(Outcome::Again),
             Err(error) => {
                 hold.seat.burn();
@@ -107,13 +133,14 @@ impl Attempt {
                 releases: before.releases(),
                 epoch: before.counts.epoch(),
                 streak: 0,
-                base_ns: watch.base_ns(before.releases()),
+                safe: Safe::From(watch.base_ns(before.releases())),
             }))
         }
     }
 
     /// Tells the one in front who comes next (lines 14 and 15).
-    async fn introduce(&self, predecessor: Place, hold: &WriterHold) -> Result<(), LockError> {
+    async fn introduce(&self, predecessor: Place, hold: &mut WriterHold) -> Result<(), LockError> {
+        hold.introduced_ns = self.endpoint.now_ns();
         let letter = Letter {
             kind: LetterKind::Successor,
             seat: predecessor.seat,
@@ -154,11 +181,17 @@ impl Attempt {
                 LetterKind::Handover => {
                     self.spent(Mode::Exclusive, Phase::AwaitWriter, start_ns);
                     let releases = Releases::of_bits(words[0]);
+                    let left_ns = words[2] >> 1;
+                    let is_counted = left_ns == 0 || is_planted("shiftlock: a lease from a count that may not arrive");
                     return Ok(Waited::Turn(Turn {
                         releases,
                         streak: words[1],
                         epoch: words[2] & 1,
-                        base_ns: watch.base_ns(releases),
+                        safe: if is_counted {
+                            Safe::From(watch.base_ns(releases))
+                        } else {
+                            Safe::Until(hold.introduced_ns.saturating_add(left_ns))
+                        },
                     }));
                 }
                 LetterKind::ModeChanged => {
@@ -194,7 +227,7 @@ impl Attempt {
                     releases: expected,
                     epoch: hold.epoch,
                     streak: 0,
-                    base_ns: watch.base_ns(expected),
+                    safe: Safe::From(watch.base_ns(expected)),
                 }));
             }
             self.retries.set(self.retries.get() + 1);
@@ -203,9 +236,29 @@ impl Attempt {
     }
 
     /// The lock is ours, if it still is.
-    async fn begin(&self, mut hold: WriterHold, turn: Turn, watch: &Watch) -> Result<Outcome<WriterHold>, LockError> {
+    async fn begin(
+        &self,
+        mut hold: WriterHold,
+        turn: Turn,
+        watch: &mut Watch,
+    ) -> Result<Outcome<WriterHold>, LockError> {
         (hold.releases, hold.epoch, hold.streak) = (turn.releases, turn.epoch, turn.streak);
-        let (lease, mut base_ns) = (watch.lease(), turn.base_ns);
+        let lease = watch.lease();
+        let mut base_ns = match turn.safe {
+            Safe::From(base_ns) => base_ns,
+            Safe::Until(end_ns) => {
+                let now_ns = self.endpoint.now_ns();
+                if end_ns >= now_ns + lease.rest_min_ns() {
+                    hold.end_ns = end_ns.min(now_ns + lease.ns);
+                    return Ok(Outcome::Held(hold));
+                }
+                let counted = Box::pin(self.await_releases(turn.releases, &mut hold, watch)).await;
+                match counted.inspect_err(|_| hold.seat.burn())? {
+                    Waited::Turn(_) => watch.base_ns(turn.releases),
+                    Waited::Again => return Ok(Outcome::Again),
+                }
+            }
+        };
         if lease.is_stale(base_ns, self.endpoint.now_ns()) {
             // Others may have seen the count stand still for nearly as long. A count that moves starts their
             // time anew, and moves only if the lock is still ours.
@@ -247,12 +300,17 @@ impl Attempt {
             // Line 6.
             let leave = Entry::leave_writer(hold.seat.place(), hold.releases, hold.epoch);
             let start_ns = self.stopwatch.start(&self.endpoint);
-            let found = self.swap(leave).await?;
+            let mut found = self.swap(leave).await?;
+            // Ends when all counts have arrived, when somebody has queued up, or with the lease.
+            while !leave.matches(found.bits()) && found.tail.place() == Some(hold.seat.place()) {
+                self.await_counts(hold, found).await?;
+                found = self.swap(leave).await?;
+            }
             let start_ns = self.spent(Mode::Exclusive, Phase::Leave, start_ns);
             if leave.matches(found.bits()) {
                 return Ok(());
             }
-            if found.releases() != hold.releases {
+            if !found.releases().may_become(hold.releases) {
                 return Err(LockError::LeaseLost { entry: self.entry });
             }
             Box::pin(self.await_successor(hold)).await?;
@@ -304,31 +362,66 @@ impl Attempt {
 
     /// Lines 19 to 23.
     async fn hand_over(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
-        if is_planted("shiftlock: a count by an add, which nothing fences") {
-            let operands = MaskedAdd {
-                add: 1 << 64,
-                boundary: 1 << 63 | 1 << 111,
-            };
-            let target = self.entry;
-            let _ = execute(&self.endpoint, Verb::WideFetchAdd { target, operands }).await?;
-        } else if !is_planted("shiftlock: a hand-over without a count") {
+        let left_ns = hold.end_ns.saturating_sub(self.endpoint.now_ns());
+        let is_early = left_ns
+            >= Lease {
+                ns: self.options.lease_ns,
+            }
+            .early_min_ns()
+            || is_planted("shiftlock: a count by an add, which nothing fences");
+        let words = |left_ns: u64| [hold.releases.plus(1).bits(), hold.streak + 1, hold.epoch | left_ns << 1];
+        if is_early && !self.endpoint.is_mapped() {
+            return Box::pin(self.count_and_pass(hold, successor, words(left_ns))).await;
+        }
+        if !is_planted("shiftlock: a hand-over without a count") {
             self.count(hold, Entry::hand_over(hold.releases)).await?;
         }
-        let words = [hold.releases.plus(1).bits(), hold.streak + 1, hold.epoch];
-        self.pass(hold, successor, LetterKind::Handover, words).await
+        self.pass(hold, successor, LetterKind::Handover, words(0)).await
+    }
+
+    /// Counts by an add, and writes the letter at the same time.
+    async fn count_and_pass(&self, hold: &WriterHold, successor: Successor, words: [u64; 3]) -> Result<(), LockError> {
+        let add = async {
+            if is_planted("shiftlock: a hand-over without a count") {
+                return Ok(());
+            }
+            let start_ns = self.stopwatch.start(&self.endpoint);
+            let (target, operands) = (self.entry, Entry::count_hand_over());
+            execute(&self.endpoint, Verb::WideFetchAdd { target, operands }).await?;
+            self.spent(Mode::Exclusive, Phase::Leave, start_ns);
+            Ok(())
+        };
+        let letter = self.pass(hold, successor, LetterKind::Handover, words);
+        match both(add, letter).await {
+            (Ok(()), sent) => sent,
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Changes the count, unless the lock was reset.
     async fn count(&self, hold: &WriterHold, operands: MaskedCas<u128>) -> Result<Entry, LockError> {
         let start_ns = self.stopwatch.start(&self.endpoint);
-        let found = self.swap(operands).await?;
-        self.spent(Mode::Exclusive, Phase::Leave, start_ns);
-        if operands.matches(found.bits()) {
-            Ok(found)
-        } else {
-            debug_assert!(found.releases() != hold.releases);
-            Err(LockError::LeaseLost { entry: self.entry })
+        let mut found = self.swap(operands).await?;
+        // Ends when all counts have arrived, or with the lease.
+        while !operands.matches(found.bits()) {
+            Box::pin(self.await_counts(hold, found)).await?;
+            found = self.swap(operands).await?;
         }
+        self.spent(Mode::Exclusive, Phase::Leave, start_ns);
+        Ok(found)
+    }
+
+    /// Counts of those in front have not arrived yet: waits a little.
+    ///
+    /// # Errors
+    /// [`LockError::LeaseLost`] if they will not, since the lock was reset, or because the lease is over.
+    async fn await_counts(&self, hold: &WriterHold, found: Entry) -> Result<(), LockError> {
+        if !found.releases().may_become(hold.releases) || self.endpoint.now_ns() > hold.end_ns {
+            return Err(LockError::LeaseLost { entry: self.entry });
+        }
+        self.retries.set(self.retries.get() + 1);
+        self.endpoint.sleep(PAUSE_NS.min(self.options.lease_ns / 8)).await;
+        Ok(())
     }
 
     async fn pass(
@@ -368,6 +461,7 @@ impl WriterHold {
             releases: before.releases(),
             epoch: before.counts.epoch(),
             streak: 0,
+            introduced_ns: 0,
             successor: None,
             is_behind: false,
             end_ns,

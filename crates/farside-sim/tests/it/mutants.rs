@@ -86,6 +86,10 @@ const MUTANTS: &[(&str, Notices)] = &[
         Stopped("lock:shiftlock"),
     ),
     (
+        "shiftlock: a lease from a count that may not arrive",
+        Swarm("lock:shiftlock"),
+    ),
+    (
         "shiftlock: a reader that was cut off goes on",
         Stopped("lock:shiftlock"),
     ),
@@ -336,7 +340,8 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("marlin: an entry vacated that may be another key's", 265),
     ("race: a closed bucket taken for open", 557),
     ("race: a locked bucket taken for closed", 204),
-    ("shiftlock: a writer that waits for one reader too few", 669),
+    ("shiftlock: a lease from a count that may not arrive", 13_591),
+    ("shiftlock: a writer that waits for one reader too few", 474),
     ("tree: a home that nobody asks for its keys", 3221),
     ("tree: a leaf that goes unannounced", 268),
     ("tree: a scan of a leaf that is gone", 354),

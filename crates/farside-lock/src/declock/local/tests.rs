@@ -82,6 +82,25 @@ fn task_fair_keeps_the_order_and_phase_fair_lets_readers_in() {
     assert_eq!(queue.leave(policy, false), Some(READER));
 }
 
+/// Section 5.3: whoever waits elsewhere stops the sharing of the task-fair design only.
+#[test]
+fn phase_fair_readers_share_although_somebody_waits_elsewhere() {
+    for (policy, third) in [
+        (Policy::TimestampPhaseFair, Some(Handed::Inside)),
+        (Policy::TimestampTaskFair, None),
+        (Policy::RemotePrefer, None),
+        (Policy::LocalPrefer, Some(Handed::Inside)),
+        (Policy::LocalBound, Some(Handed::Inside)),
+    ] {
+        let (mut queue, turns) = held_by_a_writer(policy, BEFORE, &[READER, READER]);
+        // The lock leaves the node, and comes back with the first of the readers.
+        assert_eq!(queue.leave(policy, true), Some(WRITER));
+        queue.moved(policy, WRITER);
+        queue.taken(READER, BEFORE, policy);
+        assert_eq!(handed(&turns), [Some(Handed::Local), third], "{policy:?}");
+    }
+}
+
 #[test]
 fn readers_share_until_a_writer_waits() {
     let policy = Policy::TimestampTaskFair;

@@ -5,11 +5,13 @@ use std::rc::Rc;
 use farside_fabric::EndpointId;
 
 use super::*;
-use crate::LockOptions;
+use crate::grant::Held;
+use crate::shiftlock::ShiftLock;
 use crate::shiftlock::testing::{attempt, counts};
 use crate::shiftlock::word::{Counts, LEAP};
-use crate::testing::{LEASE_NS, LOCK, Machine, NODE, Stage};
+use crate::testing::{LEASE_NS, LOCK, Machine, NODE, Stage, Watched};
 use crate::word::TailWord;
+use crate::{Grant, Lock, LockOptions};
 
 /// A machine that knows no agent.
 fn machine(stage: &Stage) -> Machine {
@@ -228,5 +230,167 @@ fn a_successor_is_noted_if_it_is_of_this_queue() {
         hold.successor = None;
         hold.note_successor(&ours);
         assert_eq!(hold.successor, Some(Successor::of(&ours)));
+    }
+}
+
+type Holder = (ShiftLock, OpContext, Grant);
+
+/// Two writers, of which the second has queued up behind the first.
+fn two_in_a_row(stage: &Stage) -> ([Machine; 2], Vec<Watched<Holder>>) {
+    let machines = [(); 2].map(|()| machine(stage));
+    let lock = |machine: &Machine| ShiftLock::new(machine.site.inbox(machine.endpoint.id()), &machine.site);
+    let held = stage.queue_up(&machines, lock);
+    (machines, held)
+}
+
+fn end_ns(grant: &Grant) -> u64 {
+    match grant.held() {
+        Held::Shift(hold) => hold.end_ns(),
+        _ => unreachable!("it is a ShiftLock's"),
+    }
+}
+
+/// The count travels beside the letter: an add, whose answer nobody waits for. The next one has what was left of the lease when
+/// the letter was written, from when it had introduced itself.
+#[test]
+fn a_hand_over_is_one_message_long() {
+    let stage = Stage::new();
+    let (machines, held) = two_in_a_row(&stage);
+    let (lock, mut cx, grant) = held[0].take().expect("it came first");
+    let (start, first_end_ns) = (machines[0].costs(), end_ns(&grant));
+    // An answer from the memory node takes longer than the letter by this.
+    stage.sim.delay(machines[0].compute_node, NODE, 50_000);
+    let left_ns = first_end_ns - stage.sim.now_ns();
+    let _left = machines[0].spawn(async move { lock.release(&mut cx, grant).await });
+    stage.run_for(10_000);
+    let (.., grant) = held[1].take().expect("the letter is there");
+    assert_eq!(counts(&stage).releases(), 0, "the count is not");
+    assert_eq!(machines[0].cost_since(&start), [0, 0, 1, 1]);
+    let introduced_ns = end_ns(&grant) - left_ns;
+    assert!((20_000..40_000).contains(&introduced_ns), "at {introduced_ns} ns");
+    assert!(end_ns(&grant) < first_end_ns);
+    stage.run_for(100_000);
+    assert_eq!(counts(&stage).releases(), 1);
+}
+
+/// Late in the lease the count is compared, and the letter is written when it has been.
+#[test]
+fn a_hand_over_late_in_the_lease_is_counted_first() {
+    for (held_ns, is_beside) in [(LEASE_NS / 4, true), (LEASE_NS / 2, false)] {
+        let stage = Stage::new();
+        let (machines, held) = two_in_a_row(&stage);
+        let (lock, mut cx, grant) = held[0].take().expect("it came first");
+        stage.run_for(held_ns);
+        stage.sim.delay(machines[0].compute_node, NODE, 50_000);
+        let _left = machines[0].spawn(async move { lock.release(&mut cx, grant).await });
+        stage.run_for(60_000);
+        assert_eq!(held[1].take().is_some(), is_beside, "after {held_ns} ns");
+        assert_eq!(counts(&stage).releases(), 1);
+        stage.run_for(60_000);
+        assert_eq!(held[1].take().is_some(), !is_beside);
+    }
+}
+
+/// Whoever leaves an empty queue behind compares the count, and waits for those that are on their way.
+#[test]
+fn a_writer_waits_for_the_counts_of_those_before_it() {
+    let stage = Stage::new();
+    let (machines, held) = two_in_a_row(&stage);
+    stage.sim.delay(machines[0].compute_node, NODE, 50_000);
+    let (lock, mut cx, grant) = held[0].take().expect("it came first");
+    let _left = machines[0].spawn(async move { lock.release(&mut cx, grant).await });
+    stage.run_for(10_000);
+    let (lock, mut cx, grant) = held[1].take().expect("the letter is there");
+    let left = machines[1].spawn(async move {
+        let left = lock.release(&mut cx, grant).await;
+        (left, cx.retries())
+    });
+    stage.run_for(30_000);
+    assert!(left.take().is_none(), "it has not arrived");
+    stage.run_for(30_000);
+    let (left, retries) = left.take().expect("it has");
+    assert_eq!(left, Ok(()));
+    assert!((5..30).contains(&retries), "{retries} looks");
+    assert_eq!((tail(&stage), counts(&stage).releases()), (None, 2));
+}
+
+/// A count that never arrives costs the lease: nobody is told that the lock is free, and it is reset when somebody comes.
+#[test]
+fn a_count_that_is_lost_ends_with_the_lease() {
+    let stage = Stage::new();
+    let machine = machine(&stage);
+    lay_out(&stage, TailWord::NOBODY, Counts(0).with_releases(10));
+    for (found, is_lost_at_once) in [(9, false), (11, true), (10 + LEAP, true), (9 + LEAP, true)] {
+        lay_out(&stage, TailWord::NOBODY, Counts(0).with_releases(10));
+        let hold = enter(&stage, &machine);
+        lay_out(
+            &stage,
+            TailWord::of(hold.seat.place()),
+            Counts(0).with_releases(found & ((1 << 48) - 1)),
+        );
+        let attempt = attempt(&machine);
+        let left = machine.spawn(async move { attempt.leave_writer(hold).await });
+        stage.run_for(LEASE_NS / 2);
+        let lost = Some(Err(LockError::LeaseLost { entry: LOCK }));
+        if is_lost_at_once {
+            assert_eq!(left.take(), lost, "at {found}");
+            continue;
+        }
+        assert_eq!(left.take(), None);
+        stage.run_for(LEASE_NS);
+        assert_eq!(left.take(), lost);
+        assert_eq!(counts(&stage).releases(), found, "untouched");
+    }
+}
+
+/// What the one in front has vouched for is not enough any more: whoever is next waits until it sees the count, from which its
+/// lease begins.
+#[test]
+fn who_was_vouched_for_too_long_ago_waits_for_the_count() {
+    for (vouched_ns, is_enough) in [(LEASE_NS * 5 / 8, true), (LEASE_NS / 2, false)] {
+        let stage = Stage::new();
+        let [machine, front] = [(); 2].map(|()| machine(&stage));
+        let place = Place {
+            endpoint: front.endpoint.id(),
+            seat: 1,
+        };
+        lay_out(&stage, TailWord::of(place), Counts(0).with_releases(5));
+        let attempt = attempt(&machine);
+        let seat = attempt.inbox.take_seat(LOCK).expect("a seat");
+        let to = (machine.endpoint.id(), seat.number(), seat.stamp());
+        let endpoint = machine.endpoint.clone();
+        let acquired = machine.spawn(async move {
+            match attempt.queue_up(seat).await {
+                Ok(Outcome::Held(hold)) => Some((hold.releases.bits(), hold.end_ns, endpoint.now_ns())),
+                _ => None,
+            }
+        });
+        stage.run_for(20_000);
+        let letter = Letter {
+            kind: LetterKind::Handover,
+            seat: to.1,
+            reply: 1,
+            stamp: to.2,
+            entry: LOCK,
+            words: [6, 1, vouched_ns << 1],
+        };
+        let inbox = front.site.inbox(front.endpoint.id());
+        stage
+            .sim
+            .block_on(inbox.send(&front.endpoint, to.0, letter))
+            .expect("it is there");
+        stage.run_for(20_000);
+        let held = acquired.take();
+        assert_eq!(held.is_some(), is_enough);
+        if let Some(held) = held {
+            let (releases, end_ns, now_ns) = held.expect("it is ours");
+            assert_eq!(releases, 6);
+            assert!(end_ns < now_ns + vouched_ns && end_ns > now_ns + vouched_ns - 40_000);
+            continue;
+        }
+        lay_out(&stage, TailWord::of_bits(stage.word(LOCK)), Counts(0).with_releases(6));
+        stage.run_for(20_000);
+        let (releases, end_ns, now_ns) = acquired.take().flatten().expect("it is ours");
+        assert_eq!((releases, end_ns), (6, now_ns + LEASE_NS));
     }
 }
