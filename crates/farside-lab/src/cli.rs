@@ -33,6 +33,7 @@ use self::objects::ObjectsArgs;
 pub use self::trace::TraceArgs;
 use self::transactions::TransactionsArgs;
 use crate::error::BenchError;
+use crate::figure::variation::{Constant, Variation};
 use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
 use crate::lock::LockProgram;
@@ -263,6 +264,12 @@ pub struct FigureArgs {
     /// A smaller sweep that takes less than a minute
     #[arg(long)]
     quick: bool,
+    /// Another seed of workload and simulation
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Another constant of the NIC model, to see which claims it moves; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    with: Vec<Constant>,
     /// Folder for data and plots
     #[arg(long, default_value = "out")]
     out: PathBuf,
@@ -612,7 +619,8 @@ impl FigureArgs {
     /// Runs the sweeps, writes data and plots, and prints the verdicts.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        exit(figure::run_all(&self.ids, self.quick, &self.out))
+        let variation = Variation::new(self.seed, &self.with);
+        exit(figure::run_all(&self.ids, self.quick, &variation, &self.out))
     }
 }
 

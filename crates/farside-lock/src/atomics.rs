@@ -126,7 +126,7 @@ mod tests {
             let stage = Stage::with(SimOptions {
                 profile: Profile {
                     has_masked_atomics,
-                    ..Profile::cx5()
+                    ..Profile::plain()
                 },
                 ..SimOptions::default()
             });

@@ -51,7 +51,7 @@
 //!
 //! - `cas`, `cas-backoff`: nothing. The word names the holder, and whoever knows that it is dead may
 //!   write a zero.
-//! - `dslr`, `dslr-plus`: its lease runs out, and whoever waits takes all tickets back.
+//! - `dslr` and its variants: its lease runs out, and whoever waits takes all tickets back.
 //! - `mcs`: nothing; everybody behind it waits for ever.
 //! - `rpc`: nothing; what it held stays locked until another agent takes over, which knows of no locks.
 //! - `shiftlock`: whoever waits sees that the lock stands still, and has the agent reset it; all who wait queue up anew.

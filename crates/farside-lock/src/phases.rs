@@ -1,7 +1,7 @@
 //! What clients of a lock spend their time on (ShiftLock, section 4.6, table 2).
 //!
 //! On the path: beside it, and only at a [`Site::timed`](crate::Site::timed) site; elsewhere a clock is not even
-//! read. `cas`, `cas-backoff`, `dslr`, `dslr-plus` and `shiftlock` note their phases, other locks none.
+//! read. `cas`, `cas-backoff`, `dslr` and its variants, and `shiftlock` note their phases, other locks none.
 
 use core::cell::Cell;
 

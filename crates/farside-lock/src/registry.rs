@@ -11,8 +11,8 @@ use crate::declock::DecLock;
 use crate::declock::header::Header;
 use crate::declock::local::Policy;
 use crate::drtm::Drtm;
-use crate::dslr::Dslr;
 use crate::dslr::word::Tickets;
+use crate::dslr::{Dslr, Waits};
 use crate::mcs::McsLock;
 use crate::rma_rw::RmaRw;
 use crate::rpc::RpcLock;
@@ -30,10 +30,8 @@ pub enum LockKind {
     CasRw,
     /// [`McsLock`].
     Mcs,
-    /// [`Dslr`] that waits for those ahead.
-    Dslr,
-    /// [`Dslr`] that backs off.
-    DslrPlus,
+    /// [`Dslr`] that waits like this between two looks.
+    Dslr(Waits),
     /// [`Drtm`].
     Drtm,
     /// [`RmaRw`].
@@ -78,12 +76,12 @@ impl LockKind {
             "a queue in which each client hands over to the next (ShiftLock, algorithm 1)",
         ),
         (
-            Self::Dslr,
+            Self::Dslr(Waits::Turns),
             "dslr",
             "reader-writer tickets in one word, taken by fetch-and-add (SIGMOD 2018)",
         ),
         (
-            Self::DslrPlus,
+            Self::Dslr(Waits::Backoff),
             "dslr-plus",
             "the same with truncated exponential back-off (DecLock, section 2.3)",
         ),
@@ -115,11 +113,16 @@ impl LockKind {
     ];
 
     /// Locks of [`LockKind::ALL`] with another setting, with their names and one line about each.
-    pub const VARIANTS: [(Self, &'static str, &'static str); 7] = [
+    pub const VARIANTS: [(Self, &'static str, &'static str); 8] = [
         (
             Self::CasRw,
             "cas-rw",
             "cas with a count of readers beside the writer (DecLock, section 6.1)",
+        ),
+        (
+            Self::Dslr(Waits::Nothing),
+            "dslr-polling",
+            "dslr that looks again at once, as ShiftLock measured it (its section 4.3)",
         ),
         (
             Self::DecLock(Policy::Cql),
@@ -187,7 +190,7 @@ impl LockKind {
             Self::Cas | Self::CasBackoff => CasLock::entry_bytes(options),
             Self::CasRw => CasRwLock::entry_bytes(options),
             Self::Mcs => McsLock::entry_bytes(options),
-            Self::Dslr | Self::DslrPlus => Dslr::entry_bytes(options),
+            Self::Dslr(_) => Dslr::entry_bytes(options),
             Self::Drtm => Drtm::entry_bytes(options),
             Self::RmaRw => RmaRw::entry_bytes(options),
             Self::Rpc => RpcLock::entry_bytes(options),
@@ -201,7 +204,7 @@ impl LockKind {
     #[must_use]
     pub fn worn_word(self, options: &LockOptions) -> u64 {
         match self {
-            Self::Dslr | Self::DslrPlus => Tickets::worn().0,
+            Self::Dslr(_) => Tickets::worn().0,
             Self::DecLock(_) => Header::worn(options.declock_capacity).0,
             _ => 0,
         }
@@ -211,7 +214,7 @@ impl LockKind {
     /// that there is not has to draw another one.
     #[must_use]
     pub fn is_ordered_when_worn(self) -> bool {
-        self.is_ordered() && !matches!(self, Self::Dslr | Self::DslrPlus)
+        self.is_ordered() && !matches!(self, Self::Dslr(_))
     }
 
     /// Whether readers share the lock.
@@ -219,7 +222,7 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::CasRw | Self::Dslr | Self::DslrPlus | Self::Drtm | Self::RmaRw => true,
+            Self::CasRw | Self::Dslr(_) | Self::Drtm | Self::RmaRw => true,
             Self::Rpc | Self::DecLock(_) | Self::ShiftLock => true,
         }
     }
@@ -229,7 +232,7 @@ impl LockKind {
     pub fn leases(self) -> Leases {
         match self {
             Self::Drtm => Leases::Readers,
-            Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => Leases::All,
+            Self::Dslr(_) | Self::ShiftLock | Self::ShiftLockMutex => Leases::All,
             _ => Leases::None,
         }
     }
@@ -242,7 +245,7 @@ impl LockKind {
             Self::ShiftLock | Self::ShiftLockMutex => true,
             Self::Cas | Self::CasBackoff | Self::CasRw | Self::Mcs => false,
             Self::Drtm | Self::RmaRw | Self::Rpc => false,
-            Self::Dslr | Self::DslrPlus | Self::DecLock(_) => true,
+            Self::Dslr(_) | Self::DecLock(_) => true,
         }
     }
 
@@ -255,7 +258,7 @@ impl LockKind {
             Self::RmaRw => true,
             // Local locks let clients of a node pass those of others by what timestamps cannot tell.
             Self::DecLock(policy) => policy == Policy::Cql,
-            Self::Mcs | Self::Dslr | Self::DslrPlus | Self::ShiftLock | Self::ShiftLockMutex => true,
+            Self::Mcs | Self::Dslr(_) | Self::ShiftLock | Self::ShiftLockMutex => true,
         }
     }
 
@@ -324,8 +327,7 @@ impl Locker {
             LockKind::CasRw => Self::CasRw(CasRwLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
             LockKind::RmaRw => Self::RmaRw(RmaRw::new(inbox)),
-            LockKind::Dslr => Self::Dslr(Dslr::new(site.options().lease_ns).timed_by(site.stopwatch())),
-            LockKind::DslrPlus => Self::Dslr(Dslr::with_backoff(site.options().lease_ns).timed_by(site.stopwatch())),
+            LockKind::Dslr(waits) => Self::Dslr(Dslr::new(waits, site.options().lease_ns).timed_by(site.stopwatch())),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),
             LockKind::DecLock(policy) => Self::DecLock(DecLock::new(site.declock().clone(), inbox, policy)?),

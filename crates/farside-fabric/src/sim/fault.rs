@@ -129,6 +129,7 @@ impl World {
         client.is_paused = false;
         client.deadlines.clear();
         client.mailbox.messages.clear();
+        client.mailbox.unseen.clear();
         client.mailbox.receivers.clear();
         let stalled = core::mem::take(&mut client.mailbox.stalled);
         self.record_fault(index, 0, CRASH_CLIENT);

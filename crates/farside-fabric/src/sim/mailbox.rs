@@ -4,6 +4,8 @@
 //! that somebody takes out. If the mailbox is full it waits there, in order, as a NIC whose receiver
 //! is not ready tries again; the sender's completion waits with it.
 //!
+//! A message is seen `message_ns` after it was written: its receiver polls for it, finds out whose it is, and hands it on.
+//!
 //! Invariants:
 //! - while a message waits for room the mailbox is full;
 //! - a receiver that waits is woken by each message, one receiver per message. It takes the message
@@ -12,6 +14,7 @@
 use std::collections::VecDeque;
 
 use super::operation::{NONE, Work};
+use super::queue::Event;
 use super::trace::Step;
 use super::world::{World, endpoint_id};
 use crate::error::FabricError;
@@ -21,6 +24,8 @@ use crate::message::{Message, Received};
 #[derive(Default, Debug)]
 pub(super) struct Mailbox {
     pub(super) messages: VecDeque<Received>,
+    /// What the receiver does not see yet, each with its event.
+    pub(super) unseen: VecDeque<Received>,
     /// Operations whose message does not fit yet.
     pub(super) stalled: VecDeque<u32>,
     /// Operations of kind `Receive`.
@@ -28,6 +33,11 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
+    /// How many messages take room.
+    fn count(&self) -> usize {
+        self.messages.len() + self.unseen.len()
+    }
+
     /// Takes an operation out of both waiting lists.
     pub(super) fn forget(&mut self, operation: u32) {
         debug_assert!(operation != NONE);
@@ -52,7 +62,7 @@ impl World {
             });
             return self.acknowledge(index);
         }
-        let has_room = receiver.mailbox.messages.len() < self.options.mailbox_messages;
+        let has_room = receiver.mailbox.count() < self.options.mailbox_messages;
         if !has_room || !receiver.mailbox.stalled.is_empty() {
             // Receiver not ready: the sender's NIC tries again until there is room.
             receiver.mailbox.stalled.push_back(index);
@@ -64,7 +74,7 @@ impl World {
     /// Room was made in a mailbox.
     pub(super) fn accept_stalled(&mut self, peer: u32) {
         let mailbox = &mut self.clients[peer as usize].mailbox;
-        if mailbox.messages.len() < self.options.mailbox_messages
+        if mailbox.count() < self.options.mailbox_messages
             && let Some(index) = mailbox.stalled.pop_front()
         {
             let operation = &self.operations[index];
@@ -80,9 +90,22 @@ impl World {
         self.record(Step::Delivered, index, message.len() as u64);
         let from = endpoint_id(from);
         let mailbox = &mut self.clients[peer as usize].mailbox;
-        mailbox.messages.push_back(Received { from, message });
-        self.wake_receiver(peer);
+        mailbox.unseen.push_back(Received { from, message });
+        match self.options.profile.message_ns {
+            _ if self.stepping.is_some() => self.see_message(peer),
+            0 => self.see_message(peer),
+            message_ns => self.queue.push(self.now + message_ns, Event::Seen(peer)),
+        }
         self.acknowledge(index);
+    }
+
+    /// A client sees the oldest message that it has not seen yet.
+    pub(super) fn see_message(&mut self, client: u32) {
+        let mailbox = &mut self.clients[client as usize].mailbox;
+        if let Some(received) = mailbox.unseen.pop_front() {
+            mailbox.messages.push_back(received);
+            self.wake_receiver(client);
+        }
     }
 
     /// Answers a message.
@@ -121,6 +144,7 @@ impl World {
         let client = &mut self.clients[index as usize];
         client.is_closed = true;
         client.mailbox.messages.clear();
+        client.mailbox.unseen.clear();
         for operation in core::mem::take(&mut client.mailbox.stalled) {
             let peer = endpoint_id(index);
             self.operations[operation].error = Some(FabricError::PeerUnknown { peer });

@@ -148,7 +148,7 @@ impl Default for SimOptions {
     fn default() -> Self {
         Self {
             seed: 1,
-            profile: Profile::cx5(),
+            profile: Profile::plain(),
             tear_bytes: 64,
             jitter_ns: 0,
             lulls: Lulls::default(),

@@ -7,13 +7,14 @@
 //! The rules, at time `t` of a unit that is free:
 //!  1. A READ, WRITE or SEND occupies the unit for `[t, t + unit_ns)`, whether its address is locked
 //!     or not. Its lines are touched in `(t, t + unit_ns]`, the last at the end.
-//!  2. An atomic asks for its address. If that is locked, the unit is *blocked* until it is granted.
-//!  3. Granted at `g`, an atomic occupies its unit and locks its address for `[g, g + address_ns)`, or for `unit_ns` only
-//!     if the address is in the memory of the NIC itself.
+//!  2. An atomic asks for its address. If that is locked it is put aside, if fewer than `aside` of this unit are, and otherwise
+//!     the unit is *blocked* until it is granted.
+//!  3. Granted at `g`, an atomic locks the address for `[g, g + address_ns)`, or for `unit_ns` only if the address is in the
+//!     memory of the NIC itself, and occupies its unit as long, unless it was put aside.
 //!     Memory is read, compared and written in one step at the end.
 //!  4. At the end of an operation, in this order and in one instant: memory is touched, the response
 //!     leaves, the address is free, the atomic that has waited longest for it is granted it, and the
-//!     unit goes on.
+//!     unit goes on. (The response of a masked or 16-byte atomic leaves `extended_late_ns` later.)
 //!  5. While a unit is blocked it serves, one at a time, the oldest operation among the first
 //!     `window` of its queue that is no atomic and behind no operation of its own queue pair.†
 //!
@@ -21,8 +22,10 @@
 //! done. The window is this model's one addition to head-of-line blocking: see docs/simulator.md.
 //!
 //! Invariants:
-//! - a unit executes one operation at a time, except for the overlap of †;
-//! - a unit without a current operation has an empty queue, unless a bypass is still being served.
+//! - a unit executes one operation at a time, except for the overlap of † and for what was put aside;
+//! - a unit without a current operation has an empty queue, unless a bypass is still being served, or what it has queued is
+//!   behind operations of its own queue pairs that were put aside;
+//! - operations of one queue pair take effect in the order in which they arrived.
 
 use super::LullAim;
 use super::address_lock::AddressLocks;
@@ -48,25 +51,68 @@ pub(super) struct Unit {
     pub(super) bypass: u32,
     /// Whether its current atomic waits for its address.
     is_blocked: bool,
+    /// Atomics that were put aside until they have their address, and have been executed.
+    aside: [u32; Self::ASIDE_MAX],
+    aside_count: u32,
 }
 
 impl Unit {
+    /// How many atomics a unit can put aside.
+    pub(super) const ASIDE_MAX: usize = 16;
+
     const FREE: Self = Self {
         queue: OperationQueue::EMPTY,
         current: NONE,
         bypass: NONE,
         is_blocked: false,
+        aside: [NONE; Self::ASIDE_MAX],
+        aside_count: 0,
     };
+
+    #[inline]
+    fn aside(&self) -> &[u32] {
+        &self.aside[..self.aside_count as usize]
+    }
+
+    fn put_aside(&mut self, index: u32) {
+        self.aside[self.aside_count as usize] = index;
+        self.aside_count += 1;
+    }
+
+    /// Whether the operation was put aside; if so it is forgotten.
+    #[inline]
+    fn forget_aside(&mut self, index: u32) -> bool {
+        let Some(at) = self.aside().iter().position(|&other| other == index) else {
+            return false;
+        };
+        self.aside_count -= 1;
+        self.aside[at] = self.aside[self.aside_count as usize];
+        true
+    }
+
+    /// Takes the operation that a free unit is to execute next, if there is one.
+    #[inline]
+    fn take_next(&mut self, window: u32, operations: &mut Operations) -> Option<u32> {
+        if self.aside_count == 0 {
+            return self.queue.pop(operations);
+        }
+        self.take_out(window.max(1), true, operations)
+    }
 
     /// Takes the operation that may be served past the current atomic, if there is one.
     #[inline]
     fn take_bypass(&mut self, window: u32, operations: &mut Operations) -> Option<u32> {
+        self.take_out(window, false, operations)
+    }
+
+    /// The oldest operation among the first `window` that is behind none of its own queue pair.
+    fn take_out(&mut self, window: u32, may_be_atomic: bool, operations: &mut Operations) -> Option<u32> {
         let (mut previous, mut index) = (NONE, self.queue.head());
         for _ in 0..window {
             if index == NONE {
                 return None;
             }
-            if !operations[index].is_atomic && !self.is_behind_own(index, operations) {
+            if (may_be_atomic || !operations[index].is_atomic) && !self.is_behind_own(index, operations) {
                 return self.queue.remove_behind(previous, operations);
             }
             (previous, index) = (index, operations[index].next);
@@ -86,7 +132,8 @@ impl Unit {
             }
             other = operations[other].next;
         }
-        operations[self.current].pair == pair
+        let is_own = |&other: &u32| other != NONE && operations[other].pair == pair;
+        is_own(&self.current) || self.aside().iter().any(is_own)
     }
 }
 
@@ -135,7 +182,7 @@ impl World {
             sending: Port::new(profile.bytes_per_us),
             receiving: Port::new(profile.bytes_per_us),
             statistics: NodeStatistics::default(),
-            locks: AddressLocks::new(profile.units),
+            locks: AddressLocks::default(),
         });
         u16::try_from(self.nics.len() - 1).expect("nodes are named by 12 bits, compute nodes by 15")
     }
@@ -147,11 +194,12 @@ impl World {
         operation.queued_at = self.now;
         let unit_index = operation.unit;
         let unit = &mut self.units[unit_index as usize];
-        if unit.current == NONE && unit.bypass == NONE {
+        let is_idle = unit.current == NONE && unit.bypass == NONE;
+        if is_idle && unit.aside_count == 0 {
             return self.take_up(index);
         }
         unit.queue.push(&mut self.operations, index);
-        if unit.is_blocked && unit.queue.count() <= self.options.profile.window {
+        if (is_idle || unit.is_blocked) && unit.queue.count() <= self.options.profile.window.max(1) {
             self.go_on(unit_index);
         }
     }
@@ -179,7 +227,8 @@ impl World {
             if unit.current != NONE {
                 return;
             }
-            let Some(index) = unit.queue.pop(&self.operations) else {
+            let window = self.options.profile.window;
+            let Some(index) = unit.take_next(window, &mut self.operations) else {
                 return;
             };
             self.take_up(index);
@@ -260,21 +309,27 @@ impl World {
     #[inline]
     fn request_address(&mut self, index: u32) {
         let operation = &self.operations[index];
-        let unit = operation.unit;
-        let address = operation.target;
+        let (unit, address) = (operation.unit, operation.target);
         let nic = &mut self.nics[operation.nic as usize];
-        let local = unit - nic.first_unit;
-        if nic.locks.request(local, address, index, &mut self.operations) {
+        if nic.locks.request(address, index, &mut self.operations) {
             return self.grant(index);
         }
-        // Head-of-line blocking: the unit stands still, and so does what is queued at it.
-        self.operations[index].queued_at = self.now;
-        self.units[unit as usize].is_blocked = true;
+        let operation = &mut self.operations[index];
+        (operation.queued_at, operation.is_waiting) = (self.now, true);
+        let unit = &mut self.units[unit as usize];
+        if unit.aside_count < self.options.profile.aside {
+            unit.put_aside(index);
+            unit.current = NONE;
+        } else {
+            // Head-of-line blocking: the unit stands still, and so does what is queued at it.
+            unit.is_blocked = true;
+        }
     }
 
     /// The atomic has its address.
     #[inline]
     fn grant(&mut self, index: u32) {
+        self.operations[index].has_address = true;
         let Work::Verb(verb) = &self.operations[index].work else {
             unreachable!("only atomics lock addresses")
         };
@@ -296,17 +351,16 @@ impl World {
 
     /// The address that a unit's atomic held is free.
     #[inline]
-    fn free_address(&mut self, nic_index: u16, unit: u32) {
+    fn free_address(&mut self, nic_index: u16, address: u64) {
         let nic = &mut self.nics[nic_index as usize];
-        let first = nic.first_unit;
-        let operations = &self.operations;
-        let next = nic
-            .locks
-            .free(unit - first, operations, |index| operations[index].unit - first);
-        if let Some(index) = next {
-            let operation = &self.operations[index];
-            nic.statistics.blocked_ns += self.now - operation.queued_at;
-            self.units[operation.unit as usize].is_blocked = false;
+        if let Some(index) = nic.locks.free(address, &self.operations) {
+            let operation = &mut self.operations[index];
+            operation.is_waiting = false;
+            let unit = &mut self.units[operation.unit as usize];
+            if unit.current == index {
+                nic.statistics.blocked_ns += self.now - operation.queued_at;
+                unit.is_blocked = false;
+            }
             self.grant(index);
         }
     }
@@ -315,7 +369,9 @@ impl World {
     #[inline]
     pub(super) fn served(&mut self, index: u32) {
         let operation = &self.operations[index];
-        let (unit_index, nic, is_atomic) = (operation.unit, operation.nic, operation.is_atomic);
+        let (unit_index, nic, address) = (operation.unit, operation.nic, operation.target);
+        // One that was refused has asked for no address, unless it was refused after that.
+        let has_address = operation.has_address;
         if operation.is_listed {
             self.end_long_write(index);
         }
@@ -323,11 +379,13 @@ impl World {
         let unit = &mut self.units[unit_index as usize];
         if unit.bypass == index {
             unit.bypass = NONE;
-        } else {
+        } else if unit.current == index {
             unit.current = NONE;
-            if is_atomic {
-                self.free_address(nic, unit_index);
-            }
+        } else {
+            unit.forget_aside(index);
+        }
+        if has_address {
+            self.free_address(nic, address);
         }
         self.go_on(unit_index);
     }
@@ -385,7 +443,11 @@ impl World {
         let nic = &mut self.nics[operation.nic as usize];
         nic.statistics.bytes_out += bytes;
         let left = nic.sending.transmit(self.now, bytes);
-        self.send_reply(index, left);
+        let late_ns = match &operation.work {
+            Work::Verb(verb) if is_extended(verb.kind()) => self.options.profile.extended_late_ns,
+            _ => 0,
+        };
+        self.send_reply(index, left + late_ns);
     }
 
     /// What follows once an operation has taken effect.
@@ -404,8 +466,11 @@ impl World {
     pub(super) fn interrupt(&mut self, nic_index: u16, client: Option<u32>, error: FabricError) {
         let nic = &self.nics[nic_index as usize];
         for unit in nic.first_unit..nic.first_unit + nic.unit_count {
-            let Unit { current, bypass, .. } = self.units[unit as usize];
-            for index in [current, bypass].into_iter().filter(|&index| index != NONE) {
+            let unit = self.units[unit as usize];
+            let executing = [unit.current, unit.bypass]
+                .into_iter()
+                .chain(unit.aside().iter().copied());
+            for index in executing.filter(|&index| index != NONE) {
                 let operation = &self.operations[index];
                 if operation.is_executed || client.is_some_and(|client| client != operation.client) {
                     continue;
@@ -433,11 +498,18 @@ impl World {
                 unit.current = NONE;
                 unit.is_blocked = false;
             }
+            for index in unit.aside().to_vec() {
+                if self.operations[index].is_waiting {
+                    unit.forget_aside(index);
+                    waiting.push(index);
+                }
+            }
             while let Some(index) = unit.queue.pop(&self.operations) {
                 waiting.push(index);
             }
         }
         for index in waiting {
+            self.operations[index].is_waiting = false;
             if self.operations[index].is_dropped {
                 self.lose(index);
             } else {

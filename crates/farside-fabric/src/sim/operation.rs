@@ -173,6 +173,11 @@ pub(super) struct Operation {
     pub(super) is_fatal: bool,
     /// Whether the NIC has executed or refused it.
     pub(super) is_executed: bool,
+    /// Whether it waits for its address, and whether it has it.
+    pub(super) is_waiting: bool,
+    pub(super) has_address: bool,
+    /// Whether its client's core has begun to take its result.
+    pub(super) is_taken: bool,
     /// The lead of its batch, and the next operation of the batch.
     pub(super) lead: u32,
     pub(super) batch_next: u32,
@@ -220,6 +225,9 @@ impl Operation {
             is_dropped: false,
             is_fatal: false,
             is_executed: false,
+            is_waiting: false,
+            has_address: false,
+            is_taken: false,
             line_limit: u32::MAX,
             queued_at: 0,
             next: NONE,
@@ -266,6 +274,9 @@ impl Operations {
         slot.is_dropped = false;
         slot.is_fatal = false;
         slot.is_executed = false;
+        slot.is_waiting = false;
+        slot.has_address = false;
+        slot.is_taken = false;
         slot.line_limit = u32::MAX;
         slot.next = NONE;
         slot.transfer.pieces = 0;

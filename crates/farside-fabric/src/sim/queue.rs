@@ -37,6 +37,8 @@ pub(super) enum Event {
     Finish(u32),
     /// The earliest deadline of a client.
     Deadline(u32),
+    /// A client sees a message.
+    Seen(u32),
 }
 
 #[derive(Clone, Copy)]

@@ -98,6 +98,11 @@ impl World {
             "memory tears at lines of 64 bytes or at words of 8"
         );
         assert!(options.profile.units > 0, "a NIC has at least one unit");
+        assert!(
+            options.profile.aside as usize <= Unit::ASIDE_MAX,
+            "a unit puts at most {} atomics aside",
+            Unit::ASIDE_MAX
+        );
         Self {
             now: 0,
             queue: EventQueue::new(),
@@ -163,6 +168,7 @@ impl World {
             Event::Complete(index) => self.complete(index),
             Event::Finish(lead) => self.finish_one(lead),
             Event::Deadline(client) => self.deadline_due(client),
+            Event::Seen(client) => self.see_message(client),
         }
     }
 
@@ -341,11 +347,15 @@ impl World {
                 result: operation.number,
             });
             let (next, pair) = (operation.batch_next, operation.pair);
+            let connect_ns = match operation.work {
+                Work::Send { .. } => self.options.profile.connect_ns,
+                _ => 0,
+            };
             let bytes = u64::from(operation.request_bytes);
             let nic = &mut self.nics[sender as usize];
             nic.statistics.bytes_out += bytes;
             let left = nic.sending.transmit(ready, bytes);
-            self.send_request(index, pair, left);
+            self.send_request(index, pair, left + connect_ns);
             ready += extra_ns;
             index = next;
         }
@@ -495,6 +505,15 @@ impl World {
         }
         if operation.is_abandoned {
             return self.operations.remove_batch(lead);
+        }
+        let take_ns = self.options.profile.take_ns;
+        if take_ns != 0 && operation.work.travels() && !operation.is_taken && self.stepping.is_none() {
+            // Its client's core polls for it, and goes on with what has waited for it.
+            operation.is_taken = true;
+            operation.remaining = 1;
+            let core = self.clients[operation.client as usize].core;
+            let start = self.cores[core as usize].charge(self.now, take_ns);
+            return self.queue.push(start + take_ns, Event::Finish(lead));
         }
         if operation.state == State::InFlight {
             if operation.deadline != Deadline::NEVER {

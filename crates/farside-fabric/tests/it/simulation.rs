@@ -276,7 +276,7 @@ fn one_address_takes_one_atomic_per_lock_time() {
 fn release_among_retries(window: u32) -> u64 {
     let profile = Profile {
         window,
-        ..Profile::cx5()
+        ..Profile::plain()
     };
     let units = profile.units;
     let small = Small::new(SimOptions { profile, ..seeded(3) });
@@ -300,7 +300,7 @@ fn release_among_retries(window: u32) -> u64 {
 
 #[test]
 fn a_release_waits_behind_the_retries_of_others() {
-    let profile = Profile::cx5();
+    let profile = Profile::plain();
     let strict = release_among_retries(0);
     // Each unit gets its turn on the address once a round.
     let round = u64::from(profile.units) * profile.address_ns;
@@ -673,7 +673,7 @@ fn peers_that_are_cut_off_from_each_other_hear_nothing_until_the_link_heals() {
 
 #[test]
 fn coroutines_of_one_core_post_one_after_the_other() {
-    let profile = Profile::cx5();
+    let profile = Profile::plain();
     let sim = Sim::new(seeded(1));
     let node = sim.add_memory_node(4096);
     let shared = sim.add_compute_node_with_cores(1);

@@ -57,6 +57,7 @@ use serde::Deserialize;
 
 use super::claim::Claim;
 use super::load_factor::Hashing;
+use super::variation::Variation;
 use crate::bank::Contender;
 use crate::quantity::parse_duration;
 use crate::stage::Fault;
@@ -95,6 +96,9 @@ pub struct Figure {
     /// What is claimed.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
+    /// What a run has otherwise.
+    #[serde(skip)]
+    pub variation: Variation,
 }
 
 /// One plot.

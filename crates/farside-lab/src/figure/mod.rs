@@ -15,6 +15,7 @@ pub mod plot;
 pub mod report;
 pub mod round_trips;
 pub mod sweep;
+pub mod variation;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ use crate::error::BenchError;
 use crate::stage::Prepared;
 use file::Figure;
 use outcome::Outcome;
+use variation::Variation;
 
 /// Every figure by its name: the text of its file.
 const FIGURES: [(&str, &str); 55] = [
@@ -150,8 +152,11 @@ fn text_of(id: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// See [`BenchError`]. A claim that is missed is no error.
-pub fn run_all(ids: &[String], is_quick: bool, folder: &Path) -> Result<(), BenchError> {
-    let figures = ids.iter().map(|id| by_id(id)).collect::<Result<Vec<_>, _>>()?;
+pub fn run_all(ids: &[String], is_quick: bool, variation: &Variation, folder: &Path) -> Result<(), BenchError> {
+    let mut figures = ids.iter().map(|id| by_id(id)).collect::<Result<Vec<_>, _>>()?;
+    for figure in &mut figures {
+        figure.variation = variation.clone();
+    }
     output::make_folder(folder)?;
     let mut memory = None;
     for figure in figures {

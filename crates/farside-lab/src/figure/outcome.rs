@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::claim::{self, Verdict};
 use super::file::Figure;
 use super::sweep::Point;
+use super::variation::Variation;
 
 /// The runs of a figure and what they say of its claims.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub struct Origin {
     pub quick: bool,
     /// Version of the program.
     pub version: String,
+    /// What was otherwise than the figure's file says.
+    #[serde(default)]
+    pub variation: Variation,
 }
 
 /// What is read of the file that `output` writes.
@@ -48,6 +52,7 @@ impl Origin {
             file: format!("{:016x}", xxh3_64(text.as_bytes())),
             quick: is_quick,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            variation: figure.variation.clone(),
         }
     }
 }

@@ -27,9 +27,6 @@ use crate::verbs;
 use crate::workload::{ObjectWorkload, Population, TransactionWorkload, Workload};
 use crate::{measure_lock, measure_objects, measure_store, measure_tree};
 
-/// The seed of every figure.
-const SEED: u64 = 1;
-
 /// One run of a sweep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
@@ -129,7 +126,7 @@ fn open_bank(figure: &Figure, series: &Series, bank: &BankSeries, is_quick: bool
         redlock_servers: 1,
         lock_names: None,
         is_alone: false,
-        seed: SEED,
+        seed: figure.variation.seed,
         is_json: true,
     })
 }
@@ -156,7 +153,7 @@ fn examine(figure: &Figure, probe: &Probe, setting: &Setting) -> Result<Value, B
             entries,
             neighbourhood,
         } => {
-            let found = hashing.load_factor(*entries, *neighbourhood, SEED);
+            let found = hashing.load_factor(*entries, *neighbourhood, figure.variation.seed);
             let load_factor = found.map_err(|reason| wrong(figure, reason))?;
             Ok(json!({"load_factor": load_factor, "entries": entries, "neighbourhood": neighbourhood}))
         }
@@ -307,7 +304,7 @@ fn setting(figure: &Figure, series: &Series, is_quick: bool) -> Result<Setting, 
         warm_up_ns: figure.warm_up_of(series, is_quick).map(time).transpose()?,
         conditions: conditions(figure, series, &profile)?,
         device: DeviceOptions::default(),
-        seed: SEED,
+        seed: figure.variation.seed,
         profile,
     })
 }
@@ -315,6 +312,7 @@ fn setting(figure: &Figure, series: &Series, is_quick: bool) -> Result<Setting, 
 fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
     let unknown = || wrong(figure, format!("there is no profile `{}`", series.profile));
     let mut profile = Profile::named(&series.profile).ok_or_else(unknown)?;
+    profile = figure.variation.of_profile(profile);
     if let Some(factor) = series.extended_atomics {
         profile.extended_extra_ns = (profile.address_ns as f64 * (factor - 1.0).max(0.0)) as u64;
     }

@@ -9,7 +9,7 @@
 //!  1. fetch-and-add takes a ticket. The word before says whether everybody ahead has been through:
 //!     if so, the lock is ours.
 //!  2. Otherwise READ the word until it is our turn, and wait in between: `dslr` as long as those
-//!     ahead will take ([`TURN_NS`] each), `dslr-plus` by truncated exponential back-off.
+//!     ahead will take ([`TURN_NS`] each), `dslr-plus` by truncated exponential back-off, `dslr-polling` not at all.
 //!
 //! Release: fetch-and-add gives the ticket back.
 //!
@@ -62,12 +62,24 @@ pub const TURN_NS: u64 = 3_600;
 /// The longest wait between two looks at the word, in turns.
 const TURNS_MAX: u64 = 64;
 
+/// How a client waits between two looks at the word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waits {
+    /// `dslr`: as long as those ahead will take.
+    Turns,
+    /// `dslr-plus`: by truncated exponential back-off.
+    Backoff,
+    /// `dslr-polling`: not at all.
+    Nothing,
+}
+
 /// A client's side of DSLR.
 #[derive(Clone, Debug)]
 pub struct Dslr {
     lease_ns: u64,
+    waits: Waits,
     /// For `dslr-plus`.
-    backoff: Option<Backoff>,
+    backoff: Backoff,
     stopwatch: Stopwatch,
 }
 
@@ -80,27 +92,19 @@ enum Waited {
 }
 
 impl Dslr {
-    /// `dslr`: waits for as long as those ahead will take. All clients of a lock have the same lease.
+    /// A client. All clients of a lock have the same lease.
     #[must_use]
-    pub fn new(lease_ns: u64) -> Self {
+    pub fn new(waits: Waits, lease_ns: u64) -> Self {
         Self {
             lease_ns,
-            backoff: None,
+            waits,
+            backoff: Backoff::new(Pace::DSLR_PLUS),
             stopwatch: Stopwatch::default(),
         }
     }
 
     pub(crate) fn timed_by(self, stopwatch: Stopwatch) -> Self {
         Self { stopwatch, ..self }
-    }
-
-    /// `dslr-plus`: waits by truncated exponential back-off.
-    #[must_use]
-    pub fn with_backoff(lease_ns: u64) -> Self {
-        Self {
-            backoff: Some(Backoff::new(Pace::DSLR_PLUS)),
-            ..Self::new(lease_ns)
-        }
     }
 }
 
@@ -140,9 +144,7 @@ impl Lock for Dslr {
                 Some(ticket) => match self.wait(cx, entry, ticket, (before, posted_ns)).await {
                     Ok(Waited::Granted { until_ns }) => {
                         self.stopwatch.stop(&endpoint, mode, Phase::Retry, start_ns);
-                        if let Some(backoff) = &self.backoff {
-                            backoff.note(false);
-                        }
+                        self.backoff.note(false);
                         return Ok(Grant::new(entry, mode, Held::Plain).leased_until(until_ns));
                     }
                     Ok(Waited::Passed) => drop(self.stopwatch.stop(&endpoint, mode, Phase::Retry, start_ns)),
@@ -219,12 +221,13 @@ impl Dslr {
     /// Between two looks at the word.
     async fn pause(&self, cx: &OpContext, entry: RemoteAddr, ahead: u64, retry: u32) -> Result<(), LockError> {
         let endpoint = cx.endpoint();
-        let wait_ns = match &self.backoff {
-            Some(backoff) => {
-                backoff.note(true);
-                backoff.wait_ns(endpoint, retry)
+        let wait_ns = match self.waits {
+            Waits::Turns => ahead.min(TURNS_MAX) * TURN_NS,
+            Waits::Backoff => {
+                self.backoff.note(true);
+                self.backoff.wait_ns(endpoint, retry)
             }
-            None => ahead.min(TURNS_MAX) * TURN_NS,
+            Waits::Nothing => 0,
         };
         let left_ns = cx.deadline().0.saturating_sub(endpoint.now_ns());
         if left_ns == 0 {

@@ -19,7 +19,7 @@ fn a_full_word_starts_anew() {
         // Later than two leases.
         stage.run_for(10 * LEASE_NS);
         stage.set_word(LOCK, tickets(TICKETS_MAX, TICKETS_MAX).0);
-        let lock = Dslr::new(LEASE_NS);
+        let lock = Dslr::new(Waits::Turns, LEASE_NS);
         let mut cx = machine.cx();
         let start = machine.costs();
         let grant = stage
@@ -46,7 +46,9 @@ fn a_full_word_does_not_start_anew_under_its_holder() {
         stage.set_word(LOCK, tickets(TICKETS_MAX, TICKETS_MAX - 1).0);
         let mut cx = machine.cx();
         let acquired = machine.spawn(async move {
-            let acquired = Dslr::new(LEASE_NS).acquire(&mut cx, LOCK, Mode::Exclusive).await;
+            let acquired = Dslr::new(Waits::Turns, LEASE_NS)
+                .acquire(&mut cx, LOCK, Mode::Exclusive)
+                .await;
             (acquired.is_ok(), cx.retries())
         });
         stage.run_for(2 * LEASE_NS - 50_000);
@@ -76,7 +78,7 @@ fn a_full_word_waits_as_long_as_tickets_come_back() {
     stage.set_word(LOCK, tickets(TICKETS_MAX, TICKETS_MAX - 4).0);
     let mut cx = machine.cx();
     let acquired = machine.spawn(async move {
-        Dslr::new(LEASE_NS)
+        Dslr::new(Waits::Turns, LEASE_NS)
             .acquire(&mut cx, LOCK, Mode::Exclusive)
             .await
             .is_ok()
@@ -100,7 +102,7 @@ fn a_deadline_ends_the_wait_at_a_full_word() {
     cx.set_deadline(machine.endpoint.deadline_in(LEASE_NS));
     let refused = stage
         .sim
-        .block_on(Dslr::new(LEASE_NS).acquire(&mut cx, LOCK, Mode::Shared));
+        .block_on(Dslr::new(Waits::Turns, LEASE_NS).acquire(&mut cx, LOCK, Mode::Shared));
     assert_eq!(refused, Err(LockError::Timeout { entry: LOCK }));
     assert!((LEASE_NS..LEASE_NS + 5_000).contains(&stage.sim.now_ns()));
     assert_eq!((stage.word(LOCK), cx.retries()), (word.0, 0));
@@ -121,26 +123,34 @@ fn looks(lock: &Dslr, ahead: u64, patience_ns: u64) -> u64 {
 /// A turn for each who is ahead, 64 turns at most, and never so long that half a lease passes.
 #[test]
 fn a_look_waits_for_those_ahead() {
-    let patient = Dslr::new(1_000_000_000);
+    let patient = Dslr::new(Waits::Turns, 1_000_000_000);
     for (ahead, turns) in [(63, 63), (64, 64), (65, 64), (1_000, 64)] {
         let count = looks(&patient, ahead, 10 * turns * TURN_NS);
         // In ten such waits the round trips do not add up to one turn more or less.
         assert_eq!(count, 10, "looks at {ahead} ahead");
     }
     // An eighth of a lease, and a round trip.
-    let count = looks(&Dslr::new(LEASE_NS / 10), 1_000, LEASE_NS / 10);
+    let count = looks(&Dslr::new(Waits::Turns, LEASE_NS / 10), 1_000, LEASE_NS / 10);
     assert!((6..=8).contains(&count), "{count}");
 }
 
 /// With back-off a look waits longer each time, up to what was learned.
 #[test]
 fn a_back_off_grows_with_the_retries_of_one_acquire() {
-    let lock = Dslr::with_backoff(1_000_000_000);
-    let backoff = lock.backoff.as_ref().expect("it has one");
+    let lock = Dslr::new(Waits::Backoff, 1_000_000_000);
+    let backoff = &lock.backoff;
     (0..5 * WINDOW_ATTEMPTS).for_each(|_| backoff.note(true));
     let count = looks(&lock, 5, LEASE_NS);
     // 3.2 us, a jitter of 1 us, and a round trip.
     assert!((130..180).contains(&count), "{count} looks");
     let limit = backoff.wait_ns(&Stage::new().machine().endpoint, 100);
     assert!((3_200..5_200).contains(&limit));
+}
+
+/// Without any wait a look is a round trip.
+#[test]
+fn who_polls_looks_again_at_once() {
+    let count = looks(&Dslr::new(Waits::Nothing, 1_000_000_000), 5, LEASE_NS);
+    let round_trip_ns = LEASE_NS / count;
+    assert!((1_600..2_000).contains(&round_trip_ns), "{count} looks");
 }

@@ -379,23 +379,21 @@ impl Attempt {
         self.pass(hold, successor, LetterKind::Handover, words(0)).await
     }
 
-    /// Counts by an add, and writes the letter at the same time.
+    /// Counts by an add, and writes the letter at the same time: all of it is the passing on.
     async fn count_and_pass(&self, hold: &WriterHold, successor: Successor, words: [u64; 3]) -> Result<(), LockError> {
+        let start_ns = self.stopwatch.start(&self.endpoint);
         let add = async {
             if is_planted("shiftlock: a hand-over without a count") {
-                return Ok(());
+                return Ok(0);
             }
-            let start_ns = self.stopwatch.start(&self.endpoint);
             let (target, operands) = (self.entry, Entry::count_hand_over());
-            execute(&self.endpoint, Verb::WideFetchAdd { target, operands }).await?;
-            self.spent(Mode::Exclusive, Phase::Leave, start_ns);
-            Ok(())
+            execute(&self.endpoint, Verb::WideFetchAdd { target, operands }).await
         };
-        let letter = self.pass(hold, successor, LetterKind::Handover, words);
-        match both(add, letter).await {
-            (Ok(()), sent) => sent,
-            (Err(error), _) => Err(error),
-        }
+        let letter = self.letter(hold, successor, LetterKind::Handover, words);
+        let (counted, sent) = both(add, self.write(&hold.seat, successor.place, letter)).await;
+        self.spent(Mode::Exclusive, Phase::Pass, start_ns);
+        counted?;
+        sent
     }
 
     /// Changes the count, unless the lock was reset.
@@ -420,7 +418,7 @@ impl Attempt {
             return Err(LockError::LeaseLost { entry: self.entry });
         }
         self.retries.set(self.retries.get() + 1);
-        self.endpoint.sleep(PAUSE_NS.min(self.options.lease_ns / 8)).await;
+        self.endpoint.sleep(PAUSE_NS).await;
         Ok(())
     }
 
@@ -431,18 +429,22 @@ impl Attempt {
         kind: LetterKind,
         words: [u64; 3],
     ) -> Result<(), LockError> {
-        let letter = Letter {
+        let start_ns = self.stopwatch.start(&self.endpoint);
+        let letter = self.letter(hold, successor, kind, words);
+        self.write(&hold.seat, successor.place, letter).await?;
+        self.spent(Mode::Exclusive, Phase::Pass, start_ns);
+        Ok(())
+    }
+
+    fn letter(&self, hold: &WriterHold, successor: Successor, kind: LetterKind, words: [u64; 3]) -> Letter {
+        Letter {
             kind,
             seat: successor.place.seat,
             reply: hold.seat.number(),
             stamp: successor.stamp,
             entry: self.entry,
             words,
-        };
-        let start_ns = self.stopwatch.start(&self.endpoint);
-        self.write(&hold.seat, successor.place, letter).await?;
-        self.spent(Mode::Exclusive, Phase::Pass, start_ns);
-        Ok(())
+        }
     }
 
     /// An atomic on the entry; returns the entry before.

@@ -223,6 +223,7 @@ fn every_lock_is_in_the_suite() {
             "declock",
             "shiftlock",
             "cas-rw",
+            "dslr-polling",
             "declock-cql",
             "declock-ts-pf",
             "declock-remote-prefer",
@@ -284,6 +285,7 @@ conformance!(cas_rw, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 
 conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(dslr_polling, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);
 conformance!(rma_rw, acquire: [0, 0, 2, 0], release: [0, 0, 2, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);

@@ -20,6 +20,7 @@ mod memory;
 mod worker;
 
 use farside_lock::LockKind;
+use farside_lock::dslr::Waits;
 
 use self::driver::Plan;
 
@@ -35,12 +36,12 @@ fn soak(kind: LockKind) {
 
 #[test]
 fn dslr_survives_its_holders() {
-    soak(LockKind::Dslr);
+    soak(LockKind::Dslr(Waits::Turns));
 }
 
 #[test]
 fn dslr_plus_survives_its_holders() {
-    soak(LockKind::DslrPlus);
+    soak(LockKind::Dslr(Waits::Backoff));
 }
 
 #[test]

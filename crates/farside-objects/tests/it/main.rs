@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{OpContext, VerbKind};
+use farside_lock::dslr::Waits;
 use farside_lock::{LockKind, LockOptions, Locker, Site};
 use farside_objects::{ObjectError, Objects, Places};
 
@@ -93,7 +94,7 @@ fn an_object_is_as_long_as_it_was_set() {
 
 #[test]
 fn a_value_comes_back_under_a_lock() {
-    for kind in [LockKind::ShiftLock, LockKind::Dslr] {
+    for kind in [LockKind::ShiftLock, LockKind::Dslr(Waits::Turns)] {
         let mut pair = Pair::new(20_000, Some(kind));
         assert_eq!(pair.get(), Ok(None), "nobody has set it");
         for bytes in [9213, 0, 20_000, 4080, 5] {

@@ -1,0 +1,139 @@
+//! What a run of a figure has otherwise than its file says: another seed, other constants of the NIC model.
+//!
+//! To find out what a claim depends on: whether it holds with other seeds, and which constant moves it.
+
+use core::str::FromStr;
+use std::collections::BTreeMap;
+
+use farside_fabric::sim::Profile;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Decides workload and simulation, if nothing else is said.
+const SEED: u64 = 1;
+
+/// What is varied; nothing, if it is the default.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Variation {
+    /// Decides workload and simulation.
+    pub seed: u64,
+    /// Fields of [`Profile`], by name.
+    pub model: BTreeMap<String, Value>,
+}
+
+impl Default for Variation {
+    fn default() -> Self {
+        Self {
+            seed: SEED,
+            model: BTreeMap::new(),
+        }
+    }
+}
+
+impl Variation {
+    /// Another seed, if one is named, and these constants.
+    #[must_use]
+    pub fn new(seed: Option<u64>, constants: &[Constant]) -> Self {
+        Self {
+            seed: seed.unwrap_or(SEED),
+            model: constants
+                .iter()
+                .cloned()
+                .map(|Constant(name, value)| (name, value))
+                .collect(),
+        }
+    }
+
+    /// The profile with what is varied in it.
+    ///
+    /// # Panics
+    /// If a constant is none of a profile's: a [`Constant`] was looked at when it was parsed.
+    #[must_use]
+    pub fn of_profile(&self, profile: Profile) -> Profile {
+        if self.model.is_empty() {
+            return profile;
+        }
+        varied(
+            profile,
+            self.model.iter().map(|(name, value)| (name.as_str(), value.clone())),
+        )
+        .expect("it was parsed")
+    }
+}
+
+fn varied<'a>(profile: Profile, constants: impl Iterator<Item = (&'a str, Value)>) -> Result<Profile, String> {
+    let mut fields = serde_json::to_value(profile).map_err(|error| error.to_string())?;
+    for (name, value) in constants {
+        fields[name] = value;
+    }
+    serde_json::from_value(fields).map_err(|error| error.to_string())
+}
+
+/// A constant of the NIC model and its value, as `NAME=VALUE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Constant(String, Value);
+
+impl FromStr for Constant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or("this takes NAME=VALUE, like `address_ns=500`")?;
+        let value =
+            serde_json::from_str(value).map_err(|_| format!("`{value}` is neither a number nor true or false"))?;
+        let constant = Self(name.to_owned(), value);
+        let known = serde_json::to_value(Profile::default()).map_err(|error| error.to_string())?;
+        let names = || {
+            let fields = known.as_object().into_iter().flatten();
+            let names = fields
+                .filter(|(_, value)| !value.is_string())
+                .map(|(name, _)| name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        if known.get(name).is_none_or(Value::is_string) {
+            return Err(format!(
+                "`{name}` is no constant of the NIC model: choose from {}",
+                names()
+            ));
+        }
+        varied(Profile::default(), [(name, constant.1.clone())].into_iter())
+            .map_err(|reason| format!("`{text}`: {reason}"))?;
+        Ok(constant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_takes_the_place_of_the_profiles() {
+        let constants: Vec<Constant> = ["address_ns=500", "has_wide_atomics=false"]
+            .map(|text| text.parse().expect("a constant"))
+            .into();
+        let varied = Variation::new(None, &constants).of_profile(Profile::cx6());
+        let expected = Profile {
+            address_ns: 500,
+            has_wide_atomics: false,
+            ..Profile::cx6()
+        };
+        assert_eq!(varied, expected);
+        assert_eq!(Variation::default().of_profile(Profile::cx4()), Profile::cx4());
+    }
+
+    #[test]
+    fn what_is_no_constant_is_refused_in_words() {
+        for (text, reason) in [
+            ("address_ns", "NAME=VALUE"),
+            ("adress_ns=5", "choose from"),
+            ("name=5", "choose from"),
+            ("address_ns=five", "neither a number"),
+            ("address_ns=-5", "invalid value"),
+            ("units=true", "invalid type"),
+        ] {
+            let error = text.parse::<Constant>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}
