@@ -6,6 +6,7 @@ use farside_fabric::EndpointId;
 
 use super::*;
 use crate::grant::Held;
+use crate::phases::{Phases, Stopwatch};
 use crate::shiftlock::ShiftLock;
 use crate::shiftlock::testing::{attempt, counts};
 use crate::shiftlock::word::{Counts, LEAP};
@@ -327,7 +328,9 @@ fn what_is_compared_waits_for_the_counts_that_are_on_their_way() {
         hold.streak = streak;
         hold.successor = Some(Successor { place, stamp: 7 });
         stage.run_for(LEASE_NS / 2);
-        let attempt = attempt(&machine);
+        let phases = Rc::new(Phases::default());
+        let mut attempt = attempt(&machine);
+        attempt.stopwatch = Stopwatch::new(Some(Rc::clone(&phases)));
         let left = machine.spawn(async move { attempt.leave_writer(hold).await });
         for releases in [8, 9] {
             lay_out(&stage, TailWord::of(place), Counts(0).with_releases(releases));
@@ -342,8 +345,23 @@ fn what_is_compared_waits_for_the_counts_that_are_on_their_way() {
             (11, u64::from(streak != 0))
         );
         assert_eq!(machine.next_seat(), 1);
+        let spent_ns = phases.spent_ns(Mode::Exclusive, Phase::Leave);
+        assert!((100_000..110_000).contains(&spent_ns), "{spent_ns} ns");
         drop(other);
     }
+}
+
+/// A count that cannot be posted is an error, whatever becomes of the letter beside it.
+#[test]
+fn a_hand_over_whose_node_is_gone_says_so() {
+    let stage = Stage::new();
+    let machine = machine(&stage);
+    let mut hold = enter(&stage, &machine);
+    let (_other, place) = somebody(&stage);
+    hold.successor = Some(Successor { place, stamp: 7 });
+    stage.sim.crash_node(NODE);
+    let left = stage.sim.block_on(attempt(&machine).leave_writer(hold));
+    assert_eq!(left, Err(LockError::Fabric(FabricError::NodeGone { node: NODE })));
 }
 
 /// A count that never arrives costs the lease: nobody is told that the lock is free, and it is reset when somebody comes.
