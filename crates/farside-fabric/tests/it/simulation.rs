@@ -181,13 +181,13 @@ fn the_same_seed_gives_the_same_trace() {
 
 #[test]
 fn unloaded_latencies_are_exact() {
-    for profile in Profile::all() {
+    for profile in Profile::all().into_iter().chain([Profile::plain()]) {
         let small = Small::new(SimOptions {
             profile: profile.clone(),
             ..seeded(1)
         });
         let mut op = small.op();
-        let fixed = profile.post_ns + 2 * profile.wire_ns;
+        let fixed = profile.post_ns + 2 * profile.wire_ns + profile.take_ns;
         let check = |service: u64, request: u64, reply: u64, took: u64, verb: &str| {
             let bytes = emission_ns(&profile, request) + emission_ns(&profile, reply);
             assert_eq!(took, fixed + service + bytes, "{verb} on {}", profile.name);
@@ -211,7 +211,7 @@ fn unloaded_latencies_are_exact() {
         let before = sim.now_ns();
         sim.block_on(op.masked_compare_swap(small.at(8), MaskedCas::whole(1, 2)))
             .unwrap();
-        let service = profile.address_ns + profile.extended_extra_ns;
+        let service = profile.address_ns + profile.extended_extra_ns + profile.extended_late_ns;
         check(service, 44, 12, took(before), "masked compare-and-swap");
 
         let before = sim.now_ns();
