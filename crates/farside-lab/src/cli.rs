@@ -286,6 +286,9 @@ pub struct ReportArgs {
     /// Folder for data, plots and the page, report.html; results that are there already are not measured again
     #[arg(long, default_value = "out")]
     out: PathBuf,
+    /// A document whose tables of these figures are written anew; not with --quick
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    tables: Option<PathBuf>,
 }
 
 fn parse_profile(name: &str) -> Result<Profile, String> {
@@ -633,6 +636,12 @@ impl ReportArgs {
             Err(error) => return exit(Err(error)),
         };
         say(format_args!("{}", written.path.display()));
+        if let Some(document) = &self.tables {
+            match report::write_tables(document, &self.out) {
+                Ok(count) => say(format_args!("{}: {count} tables", document.display())),
+                Err(error) => return exit(Err(error)),
+            }
+        }
         match written.failures {
             0 => ExitCode::SUCCESS,
             count => {

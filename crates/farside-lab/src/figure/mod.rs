@@ -3,7 +3,7 @@
 //! A figure is a file `figures/fig_<paper>_<n>.toml` ([`mod@file`]), built into the program so that it
 //! works from anywhere. Running one sweeps its series ([`sweep`]), judges its claims ([`claim`]) and
 //! writes `<id>.csv`, `<id>.json` and `<id>.svg` ([`output`], [`plot`]). All of them on one page are a
-//! [`report`], which takes up what earlier runs have found ([`outcome`]).
+//! [`report`], which takes up what earlier runs have found ([`outcome`]); a document has them as [`tables`].
 
 pub mod claim;
 pub mod file;
@@ -15,6 +15,7 @@ pub mod plot;
 pub mod report;
 pub mod round_trips;
 pub mod sweep;
+pub mod tables;
 pub mod variation;
 
 use std::path::Path;

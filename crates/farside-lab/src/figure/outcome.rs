@@ -25,7 +25,7 @@ pub struct Outcome {
 /// What decided the numbers of a figure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Origin {
-    /// A hash of the figure's file.
+    /// A hash of what is run, from the figure's file.
     pub file: String,
     /// Whether the set-up was the smaller one.
     pub quick: bool,
@@ -49,12 +49,27 @@ impl Origin {
     pub fn of(figure: &Figure, is_quick: bool) -> Self {
         let text = super::text_of(&figure.id).unwrap_or_default();
         Self {
-            file: format!("{:016x}", xxh3_64(text.as_bytes())),
+            file: format!("{:016x}", xxh3_64(what_is_run(text).as_bytes())),
             quick: is_quick,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             variation: figure.variation.clone(),
         }
     }
+}
+
+/// What decides the numbers in the text of a figure's file: neither comments nor claims, which are judged anew.
+fn what_is_run(text: &str) -> String {
+    let mut is_claim = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            is_claim = line.starts_with("[[claim]]");
+        }
+        if !is_claim && !line.starts_with('#') && !line.is_empty() {
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
 }
 
 impl Outcome {
@@ -101,6 +116,12 @@ mod tests {
             .collect();
         let verdicts = claim::judge(&figure, &points).expect("every claim finds its point");
         (figure, Outcome { points, verdicts })
+    }
+
+    #[test]
+    fn neither_claims_nor_comments_decide_the_numbers() {
+        let text = "# Why\nid = 'f'\n\n[[claim]]\ntext = 'a'\n[[series]]\nname = 's'\n[[claim]]\nknown = 'b'\n";
+        assert_eq!(what_is_run(text), "id = 'f'\n[[series]]\nname = 's'");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::Figure;
 use super::outcome::Outcome;
-use super::{FIGURES, by_id, measure, output, page};
+use super::{FIGURES, by_id, measure, output, page, tables};
 use crate::error::BenchError;
 
 /// A figure of the report: what came out, or what went wrong.
@@ -54,6 +54,20 @@ pub fn run(ids: &[String], is_quick: bool, folder: &Path, mut say: impl FnMut(&s
     std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
     let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
     Ok(Written { path, failures })
+}
+
+/// Writes the tables of a document anew, of all figures that have been run in full with their results in `folder`; returns
+/// how many.
+///
+/// # Errors
+/// If the document cannot be read or written, or something in it is no table.
+pub fn write_tables(document: &Path, folder: &Path) -> Result<usize, BenchError> {
+    let failed = |reason: String| BenchError::Argument(format!("{}: {reason}", document.display()));
+    let text = std::fs::read_to_string(document).map_err(|error| failed(error.to_string()))?;
+    let found = |figure: &Figure| Outcome::stored(figure, false, folder).map(|outcome| outcome.verdicts);
+    let (text, count) = tables::fill(&text, found).map_err(failed)?;
+    std::fs::write(document, text).map_err(|error| failed(error.to_string()))?;
+    Ok(count)
 }
 
 /// The named figures, each once; all of them if none is named.

@@ -85,3 +85,34 @@ fn what_can_be_named_is_listed() {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
 }
+
+/// The tables of the papers are written by `farside-lab report --tables docs/papers.md`, and neither by hand nor before the
+/// figure's file was changed.
+#[test]
+fn the_tables_of_the_papers_are_those_of_the_last_runs() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers.md");
+    let text = std::fs::read_to_string(path).expect("it is there");
+    assert_eq!(farside_lab::figure::tables::differences(&text), Ok(Vec::new()));
+    assert!(text.matches("<!-- figure ").count() >= 9);
+}
+
+#[test]
+fn a_document_that_cannot_be_filled_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("plain").to_owned();
+    let (document, out) = (place("papers.md"), place("out"));
+    let report = |arguments: &[&str]| {
+        let arguments = [&["report", "chime-t1", "--out", &out, "--tables", &document], arguments].concat();
+        output(&arguments)
+    };
+    let absent = report(&[]);
+    assert_eq!(absent.status.code(), Some(2), "{}", text(&absent.stderr));
+    assert!(text(&absent.stderr).contains("papers.md: "), "{}", text(&absent.stderr));
+    std::fs::write(&document, "<!-- figure chime-t1 -->\n<!-- end -->\n").expect("writable");
+    let written = report(&[]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    assert!(text(&written.stdout).contains("papers.md: 1 tables"), "{}", text(&written.stdout));
+    let filled = std::fs::read_to_string(&document).expect("it is there");
+    assert_eq!(farside_lab::figure::tables::differences(&filled), Ok(Vec::new()));
+    assert!(!report(&["--quick"]).status.success(), "a smaller set-up is no full run");
+}
