@@ -32,7 +32,7 @@ use super::address_lock::AddressLocks;
 use super::link::Port;
 use super::operation::{NONE, Operations, Work};
 use super::operation_queue::OperationQueue;
-use super::profile::Profile;
+use super::profile::{ASIDE_MAX, Profile};
 use super::queue::Event;
 use super::statistics::NodeStatistics;
 use super::trace::Step;
@@ -52,20 +52,17 @@ pub(super) struct Unit {
     /// Whether its current atomic waits for its address.
     is_blocked: bool,
     /// Atomics that were put aside until they have their address, and have been executed.
-    aside: [u32; Self::ASIDE_MAX],
+    aside: [u32; ASIDE_MAX as usize],
     aside_count: u32,
 }
 
 impl Unit {
-    /// How many atomics a unit can put aside.
-    pub(super) const ASIDE_MAX: usize = 16;
-
     const FREE: Self = Self {
         queue: OperationQueue::EMPTY,
         current: NONE,
         bypass: NONE,
         is_blocked: false,
-        aside: [NONE; Self::ASIDE_MAX],
+        aside: [NONE; ASIDE_MAX as usize],
         aside_count: 0,
     };
 

@@ -6,6 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How many atomics a unit can put aside.
+pub(super) const ASIDE_MAX: u32 = 16;
+
 /// What a NIC, its wire and its clients' cores cost. Times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -152,6 +155,19 @@ impl Profile {
         }
     }
 
+    /// Whether there can be such a NIC.
+    ///
+    /// # Errors
+    /// In words, what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        match () {
+            () if self.units == 0 => Err("a NIC has at least one unit".to_owned()),
+            () if self.bytes_per_us == 0 => Err("a port transmits something".to_owned()),
+            () if self.aside > ASIDE_MAX => Err(format!("a unit puts at most {ASIDE_MAX} atomics aside")),
+            () => Ok(()),
+        }
+    }
+
     /// The profile of this name, or `None`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -181,5 +197,39 @@ mod tests {
             assert_eq!(Profile::named(&profile.name), Some(profile));
         }
         assert_eq!(Profile::named("cx3"), None);
+    }
+
+    #[test]
+    fn what_can_be_no_nic_is_said() {
+        let plain = Profile::plain;
+        assert!(Profile::all().iter().all(|profile| profile.check().is_ok()));
+        assert!(
+            Profile {
+                aside: ASIDE_MAX,
+                ..plain()
+            }
+            .check()
+            .is_ok()
+        );
+        for (profile, reason) in [
+            (Profile { units: 0, ..plain() }, "at least one unit"),
+            (
+                Profile {
+                    bytes_per_us: 0,
+                    ..plain()
+                },
+                "transmits something",
+            ),
+            (
+                Profile {
+                    aside: ASIDE_MAX + 1,
+                    ..plain()
+                },
+                "at most 16 atomics",
+            ),
+        ] {
+            let error = profile.check().expect_err(reason);
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }

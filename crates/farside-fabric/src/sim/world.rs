@@ -97,12 +97,9 @@ impl World {
             options.tear_bytes == 64 || options.tear_bytes == 8,
             "memory tears at lines of 64 bytes or at words of 8"
         );
-        assert!(options.profile.units > 0, "a NIC has at least one unit");
-        assert!(
-            options.profile.aside as usize <= Unit::ASIDE_MAX,
-            "a unit puts at most {} atomics aside",
-            Unit::ASIDE_MAX
-        );
+        if let Err(reason) = options.profile.check() {
+            panic!("{reason}");
+        }
         Self {
             now: 0,
             queue: EventQueue::new(),

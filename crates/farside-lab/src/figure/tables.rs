@@ -69,7 +69,10 @@ pub fn differences(document: &str) -> Result<Vec<String>, String> {
         if mark("table=") != Some(hash(block.body).as_str()) {
             lines.push(format!("{}: its table is not what a run has written", block.id));
         } else if mark("file=") != Some(file_hash(&figure.id).as_str()) {
-            lines.push(format!("{}: its file has changed since its table was written", block.id));
+            lines.push(format!(
+                "{}: its file has changed since its table was written",
+                block.id
+            ));
         }
         Ok(())
     })?;
@@ -86,7 +89,9 @@ fn parts<'a>(
         let (before, from) = rest.split_at(at);
         let head = from[BEGIN.len()..].split_once(" -->");
         let (head, from) = head.ok_or_else(|| format!("`{BEGIN}` has no end"))?;
-        let (body, after) = from.split_once(END).ok_or_else(|| format!("the table of {head} has no `{END}`"))?;
+        let (body, after) = from
+            .split_once(END)
+            .ok_or_else(|| format!("the table of {head} has no `{END}`"))?;
         let (id, marks) = head.split_at(head.find(' ').unwrap_or(head.len()));
         each(before, Some(Block { id, marks, body }))?;
         rest = after;
@@ -112,7 +117,12 @@ fn table(figure: &Figure, verdicts: &[Verdict]) -> String {
     for (claim, verdict) in figure.claims.iter().zip(verdicts) {
         let [paper, ratio] = [verdict.paper, verdict.ratio].map(|value| value.map(number).unwrap_or_default());
         let missed = if verdict.is_ok { "" } else { "missed" };
-        let _ = writeln!(text, "| {} | {paper} | {} | {ratio} | {missed} |", claim.text, number(verdict.ours));
+        let _ = writeln!(
+            text,
+            "| {} | {paper} | {} | {ratio} | {missed} |",
+            claim.text,
+            number(verdict.ours)
+        );
         if let (Some(reason), false) = (&claim.known, verdict.is_ok)
             && !reasons.contains(&reason.as_str())
         {
@@ -182,7 +192,10 @@ mod tests {
         assert_eq!(count, 1);
         assert!(text.starts_with("before\n<!-- figure shiftlock-retry file="), "{text}");
         assert!(text.ends_with("<!-- end -->\nafter\n"), "{text}");
-        assert!(text.contains("| goodput without retries, ops/s | 278300 | 12.3 | 0.000 |  |\n"), "{text}");
+        assert!(
+            text.contains("| goodput without retries, ops/s | 278300 | 12.3 | 0.000 |  |\n"),
+            "{text}"
+        );
         assert_eq!(differences(&text), Ok(Vec::new()));
         // Once more is the same, and without a result nothing changes.
         assert_eq!(fill(&text, |figure| Some(verdicts(figure))), Ok((text.clone(), 1)));
@@ -213,7 +226,7 @@ mod tests {
     #[test]
     fn items_are_sentences_of_several_lines() {
         assert_eq!(item("not explained"), "- Not explained.\n");
-        let long = item(&"word ".repeat(40).trim_end().to_owned());
+        let long = item("word ".repeat(40).trim_end());
         assert!(long.lines().all(|line| line.len() <= LINE_MAX), "{long}");
         assert_eq!(long.lines().count(), 2);
         assert!(long.lines().nth(1).is_some_and(|line| line.starts_with("  word")));

@@ -66,7 +66,8 @@ fn varied<'a>(profile: Profile, constants: impl Iterator<Item = (&'a str, Value)
     for (name, value) in constants {
         fields[name] = value;
     }
-    serde_json::from_value(fields).map_err(|error| error.to_string())
+    let profile: Profile = serde_json::from_value(fields).map_err(|error| error.to_string())?;
+    profile.check().map(|()| profile)
 }
 
 /// A constant of the NIC model and its value, as `NAME=VALUE`.
@@ -131,6 +132,7 @@ mod tests {
             ("address_ns=five", "neither a number"),
             ("address_ns=-5", "invalid value"),
             ("units=true", "invalid type"),
+            ("units=0", "at least one unit"),
         ] {
             let error = text.parse::<Constant>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");

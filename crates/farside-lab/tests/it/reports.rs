@@ -111,8 +111,15 @@ fn a_document_that_cannot_be_filled_is_named() {
     std::fs::write(&document, "<!-- figure chime-t1 -->\n<!-- end -->\n").expect("writable");
     let written = report(&[]);
     assert!(written.status.success(), "{}", text(&written.stderr));
-    assert!(text(&written.stdout).contains("papers.md: 1 tables"), "{}", text(&written.stdout));
+    assert!(
+        text(&written.stdout).contains("papers.md: 1 tables"),
+        "{}",
+        text(&written.stdout)
+    );
     let filled = std::fs::read_to_string(&document).expect("it is there");
     assert_eq!(farside_lab::figure::tables::differences(&filled), Ok(Vec::new()));
-    assert!(!report(&["--quick"]).status.success(), "a smaller set-up is no full run");
+    assert!(
+        !report(&["--quick"]).status.success(),
+        "a smaller set-up is no full run"
+    );
 }
