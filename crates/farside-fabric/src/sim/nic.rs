@@ -19,7 +19,7 @@
 //!     `window` of its queue that is no atomic and behind no operation of its own queue pair.†
 //!
 //! † A grant in the middle of that starts the atomic at once; the unit takes new work when both are
-//! done. The window is this model's one addition to head-of-line blocking: see docs/simulator.md.
+//! done. The window, and what is put aside, are this model's additions to head-of-line blocking: see docs/simulator.md.
 //!
 //! Invariants:
 //! - a unit executes one operation at a time, except for the overlap of † and for what was put aside;
@@ -76,15 +76,12 @@ impl Unit {
         self.aside_count += 1;
     }
 
-    /// Whether the operation was put aside; if so it is forgotten.
+    /// What was put aside has been executed, or is gone.
     #[inline]
-    fn forget_aside(&mut self, index: u32) -> bool {
-        let Some(at) = self.aside().iter().position(|&other| other == index) else {
-            return false;
-        };
+    fn forget_aside(&mut self, index: u32) {
+        let at = self.aside().iter().position(|&other| other == index);
         self.aside_count -= 1;
-        self.aside[at] = self.aside[self.aside_count as usize];
-        true
+        self.aside[at.expect("it was put aside")] = self.aside[self.aside_count as usize];
     }
 
     /// Takes the operation that a free unit is to execute next, if there is one.

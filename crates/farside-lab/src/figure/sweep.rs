@@ -311,8 +311,8 @@ fn setting(figure: &Figure, series: &Series, is_quick: bool) -> Result<Setting, 
 
 fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
     let unknown = || wrong(figure, format!("there is no profile `{}`", series.profile));
-    let mut profile = Profile::named(&series.profile).ok_or_else(unknown)?;
-    profile = figure.variation.of_profile(profile);
+    let named = Profile::named(&series.profile).ok_or_else(unknown)?;
+    let mut profile = figure.variation.of_profile(named);
     if let Some(factor) = series.extended_atomics {
         profile.extended_extra_ns = (profile.address_ns as f64 * (factor - 1.0).max(0.0)) as u64;
     }

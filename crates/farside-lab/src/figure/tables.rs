@@ -15,7 +15,7 @@ use core::fmt::Write as _;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::claim::Verdict;
+use super::claim::{Verdict, short};
 use super::file::Figure;
 use super::{by_id, text_of};
 
@@ -115,13 +115,13 @@ fn table(figure: &Figure, verdicts: &[Verdict]) -> String {
     let mut text = "\n| claim | paper | ours | ratio | |\n|---|---|---|---|---|\n".to_owned();
     let mut reasons: Vec<&str> = Vec::new();
     for (claim, verdict) in figure.claims.iter().zip(verdicts) {
-        let [paper, ratio] = [verdict.paper, verdict.ratio].map(|value| value.map(number).unwrap_or_default());
+        let [paper, ratio] = [verdict.paper, verdict.ratio].map(|value| value.map(short).unwrap_or_default());
         let missed = if verdict.is_ok { "" } else { "missed" };
         let _ = writeln!(
             text,
             "| {} | {paper} | {} | {ratio} | {missed} |",
             claim.text,
-            number(verdict.ours)
+            short(verdict.ours)
         );
         if let (Some(reason), false) = (&claim.known, verdict.is_ok)
             && !reasons.contains(&reason.as_str())
@@ -134,18 +134,6 @@ fn table(figure: &Figure, verdicts: &[Verdict]) -> String {
         reasons.iter().for_each(|reason| text.push_str(&item(reason)));
     }
     text
-}
-
-/// A number with three digits, or with all that it has before the point.
-fn number(value: f64) -> String {
-    let size = value.abs();
-    match size {
-        _ if size == 0.0 => "0".to_owned(),
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        0.1.. => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 /// A sentence as an item of a list.
@@ -193,7 +181,7 @@ mod tests {
         assert!(text.starts_with("before\n<!-- figure shiftlock-retry file="), "{text}");
         assert!(text.ends_with("<!-- end -->\nafter\n"), "{text}");
         assert!(
-            text.contains("| goodput without retries, ops/s | 278300 | 12.3 | 0.000 |  |\n"),
+            text.contains("| goodput without retries, ops/s | 278300 | 12.3 | 0.0000 |  |\n"),
             "{text}"
         );
         assert_eq!(differences(&text), Ok(Vec::new()));
@@ -230,12 +218,5 @@ mod tests {
         assert!(long.lines().all(|line| line.len() <= LINE_MAX), "{long}");
         assert_eq!(long.lines().count(), 2);
         assert!(long.lines().nth(1).is_some_and(|line| line.starts_with("  word")));
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        let numbers = [0.0, 0.0123, 0.456, 1.005, 12.34, 123.4, 278_300.0, -5.0];
-        let texts = numbers.map(number);
-        assert_eq!(texts, ["0", "0.012", "0.46", "1.00", "12.3", "123", "278300", "-5.00"]);
     }
 }

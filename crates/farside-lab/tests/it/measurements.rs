@@ -418,7 +418,7 @@ fn a_cas_lock_costs_one_swap_and_one_write_and_retries_swap() {
 
 /// ShiftLock, section 4.2, Figure 6: 240 clients on 5 machines, 10 million locks, Zipf 0.99: an acquire with its release
 /// takes 2.01 atomics, and 0.36 READs if half of them are shared. If 95 % are shared the paper has 0.20 READs and we have
-/// less: its readers wait for longer, since its NIC is slower under that load (Table 3) than ours.
+/// less: its clients wait for longer under that load (Table 3) than ours.
 #[test]
 fn a_shiftlock_costs_two_atomics_and_a_fraction_of_a_read() {
     let setting = Setting {

@@ -62,6 +62,7 @@ use crate::site::{LockOptions, Site};
 use crate::{Grant, Lock, LockError, Mode};
 
 pub(crate) use reader::ReaderHold;
+use watch::Lease;
 pub(crate) use writer::WriterHold;
 
 /// A client's side of a ShiftLock.
@@ -222,6 +223,12 @@ impl Attempt {
                 return Ok(hold);
             }
             self.retries.set(self.retries.get() + 1);
+        }
+    }
+
+    fn lease(&self) -> Lease {
+        Lease {
+            ns: self.options.lease_ns,
         }
     }
 

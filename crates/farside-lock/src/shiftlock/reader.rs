@@ -15,7 +15,7 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{FabricError, MaskedAdd, Verb};
 
-use super::watch::{Lease, Seen, Watch};
+use super::watch::{Seen, Watch};
 use super::word::{Entry, READERS_MAX, Releases};
 use super::{Attempt, Outcome};
 use crate::Mode;
@@ -100,9 +100,7 @@ impl Attempt {
     /// After the lease, in a way that has no effect if the lock was reset.
     async fn leave_late(&self, hold: ReaderHold) -> Result<(), LockError> {
         let lost = Err(LockError::LeaseLost { entry: self.entry });
-        let lease = Lease {
-            ns: self.options.lease_ns,
-        };
+        let lease = self.lease();
         // Ends when no other client changed the counts at the same time, or when it is too late.
         loop {
             let source = self.entry.plus(8);

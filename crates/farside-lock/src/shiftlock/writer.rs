@@ -32,7 +32,7 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, FabricError, MaskedCas, OpContext, RemoteAddr, Verb};
 
-use super::watch::{Lease, PAUSE_NS, Seen, Watch};
+use super::watch::{PAUSE_NS, Seen, Watch};
 use super::word::{Entry, Releases};
 use super::{Attempt, Outcome};
 use crate::Mode;
@@ -363,12 +363,8 @@ impl Attempt {
     /// Lines 19 to 23.
     async fn hand_over(&self, hold: &WriterHold, successor: Successor) -> Result<(), LockError> {
         let left_ns = hold.end_ns.saturating_sub(self.endpoint.now_ns());
-        let is_early = left_ns
-            >= Lease {
-                ns: self.options.lease_ns,
-            }
-            .early_min_ns()
-            || is_planted("shiftlock: a count by an add, which nothing fences");
+        let is_early =
+            left_ns >= self.lease().early_min_ns() || is_planted("shiftlock: a count by an add, which nothing fences");
         let words = |left_ns: u64| [hold.releases.plus(1).bits(), hold.streak + 1, hold.epoch | left_ns << 1];
         if is_early && !self.endpoint.is_mapped() {
             return Box::pin(self.count_and_pass(hold, successor, words(left_ns))).await;
