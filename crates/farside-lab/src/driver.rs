@@ -58,6 +58,8 @@ pub struct Meter {
     retries: RefCell<Vec<Rc<Cell<u64>>>>,
     at_start: Cell<Option<Effort>>,
     at_end: Cell<Option<Effort>>,
+    /// When the operation began that is under way, unless the client has stopped.
+    begun_ns: Cell<Option<u64>>,
 }
 
 impl Meter {
@@ -70,7 +72,14 @@ impl Meter {
             retries: RefCell::default(),
             at_start: Cell::default(),
             at_end: Cell::default(),
+            begun_ns: Cell::default(),
         }
+    }
+
+    /// When the operation began that is under way, for a meter that watches one client.
+    #[must_use]
+    pub fn begun_ns(&self) -> Option<u64> {
+        self.begun_ns.get()
     }
 
     /// Watches another client.
@@ -124,6 +133,7 @@ pub async fn drive<C: Client>(
     meter.watch(cx);
     meter.pass(begun_ns);
     for number in 1_u64.. {
+        meter.begun_ns.set(Some(begun_ns));
         let Some(step) = client.step(cx).await? else { break };
         let ended_ns = cx.endpoint().now_ns();
         meter.pass(ended_ns);
@@ -138,5 +148,6 @@ pub async fn drive<C: Client>(
         begun_ns = ended_ns;
         take_turns(number).await;
     }
+    meter.begun_ns.set(None);
     Ok(())
 }

@@ -30,7 +30,7 @@ pub struct Recorder {
     pub operations: u64,
     /// How many of each kind, in the order of [`Operation::ALL`].
     pub mix: [u64; Operation::ALL.len()],
-    /// Nanoseconds from the start of an operation to its end.
+    /// Nanoseconds from the start of an operation to its end, or to that of the window.
     pub latency: Histogram<u64>,
     /// Nanoseconds from the start of an operation to the grant of its lock.
     pub acquire: Histogram<u64>,
@@ -149,6 +149,12 @@ impl Recorder {
                 self.acquire_hottest.saturating_record(acquire_ns);
             }
         }
+    }
+
+    /// Records an operation that had not ended when the window did: it took as long at least as it is old by then. Without
+    /// these a run that starves some of its clients would look the better the more of them it starves.
+    pub fn record_unended(&mut self, begun_ns: u64) {
+        self.latency.saturating_record(self.window.end_ns - begun_ns);
     }
 
     /// Adds what another recorder has.

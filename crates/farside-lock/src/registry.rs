@@ -44,6 +44,8 @@ pub enum LockKind {
     ShiftLock,
     /// [`ShiftLock`] without shared mode.
     ShiftLockMutex,
+    /// [`ShiftLock`] that looks at a steady pace.
+    ShiftLockPolling,
 }
 
 /// What of a lock is held on time, and lost when the time is over.
@@ -113,7 +115,7 @@ impl LockKind {
     ];
 
     /// Locks of [`LockKind::ALL`] with another setting, with their names and one line about each.
-    pub const VARIANTS: [(Self, &'static str, &'static str); 8] = [
+    pub const VARIANTS: [(Self, &'static str, &'static str); 9] = [
         (
             Self::CasRw,
             "cas-rw",
@@ -153,6 +155,11 @@ impl LockKind {
             Self::ShiftLockMutex,
             "shiftlock-mutex",
             "shiftlock without readers, as CIDER uses it (CIDER, section 4.1)",
+        ),
+        (
+            Self::ShiftLockPolling,
+            "shiftlock-polling",
+            "shiftlock that looks at a steady pace, as DecLock measured it (DecLock, section 6.2)",
         ),
     ];
 
@@ -195,7 +202,7 @@ impl LockKind {
             Self::RmaRw => RmaRw::entry_bytes(options),
             Self::Rpc => RpcLock::entry_bytes(options),
             Self::DecLock(_) => DecLock::entry_bytes(options),
-            Self::ShiftLock | Self::ShiftLockMutex => ShiftLock::entry_bytes(options),
+            Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => ShiftLock::entry_bytes(options),
         }
     }
 
@@ -211,10 +218,10 @@ impl LockKind {
     }
 
     /// Whether it is granted in order also while what it counts comes to its end and begins anew: who draws a ticket of DSLR
-    /// that there is not has to draw another one.
+    /// that there is not has to draw another one, and who waits while a DecLock is reset queues up anew.
     #[must_use]
     pub fn is_ordered_when_worn(self) -> bool {
-        self.is_ordered() && !matches!(self, Self::Dslr(_))
+        self.is_ordered() && !matches!(self, Self::Dslr(_) | Self::DecLock(_))
     }
 
     /// Whether readers share the lock.
@@ -223,7 +230,7 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
             Self::CasRw | Self::Dslr(_) | Self::Drtm | Self::RmaRw => true,
-            Self::Rpc | Self::DecLock(_) | Self::ShiftLock => true,
+            Self::Rpc | Self::DecLock(_) | Self::ShiftLock | Self::ShiftLockPolling => true,
         }
     }
 
@@ -232,7 +239,7 @@ impl LockKind {
     pub fn leases(self) -> Leases {
         match self {
             Self::Drtm => Leases::Readers,
-            Self::Dslr(_) | Self::ShiftLock | Self::ShiftLockMutex => Leases::All,
+            Self::Dslr(_) | Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => Leases::All,
             _ => Leases::None,
         }
     }
@@ -242,7 +249,7 @@ impl LockKind {
     #[must_use]
     pub fn survives_crashes(self) -> bool {
         match self {
-            Self::ShiftLock | Self::ShiftLockMutex => true,
+            Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => true,
             Self::Cas | Self::CasBackoff | Self::CasRw | Self::Mcs => false,
             Self::Drtm | Self::RmaRw | Self::Rpc => false,
             Self::Dslr(_) | Self::DecLock(_) => true,
@@ -258,26 +265,30 @@ impl LockKind {
             Self::RmaRw => true,
             // Local locks let clients of a node pass those of others by what timestamps cannot tell.
             Self::DecLock(policy) => policy == Policy::Cql,
-            Self::Mcs | Self::Dslr(_) | Self::ShiftLock | Self::ShiftLockMutex => true,
+            Self::Mcs | Self::Dslr(_) => true,
+            Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => true,
         }
     }
 
     /// Whether clients that want the lock in shared mode stand in the same order as the others.
     #[must_use]
     pub fn orders_readers(self) -> bool {
-        self.is_ordered() && !matches!(self, Self::ShiftLock | Self::RmaRw)
+        self.is_ordered() && !matches!(self, Self::ShiftLock | Self::ShiftLockPolling | Self::RmaRw)
     }
 
     /// Whether the lock asks a [lock service](crate::service): `rpc` always, others when somebody has died.
     #[must_use]
     pub fn asks_service(self) -> bool {
-        matches!(self, Self::Rpc | Self::ShiftLock | Self::ShiftLockMutex)
+        self == Self::Rpc || self.is_shiftlock()
+    }
+
+    fn is_shiftlock(self) -> bool {
+        matches!(self, Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling)
     }
 
     /// Whether a fabric has the atomics that the lock cannot do without.
     fn check(self, has: Capabilities) -> Result<(), LockError> {
-        let needs_wide = matches!(self, Self::ShiftLock | Self::ShiftLockMutex);
-        if needs_wide && !(has.wide_atomics && has.masked_atomics) {
+        if self.is_shiftlock() && !(has.wide_atomics && has.masked_atomics) {
             return Err(LockError::Unsupported {
                 lock: self.name(),
                 needs: "masked atomics of 16 bytes",
@@ -306,7 +317,7 @@ pub enum Locker {
     Rpc(RpcLock),
     /// `declock` with whichever policy.
     DecLock(DecLock),
-    /// `shiftlock` or `shiftlock-mutex`.
+    /// `shiftlock` and its variants.
     ShiftLock(ShiftLock),
 }
 
@@ -333,6 +344,7 @@ impl Locker {
             LockKind::DecLock(policy) => Self::DecLock(DecLock::new(site.declock().clone(), inbox, policy)?),
             LockKind::ShiftLock => Self::ShiftLock(ShiftLock::new(inbox, site)),
             LockKind::ShiftLockMutex => Self::ShiftLock(ShiftLock::mutex(inbox, site)),
+            LockKind::ShiftLockPolling => Self::ShiftLock(ShiftLock::polling(inbox, site)),
         })
     }
 

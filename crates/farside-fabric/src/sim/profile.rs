@@ -114,16 +114,27 @@ impl Profile {
         }
     }
 
-    /// ConnectX-4, 100 Gbit/s: half the units, and slower ones.
+    /// ConnectX-4, 100 Gbit/s, as in DecLock's testbed, whose clients are coroutines, two on each core.
     #[must_use]
     pub fn cx4() -> Self {
         Self {
             name: "cx4".to_owned(),
-            // Constants with which a first model of this design came near DecLock's CAS lock, which
-            // falls from 1.61 to 0.20 M ops/s on this NIC. No source gives them one by one.
-            units: 8,
-            unit_ns: 300,
-            address_ns: 500,
+            // All verbs go through one place. 256 clients that retry CAS make 0.20 M acquires/s of 37.8 retries (section 2.2), which are
+            // 8 M atomics/s on whatever address; public measurements of one address alone on this NIC have 7.6 M.
+            units: 1,
+            address_ns: 131,
+            // 37 M READ/s: assumed. A READ must cost much less than a CAS (section 6.2), and READs fill the NIC when 256 clients of
+            // DSLR+ retry 27.4 times.
+            unit_ns: 27,
+            // Assumed: half as much again for two words.
+            extended_extra_ns: 65,
+            // 24 clients of one compute node make 1.61 M acquires/s (section 2.2), 15 us each; a READ takes less than 3 us (section
+            // 5.3): 200 + 2 * 980 + 27 + 800 ns.
+            wire_ns: 980,
+            post_ns: 200,
+            take_ns: 800,
+            // Assumed: unconnected messages need no connection, but somebody who polls for them.
+            message_ns: 1000,
             ..Self::plain()
         }
     }

@@ -294,6 +294,9 @@ pub struct Series {
     /// How many clients share a compute node. A bank says nothing of it, nor of a profile: it is open on this machine.
     #[serde(default)]
     pub clients_per_cn: u64,
+    /// How many of them share a core of it, as coroutines; each has a core of its own, if nothing is said.
+    #[serde(default)]
+    pub clients_per_core: u64,
     /// How many compute nodes there are, if that does not follow from the number of clients.
     pub cns: Option<u64>,
     /// Name of the NIC profile.

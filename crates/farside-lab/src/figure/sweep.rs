@@ -198,6 +198,7 @@ fn conditions(figure: &Figure, series: &Series, profile: &Profile) -> Result<Con
     }
     let peer_latency = series.lock.as_ref().map_or(1.0, |lock| lock.peer_latency);
     Ok(Conditions {
+        clients_per_core: series.clients_per_core,
         peer_delay_ns: peer_delay_ns(profile, peer_latency),
         faults,
         slots: 0,

@@ -66,12 +66,22 @@ pub struct Setting {
 /// What is not as it should be in a simulation, and what is looked at therefore.
 #[derive(Clone, Default, Debug)]
 pub struct Conditions {
+    /// How many clients share a core of their compute node, as coroutines do; 0 if each has its own.
+    pub clients_per_core: u64,
     /// How much longer messages between compute nodes take than the profile says, each way.
     pub peer_delay_ns: u64,
     /// What happens when, in nanoseconds since the time that counts began; in order.
     pub faults: Vec<(u64, Fault)>,
     /// Into how many parts the time that counts is cut, to tell what happened in each.
     pub slots: u64,
+}
+
+impl Conditions {
+    /// Whether the clients of a compute node die.
+    fn kills(&self, compute_node: u64) -> bool {
+        let dies = Fault::ComputeNodeDies(compute_node);
+        self.faults.iter().any(|&(_, fault)| fault == dies)
+    }
 }
 
 /// What can happen.
@@ -100,6 +110,14 @@ impl Setting {
     /// Over which compute node client `client` runs: as evenly as can be, neighbours together.
     fn compute_node_of(&self, client: u64) -> u64 {
         client * self.compute_nodes / self.clients
+    }
+
+    /// How many clients a compute node has.
+    fn clients_on(&self, compute_node: u64) -> u64 {
+        let clients = 0..self.clients;
+        clients
+            .filter(|&client| self.compute_node_of(client) == compute_node)
+            .count() as u64
     }
 
     /// Refuses settings that make no sense.

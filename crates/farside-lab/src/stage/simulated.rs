@@ -48,8 +48,13 @@ pub(super) fn run<P: Program>(
     });
     let node = sim.add_memory_node_with(region.clone());
     sim.keep_changes(node);
-    let compute_nodes: Vec<_> = (0..setting.compute_nodes).map(|_| sim.add_compute_node()).collect();
     let conditions = &setting.conditions;
+    let compute_nodes: Vec<_> = (0..setting.compute_nodes)
+        .map(|node| match conditions.clients_per_core {
+            0 => sim.add_compute_node(),
+            each => sim.add_compute_node_with_cores(setting.clients_on(node).div_ceil(each) as u32),
+        })
+        .collect();
     if conditions.peer_delay_ns > 0 {
         for (index, &a) in compute_nodes.iter().enumerate() {
             for &b in &compute_nodes[index + 1..] {
@@ -143,7 +148,14 @@ pub(super) fn run<P: Program>(
     for node in &joined {
         program.note(node);
     }
-    let recorder = crew.recorder.borrow().clone();
+    let mut recorder = crew.recorder.borrow().clone();
+    if !program.is_finite() {
+        let lives = |client: u64| !conditions.kills(setting.compute_node_of(client));
+        let unended = (0..).zip(&meters).filter(|&(client, _)| lives(client));
+        unended
+            .filter_map(|(_, meter)| meter.begun_ns())
+            .for_each(|begun_ns| recorder.record_unended(begun_ns));
+    }
     let memory_bytes = program.memory_used(&region);
     sim.undo_changes(node);
     *memory = Some(prepared);

@@ -113,7 +113,7 @@ fn costs_alone(lock: Option<LockKind>, requests: Requests) -> Vec<Cost> {
 fn a_get_and_a_set_cost_their_pages_and_their_lock() {
     for (name, shared, exclusive) in [
         (None, [0; 4], [0; 4]),
-        (Some("cas-rw"), [0, 0, 2, 0], [0, 1, 1, 0]),
+        (Some("cas-rw"), [0, 0, 2, 0], [0, 0, 2, 0]),
         (Some("dslr-plus"), [0, 0, 2, 0], [0, 0, 2, 0]),
         (Some("shiftlock"), [0, 0, 2, 0], [0, 0, 2, 0]),
         (Some("declock"), [1, 0, 2, 0], [1, 0, 2, 0]),

@@ -272,7 +272,7 @@ impl Client {
                     return Ok(());
                 }
                 Next::Grant(granted) => {
-                    let remote = left.earliest_behind(granted.len() as u64, capacity, entry);
+                    let remote = left.time_of_next(granted.len() as u64, capacity, entry);
                     return self.notify(local.entry, &granted, remote).await;
                 }
                 Next::Unwritten if self.endpoint.now_ns() >= patience.0 => {

@@ -15,8 +15,9 @@ use std::rc::Rc;
 use super::timestamp::Timestamp;
 use crate::Mode;
 
-/// How often in a row `local-bound` gives a lock to clients of its node (section 6.3).
-pub const LOCAL_RUN_MAX: u32 = 8;
+/// How often in a row `local-bound` gives a lock to clients of its node: as often as Sherman does, with whose bound section
+/// 6.3 compares.
+pub const LOCAL_RUN_MAX: u32 = 4;
 
 /// Who is next when clients of this node and of others wait (sections 5.3 and 6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +26,7 @@ pub enum Policy {
     Cql,
     /// Who asked first; readers share as far as nobody else asked in between.
     TimestampTaskFair,
-    /// Who asked first; but all readers of the node share, and readers are next after a writer.
+    /// Who asked first; but all readers of the node share, and readers are next when a writer has let go of the CQL lock.
     TimestampPhaseFair,
     /// Others first.
     RemotePrefer,
@@ -226,12 +227,12 @@ impl LocalQueue {
             self.state = State::Held(mode, holders - 1);
             return None;
         }
-        if let Some(at) = self.next(policy, mode)
-            && self.waiting[at].mode == mode
+        if let Some(first) = self.waiting.front()
+            && first.mode == mode
             && !must_let_go
-            && policy.keeps(self.waiting[at].time, self.remote, self.run)
+            && policy.keeps(first.time, self.remote, self.run)
         {
-            let next = self.waiting.remove(at).expect("it is there");
+            let next = self.waiting.pop_front().expect("it is there");
             self.run += 1;
             next.turn.hand(Handed::Inside);
             self.state = State::Held(mode, 1);

@@ -193,19 +193,26 @@ impl Left {
             Mode::Exclusive => 0,
             Mode::Shared => (0..self.behind).find(is_writer)?,
         };
-        self.earliest_behind(skip, capacity, entry)
+        Timestamp::earliest((skip..self.behind).filter_map(|at| self.time_at(at, capacity, &entry)))
     }
 
-    /// When the first of those behind asked who have written, the first `skip` of them left out.
+    /// When the one asked who gets the lock next if the first `skip` of those behind have it now; `None` if there is none, or it
+    /// has not written. The node that has the lock keeps it for whoever asked before that: who stands further behind gets it
+    /// no sooner if it lets go.
     #[must_use]
-    pub fn earliest_behind(&self, skip: u64, capacity: u64, entry: impl Fn(u64) -> Entry) -> Option<Timestamp> {
-        Timestamp::earliest((skip..self.behind).filter_map(|at| {
-            let place = self.next.plus(at);
-            match entry(place.slot(capacity)).seen_from(place, capacity) {
-                Seen::Valid(waiter) => Some(waiter.time),
-                _ => None,
-            }
-        }))
+    pub fn time_of_next(&self, skip: u64, capacity: u64, entry: impl Fn(u64) -> Entry) -> Option<Timestamp> {
+        (skip < self.behind)
+            .then(|| self.time_at(skip, capacity, &entry))
+            .flatten()
+    }
+
+    /// When the one asked who has place `at` of those behind, if it has written.
+    fn time_at(&self, at: u64, capacity: u64, entry: &impl Fn(u64) -> Entry) -> Option<Timestamp> {
+        let place = self.next.plus(at);
+        match entry(place.slot(capacity)).seen_from(place, capacity) {
+            Seen::Valid(waiter) => Some(waiter.time),
+            _ => None,
+        }
     }
 }
 

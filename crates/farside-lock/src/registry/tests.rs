@@ -70,7 +70,7 @@ fn kinds() -> impl Iterator<Item = (LockKind, &'static str)> {
 fn is_plain(kind: LockKind, mode: Mode) -> bool {
     match kind {
         LockKind::Cas | LockKind::CasBackoff | LockKind::Mcs | LockKind::DecLock(_) | LockKind::ShiftLockMutex => true,
-        LockKind::ShiftLock => mode == Mode::Exclusive,
+        LockKind::ShiftLock | LockKind::ShiftLockPolling => mode == Mode::Exclusive,
         _ => false,
     }
 }

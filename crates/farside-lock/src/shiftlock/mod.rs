@@ -41,6 +41,10 @@
 //!
 //! # As a mutex
 //! `shiftlock-mutex` is how CIDER (section 4.1) uses it: readers are writers, and the mode never changes.
+//!
+//! # With a steady poll
+//! Who waits for a count looks at it again after a pause, which doubles now and then while the count does not change.
+//! `shiftlock-polling` keeps to the first pause, as the artifact does: papers have measured that.
 
 mod reader;
 #[cfg(test)]
@@ -62,7 +66,7 @@ use crate::site::{LockOptions, Site};
 use crate::{Grant, Lock, LockError, Mode};
 
 pub(crate) use reader::ReaderHold;
-use watch::Lease;
+use watch::{Lease, Watch};
 pub(crate) use writer::WriterHold;
 
 /// A client's side of a ShiftLock.
@@ -71,6 +75,7 @@ pub struct ShiftLock {
     inbox: Inbox,
     options: LockOptions,
     is_mutex: bool,
+    is_steady: bool,
     stopwatch: Stopwatch,
 }
 
@@ -110,6 +115,7 @@ struct Attempt {
     inbox: Inbox,
     options: LockOptions,
     is_mutex: bool,
+    is_steady: bool,
     retries: Rc<Cell<u64>>,
     stopwatch: Stopwatch,
 }
@@ -122,6 +128,7 @@ impl ShiftLock {
             inbox,
             options: *site.options(),
             is_mutex: false,
+            is_steady: false,
             stopwatch: site.stopwatch(),
         }
     }
@@ -135,6 +142,15 @@ impl ShiftLock {
         }
     }
 
+    /// A client that looks at a lock as often after a long wait as at its beginning.
+    #[must_use]
+    pub fn polling(inbox: Inbox, site: &Site) -> Self {
+        Self {
+            is_steady: true,
+            ..Self::new(inbox, site)
+        }
+    }
+
     fn attempt(&self, cx: &OpContext, entry: RemoteAddr) -> Attempt {
         Attempt {
             endpoint: cx.endpoint().clone(),
@@ -142,6 +158,7 @@ impl ShiftLock {
             inbox: self.inbox.clone(),
             options: self.options,
             is_mutex: self.is_mutex,
+            is_steady: self.is_steady,
             retries: cx.retry_meter(),
             stopwatch: self.stopwatch.clone(),
         }
@@ -204,6 +221,15 @@ impl Lock for ShiftLock {
 }
 
 impl Attempt {
+    /// How long to wait before the next look at a count.
+    fn pause_ns(&self, watch: &Watch) -> u64 {
+        if self.is_steady {
+            watch::PAUSE_NS
+        } else {
+            watch.pause_ns()
+        }
+    }
+
     async fn acquire(self, mode: Mode) -> Result<Hold, LockError> {
         self.stopwatch.begin(mode);
         // Ends when the lock is ours. Each turn means that it was reset.

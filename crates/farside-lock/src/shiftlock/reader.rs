@@ -63,7 +63,7 @@ impl Attempt {
                     Seen::Reset | Seen::LostTrack => return Ok(Outcome::Again),
                 }
                 self.retries.set(self.retries.get() + 1);
-                self.endpoint.sleep(watch.pause_ns()).await;
+                self.endpoint.sleep(self.pause_ns(&watch)).await;
             }
         }
         let (lease, now_ns) = (watch.lease(), self.endpoint.now_ns());

@@ -14,6 +14,7 @@ pub(super) fn attempt(machine: &Machine) -> Attempt {
         inbox: machine.site.inbox(machine.endpoint.id()),
         options: *machine.site.options(),
         is_mutex: false,
+        is_steady: false,
         retries: Rc::default(),
         stopwatch: machine.site.stopwatch(),
     }

@@ -231,7 +231,7 @@ impl Attempt {
                 }));
             }
             self.retries.set(self.retries.get() + 1);
-            self.endpoint.sleep(watch.pause_ns()).await;
+            self.endpoint.sleep(self.pause_ns(watch)).await;
         }
     }
 

@@ -229,7 +229,8 @@ fn every_lock_is_in_the_suite() {
             "declock-remote-prefer",
             "declock-local-prefer",
             "declock-local-bound",
-            "shiftlock-mutex"
+            "shiftlock-mutex",
+            "shiftlock-polling"
         ],
         "a new lock needs a line at the end of this file"
     );
@@ -241,7 +242,8 @@ fn every_entry_has_its_bytes() {
     let options = LockOptions::default();
     for (kind, name) in LockKind::named() {
         let expected = match name {
-            "shiftlock" | "shiftlock-mutex" | "rma-rw" => 16,
+            "rma-rw" => 16,
+            shiftlock if shiftlock.starts_with("shiftlock") => 16,
             declock if declock.starts_with("declock") => 8 + 8 * options.declock_capacity,
             _ => 8,
         };
@@ -281,7 +283,7 @@ fn capacities_that_no_queue_has_are_refused() {
 
 conformance!(cas, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
 conformance!(cas_backoff, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0]);
-conformance!(cas_rw, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
+conformance!(cas_rw, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(mcs, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
@@ -291,6 +293,7 @@ conformance!(rma_rw, acquire: [0, 0, 2, 0], release: [0, 0, 2, 0], shared: [[0, 
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(shiftlock_mutex: "shiftlock-mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
+conformance!(shiftlock_polling: "shiftlock-polling", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(declock, acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
 conformance!(declock_cql: "declock-cql", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);
 conformance!(declock_ts_pf: "declock-ts-pf", acquire: [0, 0, 1, 0], release: [1, 0, 1, 0]);

@@ -144,7 +144,11 @@ fn overwrite_at_once(scheme: Scheme, is_plain: bool, clients: u64) -> Option<Ove
 }
 
 fn is_wide(scheme: Scheme) -> bool {
-    let shiftlocks = [LockKind::ShiftLock, LockKind::ShiftLockMutex];
+    let shiftlocks = [
+        LockKind::ShiftLock,
+        LockKind::ShiftLockMutex,
+        LockKind::ShiftLockPolling,
+    ];
     match scheme {
         Scheme::Lock(kind) => shiftlocks.contains(&kind),
         Scheme::Cider(_) => true,

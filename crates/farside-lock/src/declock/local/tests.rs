@@ -72,7 +72,11 @@ fn task_fair_keeps_the_order_and_phase_fair_lets_readers_in() {
 
     let policy = Policy::TimestampPhaseFair;
     let (mut queue, turns) = held_by_a_writer(policy, None, &waiting);
-    // A reader is next, and the CQL lock is held to write.
+    assert_eq!(queue.leave(policy, false), None, "nobody waits elsewhere");
+    assert_eq!(handed(&turns), [Some(Handed::Inside), None, None, None]);
+
+    let (mut queue, turns) = held_by_a_writer(policy, BEFORE, &waiting);
+    // The CQL lock goes elsewhere, and it is a reader that queues up for it again.
     assert_eq!(queue.leave(policy, false), Some(WRITER));
     queue.moved(policy, WRITER);
     assert_eq!(handed(&turns), [None, Some(Handed::Local), None, None]);

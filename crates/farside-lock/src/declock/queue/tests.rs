@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::super::header::Header;
+use super::super::header::{Header, Index};
 use super::*;
 
 const CAPACITY: u64 = 8;
@@ -205,4 +205,27 @@ proptest! {
         let before = place.plus((1 << 26) - CAPACITY * rounds);
         prop_assert_eq!(entry.seen_from(before, CAPACITY) == Seen::Newer, rounds > 0);
     }
+}
+
+#[test]
+fn the_time_of_who_is_next_is_told_and_not_the_earliest() {
+    let next = Index(7);
+    let mut entries = [Entry::default(); CAPACITY as usize];
+    for (at, time) in [(0, 300), (1, 400), (3, 100)] {
+        let place = next.plus(at);
+        entries[place.slot(CAPACITY) as usize] = Entry::of(waiter(Mode::Shared, time), place, CAPACITY);
+    }
+    let left = |behind| Left {
+        mode: Mode::Exclusive,
+        next,
+        behind,
+        writers_behind: 0,
+    };
+    let time = |behind, skip| left(behind).time_of_next(skip, CAPACITY, |slot| entries[slot as usize]);
+    assert_eq!(time(4, 0), Some(Timestamp(300)));
+    assert_eq!(time(4, 1), Some(Timestamp(400)));
+    assert_eq!(time(4, 2), None, "it has not written");
+    assert_eq!(time(4, 3), Some(Timestamp(100)));
+    assert_eq!(time(3, 3), None, "it is not behind");
+    assert_eq!(time(0, 0), None);
 }

@@ -127,7 +127,10 @@ impl Place for Reached {
     const LEASE_NS: u64 = 2_000_000_000;
 
     fn has_atomics_for(kind: LockKind) -> bool {
-        !matches!(kind, LockKind::ShiftLock | LockKind::ShiftLockMutex)
+        !matches!(
+            kind,
+            LockKind::ShiftLock | LockKind::ShiftLockMutex | LockKind::ShiftLockPolling
+        )
     }
 
     fn start() -> Self {
