@@ -214,8 +214,11 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Attempt;
+    use super::super::testing::attempt;
     use super::super::word::LEAP;
     use super::*;
+    use crate::testing::Stage;
     use proptest::prelude::*;
 
     const LEASE_NS: u64 = 1_000;
@@ -258,6 +261,23 @@ mod tests {
         assert!(matches!(watch.note(counts(changed), 1_700, 1_710), Seen::Counts(_)));
         assert_eq!(watch.base_ns(changed), 1_300, "seen by a look");
         assert_eq!((watch.since_ns, watch.era), (1_710, None));
+    }
+
+    /// `shiftlock-polling` keeps to the first pause; the others wait as long as the watch says.
+    #[test]
+    fn a_steady_client_pauses_as_briefly_after_many_looks() {
+        let stage = Stage::new();
+        let attempt = attempt(&stage.machine());
+        let options = LockOptions::default();
+        let watch = Watch::new(&options, Releases::new(7), 100, 110);
+        let late = Watch { looks: 100, ..watch };
+        assert_eq!(attempt.pause_ns(&late), late.pause_ns());
+        let steady = Attempt {
+            is_steady: true,
+            ..attempt
+        };
+        assert_eq!(steady.pause_ns(&late), PAUSE_NS);
+        assert!(late.pause_ns() > PAUSE_NS);
     }
 
     #[test]
