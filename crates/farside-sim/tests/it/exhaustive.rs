@@ -151,9 +151,14 @@ fn locks_that_change_their_mode_in_orders_of_few_switches() {
 
 /// Whoever dies holds a lock, waits for it, or is about to hand it over; the others find out, and go on. One of them gives up
 /// waiting now and then.
+///
+/// Without `shiftlock-polling`: two of its clients that wait are never both asleep, so in some of these orders they keep a third
+/// one's verb from being served for more than three leases, which ShiftLock assumes no fabric does; the lock is reset under
+/// it, as it should be. But for the length of a pause it is `shiftlock`.
 #[test]
 fn locks_whose_holder_dies_at_any_verb() {
-    for (kind, name) in LockKind::named().filter(|(kind, _)| kind.survives_crashes()) {
+    let is_meant = |kind: LockKind| kind.survives_crashes() && kind != LockKind::ShiftLockPolling;
+    for (kind, name) in LockKind::named().filter(|&(kind, _)| is_meant(kind)) {
         let mut runs = 0;
         let writers: [&[Mode]; 3] = [&[Exclusive, Exclusive], &[Exclusive], &[Exclusive]];
         let mixed: [&[Mode]; 3] = [&[Shared, Exclusive], &[Exclusive, Shared], &[Shared]];
