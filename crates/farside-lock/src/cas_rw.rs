@@ -22,7 +22,7 @@ use std::rc::Rc;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr, Verb};
 
-use crate::atomics::{compare_swap, execute};
+use crate::atomics::execute;
 use crate::backoff::give_way;
 use crate::grant::Held;
 use crate::inbox::Seat;
@@ -97,21 +97,20 @@ async fn acquire(endpoint: Endpoint, entry: RemoteAddr, mode: Mode, retries: Rc<
     let mut is_counted = false;
     // Ends when nobody is in the way at our turn.
     loop {
+        let verb = match mode {
+            Mode::Exclusive => Verb::CompareSwap {
+                target: entry,
+                compare: SharedWord::FREE.0,
+                swap: SharedWord::WRITTEN.0,
+            },
+            Mode::Shared if is_counted => Verb::ReadWord { source: entry },
+            Mode::Shared => Verb::FetchAdd { target: entry, add: 1 },
+        };
+        let seen = SharedWord(execute(&endpoint, verb).await? as u64);
+        is_counted = true;
         let is_ours = match mode {
-            Mode::Exclusive => {
-                let seen = compare_swap(&endpoint, entry, SharedWord::FREE.0, SharedWord::WRITTEN.0).await?;
-                seen == SharedWord::FREE.0
-            }
-            Mode::Shared => {
-                let verb = if is_counted {
-                    Verb::ReadWord { source: entry }
-                } else {
-                    Verb::FetchAdd { target: entry, add: 1 }
-                };
-                is_counted = true;
-                let seen = SharedWord(execute(&endpoint, verb).await? as u64);
-                seen.writer() == 0 || is_planted("cas-rw: readers beside a writer")
-            }
+            Mode::Exclusive => seen == SharedWord::FREE,
+            Mode::Shared => seen.writer() == 0 || is_planted("cas-rw: readers beside a writer"),
         };
         if is_ours {
             return Ok(());
@@ -122,20 +121,22 @@ async fn acquire(endpoint: Endpoint, entry: RemoteAddr, mode: Mode, retries: Rc<
 }
 
 async fn release(endpoint: Endpoint, entry: RemoteAddr, mode: Mode) -> Result<(), LockError> {
-    if mode == Mode::Shared {
-        let verb = Verb::FetchAdd {
-            target: entry,
-            add: u64::MAX,
-        };
-        execute(&endpoint, verb).await?;
-        return Ok(());
-    }
     let mut expected = SharedWord::WRITTEN;
-    // Ends when no reader has come or gone in between: each does so once.
+    // Ends at once for a reader; for a writer when no reader has come or gone in between: each does so once.
     loop {
-        let free = expected.with_writer(0);
-        let seen = SharedWord(compare_swap(&endpoint, entry, expected.0, free.0).await?);
-        if seen == expected {
+        let verb = match mode {
+            Mode::Exclusive => Verb::CompareSwap {
+                target: entry,
+                compare: expected.0,
+                swap: expected.with_writer(0).0,
+            },
+            Mode::Shared => Verb::FetchAdd {
+                target: entry,
+                add: u64::MAX,
+            },
+        };
+        let seen = SharedWord(execute(&endpoint, verb).await? as u64);
+        if mode == Mode::Shared || seen == expected {
             return Ok(());
         }
         expected = seen;
