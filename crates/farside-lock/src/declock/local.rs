@@ -134,8 +134,8 @@ pub(super) enum Asked {
 pub(super) struct LocalQueue {
     state: State,
     waiting: VecDeque<LocalWaiter>,
-    /// When the first of those who wait elsewhere asked, as far as it is known since the CQL lock was
-    /// acquired (section 5.3).
+    /// When somebody asked who waits elsewhere, as far as it is known since the CQL lock was acquired: the next in its queue, as
+    /// the notification tells, or the earliest, if a client of this node has looked (section 5.3).
     remote: Option<Timestamp>,
     /// How often in a row the CQL lock has stayed here.
     run: u32,
