@@ -38,7 +38,7 @@ pub(super) struct Client {
 /// A CQL lock that is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
-    /// When the first of those who waited behind asked, if whoever released the lock knew of any.
+    /// When the next of those who waited behind asked, if whoever released the lock knew of one.
     pub(super) remote: Option<Timestamp>,
 }
 
