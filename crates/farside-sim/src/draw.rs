@@ -7,7 +7,6 @@
 
 mod tree;
 
-use farside_fabric::sim::Profile;
 use farside_index::IndexKind;
 use farside_kv::EvictionPolicy;
 use farside_lock::{Leases, LockKind};
@@ -15,6 +14,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::history::Call;
+use crate::nics;
 use crate::plan::{Actor, Aim, At, Disturbance, Eviction, Fault, Plan, Setup, TreeSetup, Work};
 use crate::scenario::named;
 use crate::target::Target;
@@ -102,7 +102,6 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
         Flavour::Storm if seed.is_multiple_of(3) && matches!(target, Target::Store { .. }) => Flavour::Scattered,
         flavour => flavour,
     };
-    let profiles = Profile::all();
     let lease_ns = match flavour {
         Flavour::FarNode | Flavour::Storm | Flavour::Stopped | Flavour::Hot | Flavour::Scattered => 150_000,
         Flavour::Mixed => *dice.pick(&[150_000, 300_000, 600_000]),
@@ -111,7 +110,7 @@ fn draw(seed: u64, targets: &[Target], flavour: Option<Flavour>) -> Plan {
     let is_small = flavour == Flavour::Mixed && dice.one_in(6);
     let (lull_one_in, lull_ns, lull_aim) = lulls(seed);
     let setup = Setup {
-        profile: dice.pick(&profiles).name.clone(),
+        profile: dice.pick(&nics::all()).name.clone(),
         tear_bytes: *dice.pick(&[8, 64]),
         jitter_ns: *dice.pick(&[0, 50, 500, 3000]),
         lull_one_in,

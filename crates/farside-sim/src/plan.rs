@@ -30,7 +30,7 @@ pub struct Plan {
 /// What the actors and faults meet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// Name of the NIC profile.
+    /// Name of the NIC: see [`nics`](crate::nics).
     pub profile: String,
     /// Where memory tears, in bytes: 8 or 64.
     pub tear_bytes: u64,

@@ -16,6 +16,7 @@ use farside_lock::LockKind;
 
 use crate::alarm::Alarm;
 use crate::coverage::Coverage;
+use crate::nics;
 use crate::panics::caught;
 use crate::plan::{Disturbance, Plan};
 use crate::scenario::{lock, named, store, tree};
@@ -104,11 +105,11 @@ impl Cost {
 /// Executes a plan.
 ///
 /// # Panics
-/// If the plan names a target or profile that there is not, or has no memory node.
+/// If the plan names a target or NIC that there is not, or has no memory node.
 #[must_use]
 pub fn execute(plan: &Plan) -> Outcome {
     let target = Target::by_name(&plan.target).unwrap_or_else(|| panic!("there is no target {}", plan.target));
-    let profile = Profile::named(&plan.setup.profile).unwrap_or_else(|| panic!("no profile {}", plan.setup.profile));
+    let profile = nics::named(&plan.setup.profile).unwrap_or_else(|| panic!("no NIC {}", plan.setup.profile));
     let profile = Profile {
         has_masked_atomics: profile.has_masked_atomics && !matches!(target, Target::Tree { is_plain: true, .. }),
         ..profile
