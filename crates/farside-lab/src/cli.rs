@@ -1,7 +1,7 @@
-//! `farside-lab bench`, `figure`, `report` and `trace`: the arguments, and what happens with them.
+//! `farside-lab bench`, `figure`, `report`, `calibrate` and `trace`: the arguments, and what happens with them.
 //!
-//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`], [`ReportArgs`] and [`TraceArgs`] as subcommands and calls
-//! their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
+//! Whoever owns the command line embeds [`BenchArgs`], [`FigureArgs`], [`ReportArgs`], [`CalibrateArgs`] and [`TraceArgs`] as
+//! subcommands and calls their `run`. Exit status 2 and one line on standard error mean that an argument makes no sense.
 
 mod bank;
 mod embedded;
@@ -32,12 +32,13 @@ use self::lock_services::LockServicesArgs;
 use self::objects::ObjectsArgs;
 pub use self::trace::TraceArgs;
 use self::transactions::TransactionsArgs;
+use crate::calibrate;
 use crate::error::BenchError;
 use crate::figure::variation::{Constant, Variation};
 use crate::figure::{self, report};
 use crate::latency::{self, CountAllocations, LatencyOptions};
 use crate::lock::LockProgram;
-use crate::progress::Progress;
+use crate::progress::{Progress, say};
 use crate::quantity::{parse_bytes, parse_duration};
 use crate::report::{Report, heading};
 use crate::stage::{Conditions, FabricKind, Setting};
@@ -273,6 +274,19 @@ pub struct FigureArgs {
     /// Folder for data and plots
     #[arg(long, default_value = "out")]
     out: PathBuf,
+}
+
+/// What a profile of the NIC model follows from, and what rests on it.
+#[derive(Args, Clone, Debug)]
+pub struct CalibrateArgs {
+    /// cx4, cx5 or cx6
+    profile: String,
+    /// Headline claims in a smaller set-up
+    #[arg(long)]
+    quick: bool,
+    /// Print one object of JSON and nothing else
+    #[arg(long)]
+    json: bool,
 }
 
 /// All figures on one page.
@@ -627,6 +641,24 @@ impl FigureArgs {
     }
 }
 
+impl CalibrateArgs {
+    /// Fits the constants, varies them, and prints what came out.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        exit(self.calibrate())
+    }
+
+    fn calibrate(self) -> Result<(), BenchError> {
+        let calibration = calibrate::run(&calibrate::testbed(&self.profile)?, self.quick)?;
+        if self.json {
+            say(format_args!("{}", calibration.to_json()));
+        } else {
+            say(format_args!("{}", calibration.to_text().trim_end()));
+        }
+        Ok(())
+    }
+}
+
 impl ReportArgs {
     /// Runs what has not been run yet, prints a line for each figure, and writes the page.
     #[must_use]
@@ -650,10 +682,4 @@ impl ReportArgs {
             }
         }
     }
-}
-
-/// Prints a line; a closed pipe is the reader's choice.
-fn say(line: core::fmt::Arguments<'_>) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -11,6 +11,7 @@
 
 pub mod applications;
 pub mod bank;
+pub mod calibrate;
 pub mod cli;
 mod crowd;
 pub mod driver;
@@ -29,6 +30,7 @@ pub mod quantity;
 pub mod recorder;
 mod redis;
 pub mod report;
+pub mod side_by_side;
 pub mod stage;
 pub mod store;
 pub mod tree;

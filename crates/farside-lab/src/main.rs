@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use farside_cli::{LogFormat, explain, start_logging};
-use farside_lab::cli::{BenchArgs, FigureArgs, PROGRAM, ReportArgs, TraceArgs};
+use farside_lab::cli::{BenchArgs, CalibrateArgs, FigureArgs, PROGRAM, ReportArgs, TraceArgs};
 
 /// The laboratory of Farside: locks, stores and fabrics measured, and published figures run again.
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ enum Command {
     Figure(FigureArgs),
     /// Run every figure that has no result yet, and put all of them on one HTML page
     Report(ReportArgs),
+    /// Fit the constants of a NIC to what its testbed has measured, and show which claims rest on them
+    Calibrate(CalibrateArgs),
     /// Write a file of requests, for `bench objects --trace`
     Trace(TraceArgs),
     /// Show locks, workloads and figures
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => args.run(),
         Command::Figure(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Calibrate(args) => args.run(),
         Command::Trace(args) => args.run(),
         Command::List => list(),
     }

@@ -1,8 +1,14 @@
-//! A bar on a terminal for whoever waits; nothing in a pipe.
+//! Bars on a terminal for whoever waits, one below the other; nothing in a pipe.
 
+use core::fmt;
 use core::time::Duration;
+use std::io::Write;
+use std::sync::LazyLock;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// All bars that are drawn: runs that go on side by side have one each.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// How far a long run has come. Draws on standard error, and only if that is a terminal.
 #[derive(Debug)]
@@ -15,7 +21,7 @@ impl Progress {
     #[must_use]
     pub fn new(steps: u64, label: impl Into<String>) -> Self {
         // indicatif hides the bar itself where standard error is no terminal.
-        let bar = ProgressBar::new(steps).with_message(label.into());
+        let bar = BARS.add(ProgressBar::new(steps).with_message(label.into()));
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed}") {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -40,6 +46,13 @@ impl Progress {
     pub fn set(&self, step: u64) {
         self.bar.set_position(step);
     }
+}
+
+/// Prints a line on standard output, above the bars; a closed pipe is the reader's choice.
+pub fn say(line: fmt::Arguments<'_>) {
+    BARS.suspend(|| {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    });
 }
 
 impl Drop for Progress {

@@ -55,6 +55,36 @@ pub fn key_of(number: u64) -> u64 {
     key ^ key >> 31
 }
 
+/// Where the keys of a tree are among all integers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Spacing {
+    /// Anywhere: see [`key_of`].
+    #[default]
+    Spread,
+    /// Beside each other, as CHIME's artifact has them. One of [`GAP`] is left out at first; INSERTs store those, in no order, and
+    /// then what comes behind all.
+    Close,
+}
+
+/// Of so many integers one is no key of a [close](Spacing::Close) population at first.
+pub const GAP: u64 = 64;
+
+impl Spacing {
+    /// The key that is the number `number`, where there are `items` at first.
+    #[must_use]
+    pub fn key_of(self, number: u64, items: u64) -> u64 {
+        // A prime beyond every number of gaps: its multiples come to each of them once.
+        const STRIDE: u64 = 2_654_435_761;
+        let gaps = items / (GAP - 1);
+        match (self, number.checked_sub(items)) {
+            (Self::Spread, _) => key_of(number),
+            (Self::Close, None) => number + number / (GAP - 1),
+            (Self::Close, Some(new)) if new < gaps => new * STRIDE % gaps * GAP + GAP - 1,
+            (Self::Close, Some(_)) => number + gaps + GAP,
+        }
+    }
+}
+
 /// What clients do with the keys of a tree.
 #[derive(Clone, Debug)]
 pub struct TreeProgram {
@@ -80,6 +110,8 @@ pub struct TreeProgram {
     pub turn_capacity: u64,
     /// The keys, and what is done with them.
     pub population: Population,
+    /// Where they are.
+    pub spacing: Spacing,
     /// How many compute nodes there will be.
     pub compute_nodes: u64,
     /// How often each renews its lease and publishes its epoch, in nanoseconds.
@@ -128,10 +160,16 @@ impl TreeProgram {
             node_lock: NodeLock::Cas,
             turn_capacity: TurnOptions::default().capacity,
             population,
+            spacing: Spacing::default(),
             compute_nodes,
             tick_ns: crate::store::TICK_NS,
             seen: Arc::default(),
         }
+    }
+
+    /// The key that is the number `number`.
+    fn key_of(&self, number: u64) -> u64 {
+        self.spacing.key_of(number, self.population.items)
     }
 
     /// Refuses settings that make no sense.
@@ -203,7 +241,9 @@ impl TreeProgram {
 
     /// Fills a tree.
     fn lay_out(&self, tree: &Tree, region: &Region) -> Result<(), BenchError> {
-        let mut keys: Vec<u64> = (0..self.population.items_at_start()).map(key_of).collect();
+        let mut keys: Vec<u64> = (0..self.population.items_at_start())
+            .map(|number| self.key_of(number))
+            .collect();
         keys.sort_unstable();
         let mut random = client_random(self.population.seed, u64::MAX - 1);
         tree.lay_out(region, keys.into_iter().map(|key| (key, key)), || unit(&mut random))?;
@@ -218,7 +258,7 @@ impl TreeProgram {
         let keys = Keys::new(&self.population, 0);
         let room = self.hotspot_bytes as usize / HOTSPOT_BYTES;
         for rank in 0..self.population.items_at_start().min(room as u64) {
-            tree.search(cx, key_of(keys.of_rank(rank))).await?;
+            tree.search(cx, self.key_of(keys.of_rank(rank))).await?;
         }
         Ok(())
     }
@@ -251,7 +291,8 @@ impl Program for TreeProgram {
 
     fn layout(&self) -> String {
         let items = self.population.items_at_start();
-        format!("{:?} of {items} items every {} ns", self.shape(), self.tick_ns)
+        let (shape, spacing) = (self.shape(), self.spacing);
+        format!("{shape:?} of {items} items, {spacing:?}, every {} ns", self.tick_ns)
     }
 
     fn uses_chip(&self) -> bool {
@@ -328,5 +369,29 @@ impl Program for TreeProgram {
 
     fn memory_used(&self, region: &Region) -> Option<u64> {
         memory_used(region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn close_keys_leave_gaps_that_inserts_fill_before_they_go_behind() {
+        let items = 63 * 50 + 20;
+        let keys = |numbers: core::ops::Range<u64>| -> BTreeSet<u64> {
+            numbers.map(|number| Spacing::Close.key_of(number, items)).collect()
+        };
+        let first = keys(0..items);
+        assert_eq!(first.len() as u64, items);
+        assert_eq!(first.last(), Some(&(items - 1 + 50)));
+        assert!(first.iter().all(|key| key % GAP != GAP - 1));
+
+        let filled = keys(items..items + 50);
+        assert_eq!(filled, (0..50).map(|gap| gap * GAP + GAP - 1).collect());
+        let behind = keys(items + 50..items + 90);
+        assert_eq!(behind.len(), 40);
+        assert!(behind.first() > first.last());
     }
 }

@@ -382,7 +382,7 @@ pub fn judge(figure: &Figure, points: &[Point]) -> Result<Vec<Verdict>, BenchErr
 }
 
 /// A number with about four digits.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 1000.0 => format!("{value:.0}"),
         large if large >= 10.0 => format!("{value:.1}"),

@@ -159,6 +159,9 @@ pub struct Sweep {
     pub theta: Option<f64>,
     /// How many keys or objects there are.
     pub items: Option<u64>,
+    /// Whether keys of a tree of values stand beside each other.
+    #[serde(default)]
+    pub close_keys: bool,
     /// What happens meanwhile, in order.
     #[serde(default)]
     pub faults: Vec<Planned>,
@@ -179,6 +182,7 @@ impl Sweep {
             workload: self.workload.as_ref().unwrap_or(&store.workload).clone(),
             theta: self.theta.unwrap_or(store.theta),
             items: self.items.unwrap_or(store.items),
+            close_keys: self.close_keys || store.close_keys,
             faults: if self.faults.is_empty() {
                 store.faults
             } else {
@@ -311,8 +315,6 @@ pub struct Series {
     pub settles_in: Option<String>,
     /// How many times as long masked and 16-byte atomics keep an address as plain ones, if not as the profile says.
     pub extended_atomics: Option<f64>,
-    /// What a port transmits in Gbit/s, if not as the profile says.
-    pub port_gbit_per_s: Option<u64>,
     /// How many memory nodes there are: one is simulated, whose NIC has so many times the bandwidth and the units, as have those of
     /// compute nodes.
     #[serde(default = "one_node")]
@@ -462,6 +464,9 @@ pub struct StoreSeries {
     /// Whether a LOAD goes on with a tree of so many keys, rather than with an empty one.
     #[serde(default)]
     pub is_filled: bool,
+    /// Whether keys of a tree of values stand beside each other; see [`Spacing`](crate::tree::Spacing).
+    #[serde(default)]
+    pub close_keys: bool,
     /// What a compute node may remember of a tree of values, hotspots included, or of the nodes of another index in the order of keys, in
     /// bytes; 100 MB, or enough for most, if nothing is said. A quick run with a part of the keys has the same part of what is
     /// said, and of the hotspots.
@@ -611,7 +616,16 @@ impl Figure {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut figure: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         figure.spread()?;
-        for series in &figure.series {
+        figure.check()?;
+        Ok(figure)
+    }
+
+    /// Checks what can be checked without running it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        for series in &self.series {
             let name = &series.name;
             let kinds = [
                 series.lock.is_some(),
@@ -632,13 +646,13 @@ impl Figure {
                 ));
             }
             for is_quick in [false, true] {
-                parse_duration(figure.duration_of(series, is_quick))?;
-                figure.warm_up_of(series, is_quick).map(parse_duration).transpose()?;
-                if figure.xs_of(series, is_quick).is_empty() {
+                parse_duration(self.duration_of(series, is_quick))?;
+                self.warm_up_of(series, is_quick).map(parse_duration).transpose()?;
+                if self.xs_of(series, is_quick).is_empty() {
                     return Err(format!("series {name} sweeps nothing"));
                 }
             }
-            if let Some(axis) = figure.axis_of(series) {
+            if let Some(axis) = self.axis_of(series) {
                 if series.clients.len() != 1 {
                     return Err(format!(
                         "series {name} has one number of clients, since something else is swept"
@@ -667,11 +681,44 @@ impl Figure {
                 is_known.then_some(()).ok_or_else(no_index)?;
             }
         }
-        let unknown = |name: &&String| figure.series.iter().all(|series| series.name != **name);
-        if let Some(name) = figure.panels.iter().flat_map(|panel| &panel.series).find(unknown) {
+        let unknown = |name: &&String| self.series.iter().all(|series| series.name != **name);
+        if let Some(name) = self.panels.iter().flat_map(|panel| &panel.series).find(unknown) {
             return Err(format!("a panel names a series {name} that there is not"));
         }
-        Ok(figure)
+        Ok(())
+    }
+
+    /// The same with nothing in it but one claim, and the points that it is found from.
+    #[must_use]
+    pub fn narrowed(&self, claim: Claim, is_quick: bool) -> Self {
+        let mut figure = self.clone();
+        let needed = claim.measure.points();
+        figure.series.retain_mut(|series| {
+            let named = needed.iter().filter(|(name, _)| *name == series.name);
+            let places: Vec<Option<f64>> = named.map(|&(_, x)| x).collect();
+            let mut xs = self.xs_of(series, is_quick);
+            // One that is named without a place is needed everywhere, and one over time is a single run.
+            let is_over_time = self.axis_of(series).is_some_and(|axis| axis.key == AxisKey::Time);
+            let is_whole = places.contains(&None) || (is_over_time && !places.is_empty());
+            if !is_whole {
+                xs.retain(|x| places.contains(&Some(*x)));
+            }
+            match self.axis_of(series) {
+                Some(axis) => {
+                    series.axis = Some(Axis {
+                        values: xs.clone(),
+                        quick: Some(xs.clone()),
+                        ..axis.clone()
+                    });
+                }
+                None => series.clients = xs.iter().map(|&x| x as u64).collect(),
+            }
+            !xs.is_empty()
+        });
+        figure.quick.clients = None;
+        figure.panels.clear();
+        figure.claims = vec![claim];
+        figure
     }
 
     /// Makes a series of each series in each sweep, if there are several.

@@ -1,10 +1,12 @@
 //! What came out of a figure, and whether what an earlier run has written can stand for a new one.
 //!
-//! It can if it comes from the same figure file, with the same `--quick`, by the same version of the program: its
-//! [`Origin`]. What is damaged, say because the run was ended while it wrote, counts as not there.
+//! It can if it comes from the same figure file and the same constants of the NIC model, with the same `--quick`, by the same
+//! version of the program: its [`Origin`]. What is damaged, say because the run was ended while it wrote, counts as not there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use farside_fabric::sim::Profile;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -25,7 +27,7 @@ pub struct Outcome {
 /// What decided the numbers of a figure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Origin {
-    /// A hash of what is run, from the figure's file.
+    /// A hash of what is run, from the figure's file, and of the NICs that it names.
     pub file: String,
     /// Whether the set-up was the smaller one.
     pub quick: bool,
@@ -47,14 +49,21 @@ impl Origin {
     /// Of a figure that is run now.
     #[must_use]
     pub fn of(figure: &Figure, is_quick: bool) -> Self {
-        let text = super::text_of(&figure.id).unwrap_or_default();
+        let file = what_is_run(super::text_of(&figure.id).unwrap_or_default());
         Self {
-            file: format!("{:016x}", xxh3_64(what_is_run(text).as_bytes())),
+            file: format!("{:016x}", xxh3_64((file + &nics_of(figure)).as_bytes())),
             quick: is_quick,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             variation: figure.variation.clone(),
         }
     }
+}
+
+/// The constants of the NICs that a figure names.
+pub(super) fn nics_of(figure: &Figure) -> String {
+    let names: BTreeSet<&str> = figure.series.iter().map(|series| series.profile.as_str()).collect();
+    let profiles = names.into_iter().filter_map(Profile::named);
+    profiles.map(|profile| format!("\n{profile:?}")).collect()
 }
 
 /// What decides the numbers in the text of a figure's file: neither comments nor claims, which are judged anew.

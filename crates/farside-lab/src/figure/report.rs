@@ -9,6 +9,8 @@ use super::file::Figure;
 use super::outcome::Outcome;
 use super::{FIGURES, by_id, measure, output, page, tables};
 use crate::error::BenchError;
+use crate::side_by_side::{on_all_cores, on_cores};
+use crate::stage::Prepared;
 
 /// A figure of the report: what came out, or what went wrong.
 #[derive(Debug)]
@@ -28,32 +30,53 @@ pub struct Written {
     pub failures: usize,
 }
 
-/// Runs what has not been run yet of the named figures, or of all if none is named, and writes `report.html`. `say` is
-/// given a line for each figure.
+/// Runs what has not been run yet of the named figures, or of all if none is named, and writes `report.html`: first what is
+/// simulated, on all cores, then what is measured on this machine, alone. `say` is given a line for each figure when it is there.
 ///
 /// # Errors
 /// An unknown name, or a folder that cannot be written. A figure that fails is no error, nor is a claim that is missed.
-pub fn run(ids: &[String], is_quick: bool, folder: &Path, mut say: impl FnMut(&str)) -> Result<Written, BenchError> {
+///
+/// # Panics
+/// If a figure does.
+pub fn run(
+    ids: &[String],
+    is_quick: bool,
+    folder: &Path,
+    mut say: impl FnMut(&str) + Send,
+) -> Result<Written, BenchError> {
     let figures = chosen(ids)?;
     output::make_folder(folder)?;
     let count = figures.len();
-    let mut memory = None;
-    let mut entries = Vec::new();
-    for (number, figure) in (1..).zip(figures) {
+    let mut done = 0;
+    let mut tell = |(_, is_stored, entry): &(usize, bool, Entry)| {
+        done += 1;
+        say(&format!("[{done}/{count}] {}", line(entry, *is_stored)));
+    };
+    let work = |(place, figure): (usize, Figure), memory: &mut Option<Prepared>| {
         let stored = Outcome::stored(&figure, is_quick, folder);
         let is_stored = stored.is_some();
         let result = match stored {
             Some(outcome) => Ok(outcome),
-            None => measure(&figure, is_quick, &mut memory, folder).map_err(|error| error.to_string()),
+            None => measure(&figure, is_quick, memory, folder).map_err(|error| error.to_string()),
         };
-        let entry = Entry { figure, result };
-        say(&format!("[{number}/{count}] {}", line(&entry, is_stored)));
-        entries.push(entry);
-    }
+        (place, is_stored, Entry { figure, result })
+    };
+    let (on_this_machine, simulated) = (0..)
+        .zip(figures)
+        .partition(|(_, figure)| measures_this_machine(figure));
+    let mut found = on_all_cores(simulated, work, &mut tell);
+    found.extend(on_cores(1, on_this_machine, work, &mut tell));
+    found.sort_unstable_by_key(|(place, ..)| *place);
+    let entries: Vec<Entry> = found.into_iter().map(|(.., entry)| entry).collect();
     let path = folder.join("report.html");
     std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
     let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
     Ok(Written { path, failures })
+}
+
+/// Whether a figure has a series that is no simulation.
+fn measures_this_machine(figure: &Figure) -> bool {
+    figure.series.iter().any(|series| series.bank.is_some())
 }
 
 /// Writes the tables of a document anew, of all figures that have been run in full with their results in `folder`; returns

@@ -22,7 +22,7 @@ use crate::quantity::parse_duration;
 use crate::report::Report;
 use crate::stage::{Conditions, FabricKind, Prepared, Setting};
 use crate::store::{StoreProgram, TICK_NS, budget_of, index_by_name};
-use crate::tree::{CACHE_BYTES, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
+use crate::tree::{CACHE_BYTES, Spacing, TreeProgram, tree_by_name, turn_capacity, usual_hotspot_bytes};
 use crate::verbs;
 use crate::workload::{ObjectWorkload, Population, TransactionWorkload, Workload};
 use crate::{measure_lock, measure_objects, measure_store, measure_tree};
@@ -39,10 +39,13 @@ pub struct Point {
 }
 
 impl Point {
-    /// A number of the report; parts of the key are joined with dots.
+    /// A number of the report; parts of the key are joined with dots, and are numbers in a list.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<f64> {
-        let value = key.split('.').try_fold(&self.report, |value, part| value.get(part));
+        let value = key.split('.').try_fold(&self.report, |value, part| match value {
+            Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+            _ => value.get(part),
+        });
         value.and_then(Value::as_f64)
     }
 }
@@ -178,7 +181,10 @@ fn examine(figure: &Figure, probe: &Probe, setting: &Setting) -> Result<Value, B
         }
         Probe::Reads { bytes, .. } => {
             let rate = verbs::reads_per_second(setting, bytes)?;
-            Ok(json!({"throughput_ops_s": rate, "clients": setting.clients, "bytes": bytes}))
+            // Each client has one under way.
+            let mean_us = setting.clients as f64 * 1e6 / rate;
+            let latency = json!({"mean": mean_us});
+            Ok(json!({"throughput_ops_s": rate, "latency_us": latency, "clients": setting.clients, "bytes": bytes}))
         }
     }
 }
@@ -318,9 +324,6 @@ fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
         profile.extended_extra_ns = (profile.address_ns as f64 * (factor - 1.0).max(0.0)) as u64;
     }
     profile.has_masked_atomics &= series.masked_atomics;
-    if let Some(gbit_per_s) = series.port_gbit_per_s {
-        profile.bytes_per_us = gbit_per_s * 1000 / 8;
-    }
     profile.bytes_per_us *= u64::from(series.memory_nodes);
     profile.units *= series.memory_nodes;
     Ok(profile)
@@ -454,6 +457,11 @@ fn run_tree(
         local_wc: store.local_wc,
         node_lock,
         turn_capacity: turn_capacity(setting),
+        spacing: if store.close_keys {
+            Spacing::Close
+        } else {
+            Spacing::Spread
+        },
         ..usual
     };
     measure_tree(&program, setting, memory, &Progress::hidden())

@@ -8,8 +8,8 @@
 //! <!-- end -->
 //! ```
 //!
-//! `file` is a hash of the figure's file without its comments, `table` one of what stands between the comments.
-//! So a figure that has changed since, and a table that was changed by hand, are noticed without a run.
+//! `file` is a hash of the figure's file without its comments, and of the NICs that it names; `table` one of what stands between the
+//! comments. So a figure or NIC that has changed since, and a table that was changed by hand, are noticed without a run.
 
 use core::fmt::Write as _;
 
@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::claim::{Verdict, short};
 use super::file::Figure;
+use super::outcome::nics_of;
 use super::{by_id, text_of};
 
 const BEGIN: &str = "<!-- figure ";
@@ -49,7 +50,7 @@ pub fn fill(document: &str, found: impl Fn(&Figure) -> Option<Vec<Verdict>>) -> 
         };
         count += 1;
         let body = table(&figure, &verdicts);
-        let [file, table] = [file_hash(&figure.id), hash(&body)];
+        let [file, table] = [file_hash(&figure), hash(&body)];
         let _ = write!(text, "{BEGIN}{} file={file} table={table} -->{body}{END}", figure.id);
         Ok(())
     })?;
@@ -68,9 +69,9 @@ pub fn differences(document: &str) -> Result<Vec<String>, String> {
         let mark = |name: &str| block.marks.split(' ').find_map(|mark| mark.strip_prefix(name));
         if mark("table=") != Some(hash(block.body).as_str()) {
             lines.push(format!("{}: its table is not what a run has written", block.id));
-        } else if mark("file=") != Some(file_hash(&figure.id).as_str()) {
+        } else if mark("file=") != Some(file_hash(&figure).as_str()) {
             lines.push(format!(
-                "{}: its file has changed since its table was written",
+                "{}: its file or its NIC has changed since its table was written",
                 block.id
             ));
         }
@@ -103,11 +104,11 @@ fn hash(text: &str) -> String {
     format!("{:016x}", xxh3_64(text.as_bytes()))
 }
 
-/// Of all but comments.
-fn file_hash(id: &str) -> String {
-    let text = text_of(id).unwrap_or_default();
+/// Of all but comments, and of the NICs.
+fn file_hash(figure: &Figure) -> String {
+    let text = text_of(&figure.id).unwrap_or_default();
     let counts = |line: &&str| !line.starts_with('#') && !line.is_empty();
-    hash(&text.lines().filter(counts).collect::<Vec<_>>().join("\n"))
+    hash(&(text.lines().filter(counts).collect::<Vec<_>>().join("\n") + &nics_of(figure)))
 }
 
 /// Claims, and why those are missed that are.

@@ -44,6 +44,18 @@ impl Variation {
         }
     }
 
+    /// The default, with these constants, which are rounded to whole numbers; names as in [`Profile`].
+    #[must_use]
+    pub fn of_numbers<'a>(constants: impl IntoIterator<Item = (&'a str, f64)>) -> Self {
+        let numbers = constants.into_iter();
+        Self {
+            model: numbers
+                .map(|(name, value)| (name.to_owned(), Value::from(value.round() as u64)))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     /// The profile with what is varied in it.
     ///
     /// # Panics
@@ -59,6 +71,13 @@ impl Variation {
         )
         .expect("it was parsed")
     }
+}
+
+/// A constant of a profile that is a number, by its name.
+#[must_use]
+pub fn constant_of(profile: &Profile, name: &str) -> Option<f64> {
+    let fields = serde_json::to_value(profile).ok()?;
+    fields.get(name)?.as_f64()
 }
 
 fn varied<'a>(profile: Profile, constants: impl Iterator<Item = (&'a str, Value)>) -> Result<Profile, String> {

@@ -3,7 +3,7 @@
 use farside_fabric::OpContext;
 use farside_index::Tree;
 
-use super::{TreeProgram, key_of};
+use super::{Spacing, TreeProgram};
 use crate::error::BenchError;
 use crate::program::{Client, Step};
 use crate::workload::{Keys, Operation, Popularity, Workload};
@@ -15,6 +15,7 @@ pub struct TreeClient {
     keys: Keys,
     workload: Workload,
     items: u64,
+    spacing: Spacing,
     is_finite: bool,
     value: u64,
 }
@@ -27,13 +28,19 @@ impl TreeClient {
             keys: Keys::new(&program.population, number),
             workload: program.population.workload,
             items: program.population.items,
+            spacing: program.spacing,
             is_finite: program.population.is_finite(),
             value: number,
         }
     }
 
     fn known(&mut self) -> u64 {
-        key_of(self.keys.known())
+        let number = self.keys.known();
+        self.key_of(number)
+    }
+
+    fn key_of(&self, number: u64) -> u64 {
+        self.spacing.key_of(number, self.items)
     }
 }
 
@@ -46,7 +53,7 @@ impl Client for TreeClient {
                 if self.is_finite && number >= self.items {
                     return Ok(None);
                 }
-                self.tree.insert(cx, key_of(number), self.value).await?
+                self.tree.insert(cx, self.key_of(number), self.value).await?
             }
             Operation::Search => {
                 let key = self.known();

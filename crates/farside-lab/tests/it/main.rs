@@ -4,6 +4,7 @@
 
 mod applications;
 mod bank;
+mod calibrate;
 mod declock;
 mod figures;
 mod measurements;

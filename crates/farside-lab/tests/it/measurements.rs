@@ -358,7 +358,7 @@ fn mixes_are_those_that_were_published() {
                 let mut setting = setting(fabric, 4);
                 // A scan is fifty reads, and what is simulated is short.
                 let is_longer = shares[3] > 0 && fabric == FabricKind::Sim;
-                setting.duration_ns *= if is_longer { 10 } else { 1 };
+                setting.duration_ns *= if is_longer { 20 } else { 1 };
                 let program = StoreProgram {
                     tick_ns: 1_000_000,
                     ..store_on(index, name, 2000, &setting)

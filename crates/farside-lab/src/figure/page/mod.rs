@@ -109,7 +109,7 @@ fn cards(entries: &[Entry]) -> Vec<Card> {
         about: match profile.name.as_str() {
             "cx4" => "ConnectX-4, 100 Gbit/s",
             "cx5" => "ConnectX-5, 100 Gbit/s",
-            "cx6" => "ConnectX-6, 200 Gbit/s",
+            "cx6" => "ConnectX-6, 100 Gbit/s",
             _ => "",
         },
         verbs_s: readable(1e9 * f64::from(profile.units) / profile.unit_ns as f64),

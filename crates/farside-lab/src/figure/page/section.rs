@@ -249,10 +249,7 @@ fn run<'a>(figure: &'a Figure, series: &'a Series, is_quick: bool) -> Run<'a> {
         }
     }
     facts.push(format!("{} simulated", figure.duration_of(series, is_quick)));
-    facts.push(match series.port_gbit_per_s {
-        Some(gbit_per_s) => format!("NIC {} with {gbit_per_s} Gbit/s", series.profile),
-        None => format!("NIC {}", series.profile),
-    });
+    facts.push(format!("NIC {}", series.profile));
     if series.memory_nodes > 1 {
         facts.push(format!("{} memory nodes as one", series.memory_nodes));
     }
