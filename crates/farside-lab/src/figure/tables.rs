@@ -182,7 +182,7 @@ mod tests {
         assert!(text.starts_with("before\n<!-- figure shiftlock-retry file="), "{text}");
         assert!(text.ends_with("<!-- end -->\nafter\n"), "{text}");
         assert!(
-            text.contains("| goodput without retries, ops/s | 278300 | 12.3 | 0.0000 |  |\n"),
+            text.contains("| goodput without back-off, ops/s | 15500 | 12.3 | 0.0008 |  |\n"),
             "{text}"
         );
         assert_eq!(differences(&text), Ok(Vec::new()));
