@@ -14,7 +14,7 @@ use crate::drtm::Drtm;
 use crate::dslr::word::Tickets;
 use crate::dslr::{Dslr, Waits};
 use crate::mcs::McsLock;
-use crate::rma_rw::RmaRw;
+use crate::rma_rw::{Marks, RmaRw};
 use crate::rpc::RpcLock;
 use crate::shiftlock::ShiftLock;
 use crate::{Grant, Lock, LockError, LockOptions, Mode, Site};
@@ -34,8 +34,8 @@ pub enum LockKind {
     Dslr(Waits),
     /// [`Drtm`].
     Drtm,
-    /// [`RmaRw`].
-    RmaRw,
+    /// [`RmaRw`] that marks the lock like this.
+    RmaRw(Marks),
     /// [`RpcLock`].
     Rpc,
     /// [`DecLock`] with this policy.
@@ -93,7 +93,7 @@ impl LockKind {
             "compare-and-swap with leases for readers; clocks within 50 us (SOSP 2015)",
         ),
         (
-            Self::RmaRw,
+            Self::RmaRw(Marks::Compared),
             "rma-rw",
             "a queue of writers and a counter of readers, with thresholds (HPDC 2016)",
         ),
@@ -115,7 +115,7 @@ impl LockKind {
     ];
 
     /// Locks of [`LockKind::ALL`] with another setting, with their names and one line about each.
-    pub const VARIANTS: [(Self, &'static str, &'static str); 9] = [
+    pub const VARIANTS: [(Self, &'static str, &'static str); 10] = [
         (
             Self::CasRw,
             "cas-rw",
@@ -161,6 +161,11 @@ impl LockKind {
             "shiftlock-polling",
             "shiftlock that looks at a steady pace, as DecLock measured it (DecLock, section 6.2)",
         ),
+        (
+            Self::RmaRw(Marks::Added),
+            "rma-rw-polling",
+            "rma-rw whose writers look before they mark it and after, as ShiftLock measured it",
+        ),
     ];
 
     /// Other names.
@@ -199,7 +204,7 @@ impl LockKind {
             Self::Mcs => McsLock::entry_bytes(options),
             Self::Dslr(_) => Dslr::entry_bytes(options),
             Self::Drtm => Drtm::entry_bytes(options),
-            Self::RmaRw => RmaRw::entry_bytes(options),
+            Self::RmaRw(_) => RmaRw::entry_bytes(options),
             Self::Rpc => RpcLock::entry_bytes(options),
             Self::DecLock(_) => DecLock::entry_bytes(options),
             Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => ShiftLock::entry_bytes(options),
@@ -229,7 +234,7 @@ impl LockKind {
     pub fn is_shared(self) -> bool {
         match self {
             Self::Cas | Self::CasBackoff | Self::Mcs | Self::ShiftLockMutex => false,
-            Self::CasRw | Self::Dslr(_) | Self::Drtm | Self::RmaRw => true,
+            Self::CasRw | Self::Dslr(_) | Self::Drtm | Self::RmaRw(_) => true,
             Self::Rpc | Self::DecLock(_) | Self::ShiftLock | Self::ShiftLockPolling => true,
         }
     }
@@ -251,7 +256,7 @@ impl LockKind {
         match self {
             Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling => true,
             Self::Cas | Self::CasBackoff | Self::CasRw | Self::Mcs => false,
-            Self::Drtm | Self::RmaRw | Self::Rpc => false,
+            Self::Drtm | Self::RmaRw(_) | Self::Rpc => false,
             Self::Dslr(_) | Self::DecLock(_) => true,
         }
     }
@@ -262,7 +267,7 @@ impl LockKind {
         match self {
             Self::Cas | Self::CasBackoff | Self::CasRw => false,
             Self::Drtm | Self::Rpc => false,
-            Self::RmaRw => true,
+            Self::RmaRw(_) => true,
             // Local locks let clients of a node pass those of others by what timestamps cannot tell.
             Self::DecLock(policy) => policy == Policy::Cql,
             Self::Mcs | Self::Dslr(_) => true,
@@ -273,7 +278,7 @@ impl LockKind {
     /// Whether clients that want the lock in shared mode stand in the same order as the others.
     #[must_use]
     pub fn orders_readers(self) -> bool {
-        self.is_ordered() && !matches!(self, Self::ShiftLock | Self::ShiftLockPolling | Self::RmaRw)
+        self.is_ordered() && !matches!(self, Self::ShiftLock | Self::ShiftLockPolling | Self::RmaRw(_))
     }
 
     /// Whether the lock asks a [lock service](crate::service): `rpc` always, others when somebody has died.
@@ -337,7 +342,7 @@ impl Locker {
             }
             LockKind::CasRw => Self::CasRw(CasRwLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
-            LockKind::RmaRw => Self::RmaRw(RmaRw::new(inbox)),
+            LockKind::RmaRw(marks) => Self::RmaRw(RmaRw::new(inbox, marks)),
             LockKind::Dslr(waits) => Self::Dslr(Dslr::new(waits, site.options().lease_ns).timed_by(site.stopwatch())),
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),

@@ -16,6 +16,7 @@ use farside_lab::progress::Progress;
 use farside_lab::stage::{Conditions, FabricKind, Setting};
 use farside_lab::workload::{LOCKS_MAX, TRANSACTIONS, TransactionWorkload, client_random};
 use farside_lab::{BenchError, Report, measure_lock};
+use farside_lock::rma_rw::Marks;
 use farside_lock::{Leases, LockKind, LockOptions};
 use serde_json::Value;
 
@@ -66,7 +67,7 @@ fn a_transaction_holds_all_of_its_locks_while_it_works_and_posts_nothing() {
         let node = sim.add_memory_node(program.memory_bytes());
         let region = sim.region(node);
         let endpoint = || sim.endpoint(sim.add_compute_node());
-        let joined = sim.block_on(program.join(endpoint())).expect("room");
+        let joined = sim.block_on(program.join(endpoint(), None)).expect("room");
         let own = endpoint();
         let mut client = program.client(&joined, &own, 0);
         let mut random = client_random(SEED, 0);
@@ -157,7 +158,7 @@ fn every_lock_takes_the_locks_of_transactions() {
 #[test]
 fn locks_are_taken_in_the_modes_that_transactions_ask_for() {
     for workload in TRANSACTIONS {
-        for (kind, shared, exclusive) in [(LockKind::Cas, 1.0, 1.0), (LockKind::RmaRw, 2.0, 4.0)] {
+        for (kind, shared, exclusive) in [(LockKind::Cas, 1.0, 1.0), (LockKind::RmaRw(Marks::Compared), 2.0, 4.0)] {
             let report = measure(&program(kind, workload), &setting(FabricKind::Sim, 1, 20_000_000));
             let transactions = report.transactions.as_ref().expect("they are counted");
             let rate = transactions.shared_rate;

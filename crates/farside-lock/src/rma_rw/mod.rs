@@ -16,6 +16,10 @@
 //! times in a row; after that, or without a next writer, a fetch-and-add gives the lock to the readers. A
 //! writer that is told that it is their turn lets them come first.
 //!
+//! `rma-rw-polling` is the lock as ShiftLock measured it (its section 4.3: 1.61 READs a cycle): the first in the queue looks
+//! until no reader is inside, marks the lock by a fetch-and-add, and looks until nobody is inside who came in between; before it gives
+//! the lock to the readers it looks how many have come. Nobody pauses between two looks.
+//!
 //! # What it does not have
 //! Anything against a client that dies.
 //!
@@ -27,7 +31,7 @@
 //!   more than one level.
 //! - Who is next is told by a message instead of a word that it polls (ShiftLock, section 4.1).
 //!
-//! Cost without contention: one atomic each for a reader; two each for a writer.
+//! Cost without contention: one atomic each for a reader; two each for a writer, and three looks in `rma-rw-polling`.
 
 pub mod word;
 
@@ -37,6 +41,7 @@ use std::rc::Rc;
 use farside_fabric::{Endpoint, FabricError, OpContext, RemoteAddr, Verb};
 
 use crate::atomics::{compare_swap, execute};
+use crate::backoff::give_way;
 use crate::grant::Held;
 use crate::inbox::{Inbox, Seat};
 use crate::mcs::{self, Head};
@@ -55,10 +60,20 @@ const READERS_TURN_NS: u64 = 6 * POLL_NS;
 /// What is handed over with the lock instead of a run of writers when it is the readers' turn.
 const READERS_TURN: u64 = u64::MAX;
 
+/// How a writer takes the lock from the readers, and how all wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Marks {
+    /// `rma-rw`: by a compare-and-swap when nobody is inside, with pauses between two looks.
+    Compared,
+    /// `rma-rw-polling`: by a fetch-and-add between two looks, without pauses.
+    Added,
+}
+
 /// A client's side of RMA-RW.
 #[derive(Debug)]
 pub struct RmaRw {
     inbox: Inbox,
+    marks: Marks,
 }
 
 /// A writer at the head of the queue.
@@ -72,14 +87,15 @@ pub(crate) struct Writer {
 impl RmaRw {
     /// A client at this inbox.
     #[must_use]
-    pub fn new(inbox: Inbox) -> Self {
-        Self { inbox }
+    pub fn new(inbox: Inbox, marks: Marks) -> Self {
+        Self { inbox, marks }
     }
 
     fn client(&self, cx: &OpContext, entry: RemoteAddr) -> Client {
         Client {
             endpoint: cx.endpoint().clone(),
             entry,
+            marks: self.marks,
             retries: cx.retry_meter(),
         }
     }
@@ -129,6 +145,7 @@ impl Lock for RmaRw {
 struct Client {
     endpoint: Endpoint,
     entry: RemoteAddr,
+    marks: Marks,
     retries: Rc<Cell<u64>>,
 }
 
@@ -150,7 +167,30 @@ impl Client {
 
     async fn pause(&self) {
         self.retries.set(self.retries.get() + 1);
-        self.endpoint.sleep(POLL_NS).await;
+        match self.marks {
+            Marks::Compared => self.endpoint.sleep(POLL_NS).await,
+            // Over mapped memory a look does not wait, and whoever is inside may be another task of this thread.
+            Marks::Added => give_way().await,
+        }
+    }
+
+    /// Looks until no reader is inside, marks the lock, and looks until those are out that came in between.
+    async fn mark(&self) -> Result<(), FabricError> {
+        let mut is_marked = false;
+        // The writer before us may have left the queue, and not yet have given the lock to the readers. Ends at the latest after
+        // `READERS_MAX` have come, and then when those are out that came before the mark.
+        loop {
+            let word = Readers(self.read(self.readers()).await?);
+            if is_marked && word.inside() == 0 {
+                return Ok(());
+            }
+            if !is_marked && word.begin_writing().is_some() {
+                self.add(Readers::BEGINNING_WRITING).await?;
+                is_marked = true;
+            } else {
+                self.pause().await;
+            }
+        }
     }
 
     /// A writer has a seat to wait at.
@@ -193,6 +233,10 @@ impl Client {
             0 | READERS_TURN => {}
             run => return Ok(Writer { head, run }),
         }
+        if self.marks == Marks::Added {
+            self.mark().await?;
+            return Ok(Writer { head, run: 0 });
+        }
         let readers_first = head.handed() == READERS_TURN;
         let patience = self.endpoint.deadline_in(READERS_TURN_NS);
         let mut word = Readers::NOBODY;
@@ -223,7 +267,11 @@ impl Client {
             Some(next) if run < WRITERS_MAX => Ok(next.hand_over(&self.endpoint, self.entry, run).await?),
             next => {
                 // Before the next writer is told: it takes the lock from the readers.
-                self.add(Readers::ENDING_WRITING).await?;
+                let ending = match self.marks {
+                    Marks::Compared => Readers::ENDING_WRITING,
+                    Marks::Added => Readers(self.read(self.readers()).await?).ending_writing(),
+                };
+                self.add(ending).await?;
                 match next {
                     Some(next) => Ok(next.hand_over(&self.endpoint, self.entry, READERS_TURN).await?),
                     None => Ok(()),

@@ -5,7 +5,7 @@ use crate::LockError;
 use crate::testing::{LOCK, Machine, Stage};
 
 fn lock(machine: &Machine) -> RmaRw {
-    RmaRw::new(machine.site.inbox(machine.endpoint.id()))
+    RmaRw::new(machine.site.inbox(machine.endpoint.id()), Marks::Compared)
 }
 
 /// Lets a client of a machine try to read, for a while.
@@ -127,4 +127,25 @@ fn a_writer_waits_for_readers_whose_turn_it_is() {
     stage.run_for(15_000);
     assert_eq!(entered.take(), Some(Ok(0)));
     assert_eq!(stage.word(LOCK.plus(8)), Readers::NOBODY.with_writing(1).0);
+}
+
+/// A writer that has left the queue has not given the lock to the readers yet: the next one marks it when it has.
+#[test]
+fn a_mark_is_not_added_to_another_one() {
+    let stage = Stage::new();
+    let machine = stage.machine();
+    let writing = Readers::NOBODY.with_writing(1);
+    stage.set_word(LOCK.plus(8), writing.0);
+    let (polling, mut cx) = (
+        RmaRw::new(machine.site.inbox(machine.endpoint.id()), Marks::Added),
+        machine.cx(),
+    );
+    let acquired = machine.spawn(async move { polling.acquire(&mut cx, LOCK, Mode::Exclusive).await.map(drop) });
+    stage.run_for(30_000);
+    assert!(acquired.take().is_none());
+    assert_eq!(stage.word(LOCK.plus(8)), writing.0);
+    stage.set_word(LOCK.plus(8), Readers::NOBODY.0);
+    stage.run_for(30_000);
+    assert_eq!(acquired.take(), Some(Ok(())));
+    assert_eq!(stage.word(LOCK.plus(8)), writing.0);
 }

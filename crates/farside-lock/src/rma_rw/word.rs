@@ -44,6 +44,17 @@ impl Readers {
         is_free.then(|| Self::NOBODY.with_writing(1))
     }
 
+    /// What a fetch-and-add adds when a writer marks the lock as the writers', whoever is inside.
+    pub const BEGINNING_WRITING: u64 = Self::NOBODY.with_writing(1).0;
+
+    /// What a fetch-and-add adds when the writers, who found this word, give the lock to the readers, who count from the beginning;
+    /// but for those who are about to count themselves out again.
+    #[must_use]
+    pub fn ending_writing(self) -> u64 {
+        let gone = self.arrived() - self.inside();
+        Self::ENDING_WRITING.wrapping_sub(Self::NOBODY.with_arrived(gone).0)
+    }
+
     /// The word when nobody wants to write: readers count from the beginning, but for those who are there
     /// and may count themselves out again.
     #[must_use]
@@ -82,6 +93,9 @@ mod tests {
             prop_assert_eq!(word.begin_writing().is_some(), word.inside() == 0 && word.writing() == 0);
             let writing = Readers::NOBODY.begin_writing().expect("nobody is inside");
             prop_assert!(!writing.admits());
+            let marked = Readers(word.with_writing(0).0.wrapping_add(Readers::BEGINNING_WRITING));
+            prop_assert_eq!((marked.writing(), marked.admits()), (1, false));
+            prop_assert_eq!(Readers(marked.0.wrapping_add(marked.ending_writing())), word.with_writing(0).counted_anew());
             // Readers that will find out that they are not inside.
             let crowded = Readers(writing.0.wrapping_add(coming * Readers::COMING));
             let ended = Readers(crowded.0.wrapping_add(Readers::ENDING_WRITING));

@@ -230,7 +230,8 @@ fn every_lock_is_in_the_suite() {
             "declock-local-prefer",
             "declock-local-bound",
             "shiftlock-mutex",
-            "shiftlock-polling"
+            "shiftlock-polling",
+            "rma-rw-polling"
         ],
         "a new lock needs a line at the end of this file"
     );
@@ -242,7 +243,7 @@ fn every_entry_has_its_bytes() {
     let options = LockOptions::default();
     for (kind, name) in LockKind::named() {
         let expected = match name {
-            "rma-rw" => 16,
+            "rma-rw" | "rma-rw-polling" => 16,
             shiftlock if shiftlock.starts_with("shiftlock") => 16,
             declock if declock.starts_with("declock") => 8 + 8 * options.declock_capacity,
             _ => 8,
@@ -290,6 +291,7 @@ conformance!(dslr_plus, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(dslr_polling, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(drtm, acquire: [0, 0, 1, 0], release: [0, 1, 0, 0], shared: [[0, 0, 1, 0], [0, 0, 0, 0]]);
 conformance!(rma_rw, acquire: [0, 0, 2, 0], release: [0, 0, 2, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
+conformance!(rma_rw_polling: "rma-rw-polling", acquire: [2, 0, 2, 0], release: [1, 0, 2, 0], shared: [[0, 0, 1, 0], [0, 0, 1, 0]]);
 conformance!(rpc, acquire: [0, 0, 0, 1], release: [0, 0, 0, 1]);
 conformance!(shiftlock, acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
 conformance!(shiftlock_mutex: "shiftlock-mutex", acquire: [0, 0, 1, 0], release: [0, 0, 1, 0]);
