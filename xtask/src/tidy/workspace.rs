@@ -120,8 +120,9 @@ impl Workspace {
             let is_hidden = path
                 .file_name()
                 .is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            // CACHEDIR.TAG marks cargo's output whatever name it was given.
-            if is_hidden || path.join("CACHEDIR.TAG").exists() {
+            // CACHEDIR.TAG marks cargo's output whatever name it was given, unless somebody else has made the folder.
+            let is_output = relative == Path::new("target") || path.join("CACHEDIR.TAG").exists();
+            if is_hidden || is_output {
                 continue;
             }
             self.paths.insert(relative.clone());
