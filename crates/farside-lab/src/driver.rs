@@ -118,13 +118,14 @@ impl Meter {
     }
 }
 
-/// Lets a client do operations until the window is over or it has nothing left to do.
+/// Lets a client do operations until the window is over or it has nothing left to do. Its core computes for so long before each.
 ///
 /// # Errors
 /// The first error of an operation.
 pub async fn drive<C: Client>(
     client: &mut C,
     cx: &mut OpContext,
+    compute_ns: u64,
     recorder: &RefCell<Recorder>,
     meter: &Meter,
 ) -> Result<(), BenchError> {
@@ -134,6 +135,9 @@ pub async fn drive<C: Client>(
     meter.pass(begun_ns);
     for number in 1_u64.. {
         meter.begun_ns.set(Some(begun_ns));
+        if compute_ns > 0 {
+            cx.endpoint().compute(compute_ns).await;
+        }
         let Some(step) = client.step(cx).await? else { break };
         let ended_ns = cx.endpoint().now_ns();
         meter.pass(ended_ns);

@@ -183,6 +183,7 @@ pub(crate) fn check_theta(theta: f64) -> Result<(), BenchError> {
 impl Program for LockProgram {
     type Node = LockNode;
     type Client = LockClient;
+    type Known = ();
 
     fn memory_bytes(&self) -> u64 {
         (self.roster().offset() + ROSTER_BYTES).next_multiple_of(4096)
@@ -205,7 +206,9 @@ impl Program for LockProgram {
         Err(Agent::start(endpoint, &self.site()).await?.serve().await.into())
     }
 
-    async fn join(&self, _: Endpoint) -> Result<LockNode, BenchError> {
+    fn known(&self, _: &LockNode) {}
+
+    async fn join(&self, _: Endpoint, _: Option<&()>) -> Result<LockNode, BenchError> {
         Ok(LockNode::new(self.site()))
     }
 

@@ -136,6 +136,7 @@ impl ObjectProgram {
 impl Program for ObjectProgram {
     type Node = LockNode;
     type Client = ObjectClient;
+    type Known = ();
 
     fn memory_bytes(&self) -> u64 {
         self.places.memory_bytes()
@@ -158,7 +159,9 @@ impl Program for ObjectProgram {
         Err(Agent::start(endpoint, &self.site()).await?.serve().await.into())
     }
 
-    async fn join(&self, _: Endpoint) -> Result<LockNode, BenchError> {
+    fn known(&self, _: &LockNode) {}
+
+    async fn join(&self, _: Endpoint, _: Option<&()>) -> Result<LockNode, BenchError> {
         Ok(LockNode::new(self.site()))
     }
 

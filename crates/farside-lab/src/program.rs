@@ -24,6 +24,8 @@ pub trait Program: Clone + Send + Sync + 'static {
     type Node: 'static;
     /// One client.
     type Client: Client + 'static;
+    /// What a compute node remembers of the memory.
+    type Known: 'static;
 
     /// Bytes that the memory node needs.
     fn memory_bytes(&self) -> u64;
@@ -55,9 +57,18 @@ pub trait Program: Clone + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Names what a compute node learns of the memory as it joins, if that is anything: programs that begin with the same memory
+    /// and have this name in common learn the same.
+    fn lesson(&self) -> Option<String> {
+        None
+    }
+
+    /// What a compute node has learned that has just joined.
+    fn known(&self, node: &Self::Node) -> Self::Known;
+
     /// Lets a compute node join. Its clients take steps through endpoints of their own, or through
-    /// this one.
-    async fn join(&self, endpoint: Endpoint) -> Result<Self::Node, BenchError>;
+    /// this one. It need not learn what is `known`.
+    async fn join(&self, endpoint: Endpoint, known: Option<&Self::Known>) -> Result<Self::Node, BenchError>;
 
     /// Makes client `number`, counted over all compute nodes.
     fn client(&self, node: &Self::Node, endpoint: &Endpoint, number: u64) -> Self::Client;

@@ -30,7 +30,7 @@ pub use self::growth::{Growth, Seen};
 use crate::error::BenchError;
 use crate::lock::check_theta;
 use crate::program::{Laid, Program};
-use crate::tree::key_of;
+use crate::tree::{Spacing, key_of};
 use crate::workload::Population;
 
 /// The smallest key: the number of its slot.
@@ -69,13 +69,17 @@ pub fn index_by_name(name: &str) -> Option<IndexKind> {
 
 /// The first bytes of the key with this number: the number, which is its slot in a pointer array; or where keys are in order,
 /// one that has nothing to do with it, as in a tree of values. In a radix tree keys stand beside each other, as published: it is one
-/// byte of many that chooses among the entries of its nodes. A LOAD that goes on with such a tree finds the even keys there, and
-/// stores odd ones among them in no order, as the second half of a whole LOAD would.
+/// byte of many that chooses among the entries of its nodes. Where more are stored there are gaps for them, see [`Spacing::Close`]; a
+/// LOAD that goes on with such a tree finds the even keys there, and stores odd ones among them in no order, as the second half of a
+/// whole LOAD would.
 fn key_start(index: IndexKind, population: &Population, number: u64) -> [u8; KEY_BYTES_MIN] {
     match index {
         _ if index.tree().is_some() => key_of(number).to_be_bytes(),
         IndexKind::Smart if population.workload.is_load() && population.items_at_start() > 0 => {
             between(population.items_at_start(), number).to_be_bytes()
+        }
+        IndexKind::Smart if population.workload.inserts() && !population.workload.is_load() => {
+            Spacing::Close.key_of(number, population.items).to_be_bytes()
         }
         IndexKind::Smart => number.to_be_bytes(),
         _ => number.to_le_bytes(),
@@ -155,6 +159,17 @@ pub struct StoreProgram {
     pub tick_ns: u64,
     /// What the compute nodes have seen when a run has ended.
     pub seen: Arc<Seen>,
+}
+
+/// What a compute node remembers of an index.
+#[derive(Debug)]
+pub enum Known {
+    /// Of a tree of pointers.
+    Tree(Box<farside_index::tree::Known>),
+    /// Of a radix tree.
+    Radix(farside_index::smart::Known),
+    /// Of another one, which each compute node reads as it opens it.
+    Nothing,
 }
 
 /// How often a compute node does housekeeping unless something else is said.
@@ -269,6 +284,7 @@ impl StoreProgram {
 impl Program for StoreProgram {
     type Node = Index;
     type Client = StoreClient;
+    type Known = Known;
 
     fn memory_bytes(&self) -> u64 {
         // The largest chunk, so that the class is the one of any pool.
@@ -300,9 +316,10 @@ impl Program for StoreProgram {
             self.key_bytes,
             self.value_bytes,
         );
-        let (locks, is_load) = (self.scheme.needs_locks(), self.population.workload.is_load());
+        let workload = self.population.workload;
+        let (locks, inserts, is_load) = (self.scheme.needs_locks(), workload.inserts(), workload.is_load());
         format!(
-            "{:?} with locks {locks} of {sizes:?} for LOAD {is_load} every {} ns",
+            "{:?} with locks {locks} of {sizes:?} for INSERTs {inserts} and LOAD {is_load} every {} ns",
             self.index, self.tick_ns
         )
     }
@@ -347,7 +364,20 @@ impl Program for StoreProgram {
         }
     }
 
-    async fn join(&self, endpoint: Endpoint) -> Result<Index, BenchError> {
+    fn lesson(&self) -> Option<String> {
+        let learns = !matches!(self.index, IndexKind::PointerArray | IndexKind::Race);
+        learns.then(|| format!("{:?}", self.budget))
+    }
+
+    fn known(&self, index: &Index) -> Known {
+        match index {
+            Index::Ordered(ordered) => Known::Tree(Box::new(ordered.known())),
+            Index::Smart(smart) => Known::Radix(smart.known()),
+            _ => Known::Nothing,
+        }
+    }
+
+    async fn join(&self, endpoint: Endpoint, known: Option<&Known>) -> Result<Index, BenchError> {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await?;
         let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
@@ -359,15 +389,17 @@ impl Program for StoreProgram {
             IndexKind::Race => Index::Race(Race::open(&mut cx, pool, self.sync()).await?),
             _ => {
                 let index = self.open_tree(&mut cx, pool).await?;
-                match &index {
-                    Index::Ordered(ordered) => ordered.remember_all(&mut cx).await?,
-                    Index::Smart(smart) => {
-                        smart.remember_all(&mut cx).await?;
-                        if self.in_place {
-                            smart.update_in_place();
-                        }
-                    }
+                match (&index, known) {
+                    (Index::Ordered(ordered), Some(Known::Tree(known))) => ordered.remember_known(known),
+                    (Index::Ordered(ordered), _) => ordered.remember_all(&mut cx).await?,
+                    (Index::Smart(smart), Some(Known::Radix(known))) => smart.remember_known(known),
+                    (Index::Smart(smart), _) => smart.remember_all(&mut cx).await?,
                     _ => {}
+                }
+                if let Index::Smart(smart) = &index
+                    && self.in_place
+                {
+                    smart.update_in_place();
                 }
                 index
             }

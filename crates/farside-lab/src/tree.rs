@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 use farside_fabric::region::Region;
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::chime::HOTSPOT_BYTES;
-use farside_index::tree::{INNER_SPAN, LEAF_SPAN_MAX, NodeLock, TurnOptions, VALUE_WORDS_MAX, Without};
+use farside_index::tree::{INNER_SPAN, Known, LEAF_SPAN_MAX, NodeLock, TurnOptions, VALUE_WORDS_MAX, Without};
 use farside_index::{Budget, Shape, Tree, TreeKind, TreeOptions};
 use farside_pool::size_class::SizeClass;
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open, open_or_format};
@@ -267,15 +267,13 @@ impl TreeProgram {
 impl Program for TreeProgram {
     type Node = Tree;
     type Client = TreeClient;
+    type Known = Known;
 
     fn memory_bytes(&self) -> u64 {
         let block = |bytes| SizeClass::for_bytes(bytes, 1 << 20).bytes() as f64;
         let population = &self.population;
-        let more = if population.workload.inserts() && !population.is_finite() {
-            SPARE_ITEMS
-        } else {
-            0
-        };
+        // Whether this program INSERTs or another one that begins with the same memory.
+        let more = if population.is_finite() { 0 } else { SPARE_ITEMS };
         let load_min = match (self.kind.is_hashed(), self.neighbourhood) {
             (false, _) | (true, 8..) => LOADS_MIN[0],
             (true, 4..) => LOADS_MIN[1],
@@ -317,13 +315,28 @@ impl Program for TreeProgram {
         Ok(Laid::default())
     }
 
-    async fn join(&self, endpoint: Endpoint) -> Result<Tree, BenchError> {
+    fn lesson(&self) -> Option<String> {
+        let (budget, population) = (self.budget(), &self.population);
+        let (seed, theta, workload) = (population.seed, population.theta, population.workload);
+        Some(format!("{budget:?} by {workload:?}, Zipf {theta}, seed {seed}"))
+    }
+
+    fn known(&self, tree: &Tree) -> Known {
+        tree.known()
+    }
+
+    async fn join(&self, endpoint: Endpoint, known: Option<&Known>) -> Result<Tree, BenchError> {
         let mut cx = OpContext::new(endpoint);
         let geometry = open(&mut cx).await?;
         let pool = Pool::join(&mut cx, geometry, self.pool_options()).await?;
         let tree = Tree::open(&mut cx, pool, self.budget()).await?;
-        tree.remember_all(&mut cx).await?;
-        self.learn_hotspots(&tree, &mut cx).await?;
+        match known {
+            Some(known) => tree.remember_known(known),
+            None => {
+                tree.remember_all(&mut cx).await?;
+                self.learn_hotspots(&tree, &mut cx).await?;
+            }
+        }
         tree.do_without(self.without);
         if self.local_wc {
             tree.share_operations();

@@ -152,10 +152,10 @@ impl Profile {
             // As the ConnectX-5, both.
             extended_late_ns: 240,
             aside: 4,
-            // SMART (ASPLOS 2024), its measurements: an unloaded READ takes 2.35 us, and 512 clients of RACE make 0.22 M UPDATEs/s
+            // SMART (ASPLOS 2024), its measurements: an unloaded READ takes 2.35 us, and 128 clients of RACE make 0.53 M UPDATEs/s
             // without back-off.
             wire_ns: 992,
-            address_ns: 315,
+            address_ns: 347,
             ..Self::plain()
         }
     }

@@ -41,7 +41,7 @@ const PAGE: usize = 32;
 type Page = Box<[[Hotspot; SET]]>;
 
 /// The hotspots that a client remembers, within a budget of bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HotspotBuffer {
     /// None until the first hotspot is noted; each is empty until one is noted in it.
     pages: Box<[Page]>,

@@ -11,6 +11,7 @@ use super::part::{PART_BYTES, Part};
 use super::{Layer, Ordered};
 use crate::error::IndexError;
 use crate::item::Item;
+use crate::tree::Known;
 
 /// The layer of keys that are one part.
 const FIRST: Layer = 0;
@@ -50,6 +51,17 @@ impl Ordered {
             loader.finish();
         }
         Ok(())
+    }
+
+    /// See [`Tree::known`](crate::Tree::known).
+    #[must_use]
+    pub fn known(&self) -> Known {
+        self.tree.known()
+    }
+
+    /// See [`Tree::remember_known`](crate::Tree::remember_known).
+    pub fn remember_known(&self, known: &Known) {
+        self.tree.remember_known(known);
     }
 
     /// Reads every internal node, so that this client remembers them.

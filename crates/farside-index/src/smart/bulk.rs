@@ -11,6 +11,7 @@ use farside_pool::{BulkLoader, PoolError};
 use farside_sync::{Pointer, SizeHint};
 
 use super::Smart;
+use super::cache::NodeCache;
 use super::descend::Image;
 use super::layout::{END, Header, Kind, ROOT_AT, node_of, place_at, to_node};
 use super::link::encode_node;
@@ -20,6 +21,13 @@ use crate::item::Item;
 
 /// Bytes of a key that is laid out.
 const KEY_BYTES: usize = 8;
+
+/// What a client remembers of an index.
+#[derive(Clone, Debug)]
+pub struct Known {
+    cache: NodeCache,
+    root: Option<Pointer>,
+}
 
 /// Puts blocks into memory.
 struct Builder<'a> {
@@ -123,6 +131,22 @@ impl Smart {
         region.word(first.offset()).store(header.0, Ordering::SeqCst);
         root.store(to_node(first, kind, 0, 0).to_word(), Ordering::SeqCst);
         Ok(())
+    }
+
+    /// What this client remembers, for others to begin with.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        Known {
+            cache: self.shared.cache.borrow().clone(),
+            root: self.shared.root.get(),
+        }
+    }
+
+    /// Remembers what another client did, instead of what this one does. The other one has the same budget, and no node has changed
+    /// since.
+    pub fn remember_known(&self, known: &Known) {
+        self.shared.cache.replace(known.cache.clone());
+        self.shared.root.set(known.root);
     }
 
     /// Reads every node, so that this client remembers it.

@@ -56,7 +56,7 @@ pub(super) fn place_of(entries: &[Pointer], byte: Option<u8>) -> Option<usize> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     node: Node,
     /// Whether it was used since the search for a node to forget last came by.
@@ -64,7 +64,7 @@ struct Known {
 }
 
 /// Nodes up to a budget of bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NodeCache {
     nodes: HashMap<RemoteAddr, Known, MixState>,
     /// The nodes in the order in which the search for one to forget comes by; some are forgotten already.

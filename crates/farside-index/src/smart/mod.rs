@@ -71,6 +71,7 @@ use farside_pool::{Pin, Pool, make_root, root};
 use farside_sync::{Pointer, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+pub use self::bulk::Known;
 use self::cache::NodeCache;
 use self::descend::{End, How, Slot};
 pub(crate) use self::descend::{Image, place_in};

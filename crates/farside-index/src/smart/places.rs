@@ -31,7 +31,7 @@ struct Spot {
 }
 
 /// Nodes by their addresses.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Places {
     spots: HashMap<RemoteAddr, Spot, MixState>,
     rows: Vec<Row>,

@@ -1,4 +1,4 @@
-//! Laying out a tree of many keys at once, straight in the memory of its node.
+//! Laying out a tree of many keys at once, straight in the memory of its node; and beginning with what another client remembers.
 //!
 //! On the path: nowhere. Whoever has the memory in its own process (a benchmark) makes a tree that clients cannot tell from
 //! one that has grown, without a verb for each key: full levels from the leaves up, each node behind its left neighbour.
@@ -14,10 +14,12 @@ use farside_fabric::RemoteAddr;
 use farside_fabric::region::Region;
 use farside_pool::BulkLoader;
 
+use super::cache::NodeCache;
 use super::inner::{Children, Inner};
 use super::layout::{IMAGE_AT, INNER_SPAN, Key, ROOT_AT, Shape};
 use super::leaf::{self, Fences};
 use super::{LEVEL_MAX, Root, Tree};
+use crate::chime::hotspot::HotspotBuffer;
 use crate::error::IndexError;
 
 /// How many entries of so many a node has that has grown.
@@ -25,7 +27,30 @@ fn fill(span: usize, u: f64) -> usize {
     ((span as f64 / (2.0 - u)) as usize).clamp(1, span)
 }
 
+/// What a client remembers of a tree.
+#[derive(Clone, Debug)]
+pub struct Known {
+    cache: NodeCache,
+    hotspots: HotspotBuffer,
+}
+
 impl Tree {
+    /// What this client remembers, for others to begin with.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        Known {
+            cache: self.shared.cache.borrow().clone(),
+            hotspots: self.shared.hotspots.borrow().clone(),
+        }
+    }
+
+    /// Remembers what another client did, instead of what this one does. The other one has the same budget, and no node has changed
+    /// since.
+    pub fn remember_known(&self, known: &Known) {
+        self.shared.cache.replace(known.cache.clone());
+        self.shared.hotspots.replace(known.hotspots.clone());
+    }
+
     /// Puts keys, ascending, with their values into an empty tree that nobody else uses, on the one node of its pool, whose
     /// memory `region` is. `unit` draws numbers from 0 to 1. Returns how many leaves there are.
     ///

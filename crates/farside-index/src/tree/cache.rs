@@ -17,7 +17,7 @@ const STEP: usize = 8;
 
 /// Nodes of one level by their smallest key, in parts of a few: flat, since every operation begins with a look at it, and half of
 /// the time that a map with nodes of its own takes is to wait for one after the other.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Level {
     /// The smallest key of each part.
     firsts: Vec<Key>,
@@ -25,7 +25,7 @@ struct Level {
     parts: Vec<Part>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     keys: Vec<Key>,
     /// In one piece, too: only their children are somewhere else.
@@ -141,7 +141,7 @@ impl Level {
 }
 
 /// Nodes up to a budget of bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NodeCache {
     /// Nodes of each level by their smallest key.
     levels: [Level; LEVEL_MAX as usize + 1],

@@ -86,6 +86,7 @@ use farside_fabric::{NodeId, OpContext, RemoteAddr};
 use farside_lock::backoff::Backoff;
 use farside_pool::{Pin, Pool, make_root, root};
 
+pub use self::bulk::Known;
 use self::cache::NodeCache;
 pub use self::kind::TreeKind;
 use self::layout::{FORMAT_AT, ROOT, ROOT_AT, ROOT_BYTES, SHAPE_AT, VERSION_AT};

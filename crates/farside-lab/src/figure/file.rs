@@ -301,6 +301,8 @@ pub struct Series {
     /// How many of them share a core of it, as coroutines; each has a core of its own, if nothing is said.
     #[serde(default)]
     pub clients_per_core: u64,
+    /// How long a core computes for an operation, beside what the profile says of verbs; not at all, if nothing is said.
+    pub compute: Option<String>,
     /// How many compute nodes there are, if that does not follow from the number of clients.
     pub cns: Option<u64>,
     /// Name of the NIC profile.

@@ -3,10 +3,12 @@
 //! A figure whose result is in the folder already is not run again, so that a report that was interrupted goes on
 //! where it was. A figure that fails does not stop the others: the page names it, and the report says so at its end.
 
+use core::fmt;
 use std::path::{Path, PathBuf};
 
 use super::file::Figure;
 use super::outcome::Outcome;
+use super::variation::Variation;
 use super::{FIGURES, by_id, measure, output, page, tables};
 use crate::error::BenchError;
 use crate::side_by_side::{on_all_cores, on_cores};
@@ -44,7 +46,20 @@ pub fn run(
     folder: &Path,
     mut say: impl FnMut(&str) + Send,
 ) -> Result<Written, BenchError> {
-    let figures = chosen(ids)?;
+    let entries = run_all(chosen(ids)?, is_quick, folder, &mut say)?;
+    let path = folder.join("report.html");
+    std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
+    let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
+    Ok(Written { path, failures })
+}
+
+/// Runs those of some figures that have not been run yet, and returns all of them in their order.
+fn run_all(
+    figures: Vec<Figure>,
+    is_quick: bool,
+    folder: &Path,
+    mut say: impl FnMut(&str) + Send,
+) -> Result<Vec<Entry>, BenchError> {
     output::make_folder(folder)?;
     let count = figures.len();
     let mut done = 0;
@@ -67,11 +82,61 @@ pub fn run(
     let mut found = on_all_cores(simulated, work, &mut tell);
     found.extend(on_cores(1, on_this_machine, work, &mut tell));
     found.sort_unstable_by_key(|(place, ..)| *place);
-    let entries: Vec<Entry> = found.into_iter().map(|(.., entry)| entry).collect();
-    let path = folder.join("report.html");
-    std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
-    let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
-    Ok(Written { path, failures })
+    Ok(found.into_iter().map(|(.., entry)| entry).collect())
+}
+
+/// What became of the claims with numbers that nothing was chosen by.
+#[derive(Debug)]
+pub struct HeldOut {
+    /// How many claims there are.
+    pub claims: usize,
+    /// Those that are judged otherwise than with the numbers of the files, each a line.
+    pub differ: Vec<String>,
+}
+
+impl fmt::Display for HeldOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let same = self.claims - self.differ.len();
+        write!(f, "held out: {same} of {} claims are judged the same", self.claims)?;
+        self.differ.iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+/// Runs the named figures, or all that are simulated, as their files say and with [other numbers](Variation::held_out), whose results
+/// go into a folder of their own; compares the verdicts. `say` is given a line for each figure when it is there.
+///
+/// # Errors
+/// An unknown name, a folder that cannot be written, or a figure that fails.
+///
+/// # Panics
+/// If a figure does.
+pub fn held_out(
+    ids: &[String],
+    is_quick: bool,
+    folder: &Path,
+    mut say: impl FnMut(&str) + Send,
+) -> Result<HeldOut, BenchError> {
+    let mut figures = chosen(ids)?;
+    figures.retain(|figure| !measures_this_machine(figure));
+    let published = run_all(figures.clone(), is_quick, folder, &mut say)?;
+    for figure in &mut figures {
+        figure.variation = Variation::held_out();
+    }
+    let varied = run_all(figures, is_quick, &folder.join("held-out"), &mut say)?;
+    let (mut claims, mut differ) = (0, Vec::new());
+    for (one, other) in published.into_iter().zip(varied) {
+        let id = one.figure.id;
+        let failed = |reason| BenchError::Figure { id: id.clone(), reason };
+        let (one, other) = (one.result.map_err(failed)?, other.result.map_err(failed)?);
+        claims += one.verdicts.len();
+        let pairs = one.verdicts.iter().zip(&other.verdicts);
+        differ.extend(
+            pairs
+                .filter(|(one, other)| one.is_ok != other.is_ok)
+                .map(|(one, other)| format!("{one}\n  held out: {other}")),
+        );
+    }
+    Ok(HeldOut { claims, differ })
 }
 
 /// Whether a figure has a series that is no simulation.

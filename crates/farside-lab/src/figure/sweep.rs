@@ -61,11 +61,13 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
         .map(|series| figure.xs_of(series, is_quick).len())
         .sum();
     let progress = Progress::new(count as u64, figure.id.as_str());
-    let mut points = Vec::new();
-    for series in &figure.series {
+    let (mut points, mut done) = (vec![Vec::new(); figure.series.len()], 0);
+    for (place, series) in by_memory(figure) {
+        let points = &mut points[place];
         if figure.axis_of(series).is_some_and(|axis| axis.key == AxisKey::Time) {
-            points.extend(over_time(figure, series, is_quick, memory)?);
-            progress.set(points.len() as u64);
+            *points = over_time(figure, series, is_quick, memory)?;
+            done += points.len() as u64;
+            progress.set(done);
             continue;
         }
         for x in figure.xs_of(series, is_quick) {
@@ -86,10 +88,20 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
                 x,
                 report,
             });
-            progress.set(points.len() as u64);
+            done += 1;
+            progress.set(done);
         }
     }
-    Ok(points)
+    Ok(points.concat())
+}
+
+/// The series of a figure, each with its place. One after the other run those that are the same but for their sweep: they begin
+/// with the same memory, for the most part.
+fn by_memory(figure: &Figure) -> Vec<(usize, &Series)> {
+    let mut order: Vec<_> = figure.series.iter().enumerate().collect();
+    let base = |series: &Series| series.name.split('@').next().map(str::to_owned);
+    order.sort_by_key(|(_, series)| figure.series.iter().position(|other| base(other) == base(series)));
+    order
 }
 
 /// One run, of which each part of the time is a point.
@@ -203,8 +215,10 @@ fn conditions(figure: &Figure, series: &Series, profile: &Profile) -> Result<Con
         faults.push((at_ns, planned.what.fault()));
     }
     let peer_latency = series.lock.as_ref().map_or(1.0, |lock| lock.peer_latency);
+    let compute = series.compute.as_deref().map(parse_duration).transpose();
     Ok(Conditions {
         clients_per_core: series.clients_per_core,
+        compute_ns: compute.map_err(|reason| wrong(figure, reason))?.unwrap_or(0),
         peer_delay_ns: peer_delay_ns(profile, peer_latency),
         faults,
         slots: 0,
@@ -289,6 +303,7 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
         AxisKey::ExtendedAtomics => series.extended_atomics = Some(x),
         _ => {}
     }
+    figure.variation.of_series(&mut series);
     series
 }
 

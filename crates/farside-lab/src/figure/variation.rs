@@ -1,6 +1,6 @@
-//! What a run of a figure has otherwise than its file says: another seed, other constants of the NIC model.
+//! What a run of a figure has otherwise than its file says: another seed, other constants of the NIC model, fewer clients and keys.
 //!
-//! To find out what a claim depends on: whether it holds with other seeds, and which constant moves it.
+//! To find out what a claim depends on: whether it holds with others, and which constant moves it.
 
 use core::str::FromStr;
 use std::collections::BTreeMap;
@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use farside_fabric::sim::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::file::Series;
 
 /// Decides workload and simulation, if nothing else is said.
 const SEED: u64 = 1;
@@ -19,6 +21,20 @@ pub struct Variation {
     pub seed: u64,
     /// Fields of [`Profile`], by name.
     pub model: BTreeMap<String, Value>,
+    /// How many percent of the clients there are.
+    #[serde(default = "all", skip_serializing_if = "is_all")]
+    pub clients_percent: u64,
+    /// How many percent of the keys, locks or objects.
+    #[serde(default = "all", skip_serializing_if = "is_all")]
+    pub keys_percent: u64,
+}
+
+fn all() -> u64 {
+    100
+}
+
+fn is_all(percent: &u64) -> bool {
+    *percent == all()
 }
 
 impl Default for Variation {
@@ -26,6 +42,8 @@ impl Default for Variation {
         Self {
             seed: SEED,
             model: BTreeMap::new(),
+            clients_percent: all(),
+            keys_percent: all(),
         }
     }
 }
@@ -41,6 +59,7 @@ impl Variation {
                 .cloned()
                 .map(|Constant(name, value)| (name, value))
                 .collect(),
+            ..Self::default()
         }
     }
 
@@ -53,6 +72,34 @@ impl Variation {
                 .map(|(name, value)| (name.to_owned(), Value::from(value.round() as u64)))
                 .collect(),
             ..Self::default()
+        }
+    }
+
+    /// Numbers that nothing was chosen by: another seed, nine tenths of the clients, four fifths of the keys.
+    #[must_use]
+    pub fn held_out() -> Self {
+        Self {
+            seed: SEED + 1,
+            clients_percent: 90,
+            keys_percent: 80,
+            ..Self::default()
+        }
+    }
+
+    /// Lets one run of a series have as many clients and keys as is said. What there is one of stays.
+    pub(super) fn of_series(&self, series: &mut Series) {
+        let part = |count: u64, percent: u64| (count * percent).div_ceil(100);
+        for clients in &mut series.clients {
+            *clients = part(*clients, self.clients_percent);
+        }
+        series.cns = series.cns.map(|cns| cns.min(series.clients[0]));
+        let keys = [
+            series.store.as_mut().map(|store| &mut store.items),
+            series.lock.as_mut().map(|lock| &mut lock.locks),
+            series.objects.as_mut().map(|objects| &mut objects.objects),
+        ];
+        for count in keys.into_iter().flatten() {
+            *count = part(*count, self.keys_percent);
         }
     }
 
@@ -140,6 +187,28 @@ mod tests {
         };
         assert_eq!(varied, expected);
         assert_eq!(Variation::default().of_profile(Profile::cx4()), Profile::cx4());
+    }
+
+    #[test]
+    fn held_out_runs_have_fewer_clients_and_keys() {
+        let figure = crate::figure::by_id("declock-1").expect("a figure");
+        let mut series = figure.series[0].clone();
+        let items = series.store.as_ref().expect("it has an index").items;
+        (series.clients, series.cns) = (vec![8], Some(8));
+        Variation::default().of_series(&mut series);
+        assert_eq!((&series.clients[..], series.cns), (&[8][..], Some(8)));
+        Variation::held_out().of_series(&mut series);
+        // Nobody is alone on two compute nodes.
+        assert_eq!((&series.clients[..], series.cns), (&[8][..], Some(8)));
+        series.clients = vec![1];
+        Variation::held_out().of_series(&mut series);
+        assert_eq!((&series.clients[..], series.cns), (&[1][..], Some(1)));
+        let store = series.store.expect("it has an index");
+        assert!(
+            store.items < items * 65 / 100 && store.items > items * 63 / 100,
+            "{}",
+            store.items
+        );
     }
 
     #[test]

@@ -101,7 +101,7 @@ async fn take_turn(options: &HotKeysWorkerOptions, scheme: Scheme, endpoint: End
         device: DeviceOptions::default(),
         seed: 1,
     };
-    let index = program.join(endpoint.clone()).await?;
+    let index = program.join(endpoint.clone(), None).await?;
     answer(&[0.0])?;
     let line = next_line()?.unwrap_or_default();
     let start_ns: u64 = line.parse().map_err(|_| unknown(&line))?;

@@ -309,7 +309,7 @@ async fn clients_of<P: Program>(
     start: &Start,
 ) -> Result<(Recorder, Effort), BenchError> {
     let joined = match endpoint {
-        Ok(endpoint) => program.join(endpoint.clone()).await.map(|node| (endpoint, node)),
+        Ok(endpoint) => program.join(endpoint.clone(), None).await.map(|node| (endpoint, node)),
         Err(error) => Err(error),
     };
     if joined.is_err() {
@@ -358,7 +358,7 @@ pub(crate) async fn run_clients<P: Program>(
         };
         let (recorder, meter, failure) = (&recorder, &meter, &failure);
         async move {
-            if let Err(error) = drive(&mut client, &mut cx, recorder, meter).await {
+            if let Err(error) = drive(&mut client, &mut cx, 0, recorder, meter).await {
                 failure.borrow_mut().get_or_insert(error);
             }
         }

@@ -3,6 +3,9 @@
 pub mod machine;
 pub mod simulated;
 
+use core::any::Any;
+use std::rc::Rc;
+
 use farside_fabric::rdma::DeviceOptions;
 use farside_fabric::region::Region;
 use farside_fabric::sim::Profile;
@@ -68,6 +71,9 @@ pub struct Setting {
 pub struct Conditions {
     /// How many clients share a core of their compute node, as coroutines do; 0 if each has its own.
     pub clients_per_core: u64,
+    /// How long a client's core computes for an operation, beside what posting takes: to hash keys, to go from one coroutine to the
+    /// other. In nanoseconds.
+    pub compute_ns: u64,
     /// How much longer messages between compute nodes take than the profile says, each way.
     pub peer_delay_ns: u64,
     /// What happens when, in nanoseconds since the time that counts began; in order.
@@ -184,6 +190,8 @@ pub struct Prepared {
     layout: String,
     region: Region,
     laid: Laid,
+    /// What a compute node has learned of it, by the name of that.
+    known: Option<(String, Rc<dyn Any>)>,
 }
 
 /// Runs a program. `memory` may hold what an earlier simulated run has begun with, which need not be made ready again if

@@ -39,7 +39,8 @@ pub(super) fn run<P: Program>(
         true => setting.profile.clone().with_chip(),
         false => setting.profile.clone(),
     };
-    let prepared = prepare(program, (setting.seed, profile.chip_bytes), memory.take())?;
+    let mut prepared = prepare(program, (setting.seed, profile.chip_bytes), memory.take())?;
+    let known = learn(program, (setting.seed, profile.chip_bytes), &mut prepared)?;
     let (region, laid) = (prepared.region.clone(), prepared.laid);
     let sim = Sim::new(SimOptions {
         seed: setting.seed,
@@ -76,7 +77,7 @@ pub(super) fn run<P: Program>(
     }
     let mut joined = Vec::new();
     for &compute_node in &compute_nodes {
-        joined.push(sim.block_on(program.join(sim.endpoint(compute_node)))?);
+        joined.push(sim.block_on(program.join(sim.endpoint(compute_node), known.as_deref()))?);
     }
 
     let start_ns = sim.now_ns() + setting.before_ns(program.is_finite());
@@ -96,8 +97,9 @@ pub(super) fn run<P: Program>(
         meters.push(Rc::clone(&meter));
         let mut client = program.client(&joined[setting.compute_node_of(number) as usize], endpoint, number);
         let (crew, mut cx) = (Rc::clone(&crew), OpContext::new(endpoint.clone()));
+        let compute_ns = conditions.compute_ns;
         endpoint.spawn(async move {
-            let result = drive(&mut client, &mut cx, &crew.recorder, &meter).await;
+            let result = drive(&mut client, &mut cx, compute_ns, &crew.recorder, &meter).await;
             crew.working.set(crew.working.get() - 1);
             if let Err(error) = result {
                 crew.failure.borrow_mut().get_or_insert(error);
@@ -217,6 +219,41 @@ fn prepare<P: Program>(
         return Ok(kept);
     }
     let region = Region::anonymous(bytes).map_err(BenchError::system("get memory"))?;
+    let (sim, _, founder) = alone_with(&region, seed, chip_bytes);
+    let laid = sim.block_on(program.prepare(founder, &region))?;
+    Ok(Prepared {
+        layout,
+        region,
+        laid,
+        known: None,
+    })
+}
+
+/// What a compute node learns of this memory as it joins, if that is anything; so not each one has to, before each run. One does,
+/// in a simulation of its own, and leaves the memory as it was.
+fn learn<P: Program>(
+    program: &P,
+    (seed, chip_bytes): (u64, u64),
+    prepared: &mut Prepared,
+) -> Result<Option<Rc<P::Known>>, BenchError> {
+    let Some(lesson) = program.lesson() else {
+        return Ok(None);
+    };
+    let kept = prepared.known.as_ref().filter(|(name, _)| *name == lesson);
+    if let Some(known) = kept.and_then(|(_, known)| Rc::clone(known).downcast().ok()) {
+        return Ok(Some(known));
+    }
+    let (sim, node, pupil) = alone_with(&prepared.region, seed, chip_bytes);
+    sim.keep_changes(node);
+    let joined = sim.block_on(program.join(pupil, None))?;
+    let known = Rc::new(program.known(&joined));
+    sim.undo_changes(node);
+    prepared.known = Some((lesson, Rc::<P::Known>::clone(&known)));
+    Ok(Some(known))
+}
+
+/// A simulation of a memory node and one compute node.
+fn alone_with(region: &Region, seed: u64, chip_bytes: u64) -> (Sim, NodeId, Endpoint) {
     let sim = Sim::new(SimOptions {
         seed,
         profile: Profile {
@@ -225,8 +262,7 @@ fn prepare<P: Program>(
         },
         ..SimOptions::default()
     });
-    let _ = sim.add_memory_node_with(region.clone());
-    let founder = sim.endpoint(sim.add_compute_node());
-    let laid = sim.block_on(program.prepare(founder, &region))?;
-    Ok(Prepared { layout, region, laid })
+    let node = sim.add_memory_node_with(region.clone());
+    let endpoint = sim.endpoint(sim.add_compute_node());
+    (sim, node, endpoint)
 }

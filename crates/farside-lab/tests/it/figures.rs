@@ -47,6 +47,35 @@ fn each_series_takes_part_in_each_sweep() {
     assert!(number(&points, "b@s", 3.0, "per_op.reads") > number(&points, "b@c", 1.0, "per_op.reads") + 1.5);
 }
 
+/// What a core computes is paid by all that share it, one after the other.
+#[test]
+fn a_core_computes_for_each_operation() {
+    let sweeps = "[x]\nkey = 'clients'\nlabel = 'clients'\nvalues = [1, 4]\n";
+    let text = |compute: &str| {
+        format!(
+            "id = 'f'\ntitle = ''\nsource = ''\nsetup = ''\nclaim = []\npanel = []\n{sweeps}\
+             [[series]]\nname = 'a'\nlabel = ''\nclients = [4]\nclients_per_cn = 4\nclients_per_core = 4\nprofile = 'cx4'\n\
+             {compute}duration = '2ms'\nlock = {{ name = 'cas', locks = 1000000, theta = 0 }}\n"
+        )
+    };
+    let points = |compute| run(&Figure::parse(&text(compute)).expect("a figure"));
+    let (free, dear) = (points(""), points("compute = '20us'\n"));
+    let mean = |points: &[Point]| number(points, "a", 1.0, "latency_us.mean");
+    let more = mean(&dear) - mean(&free);
+    assert!((more - 20.0).abs() < 0.1, "{more} us more");
+    // Four operations of 20 us or more, one after the other on the core.
+    let rate = number(&dear, "a", 4.0, "throughput_ops_s");
+    assert!((40_000.0..50_000.0).contains(&rate), "{rate} a second");
+    let refused = run_error(&text("compute = 'long'\n"));
+    assert!(refused.contains("long"), "{refused}");
+}
+
+fn run_error(text: &str) -> String {
+    let figure = Figure::parse(text).expect("a figure");
+    let refused = sweep::run(&figure, false, &mut None);
+    refused.expect_err("it makes no sense").to_string()
+}
+
 #[test]
 fn two_ways_to_sweep_are_one_too_many() {
     let axis = "key = 'clients'\nlabel = 'clients'\nvalues = [1]\n";

@@ -111,7 +111,7 @@ fn costs_alone_of<P: Program>(program: P, operations: usize) -> Vec<Cost> {
     let endpoint = || sim.endpoint(sim.add_compute_node());
     sim.block_on(program.prepare(endpoint(), &sim.region(node)))
         .expect("room");
-    let joined = sim.block_on(program.join(endpoint())).expect("room");
+    let joined = sim.block_on(program.join(endpoint(), None)).expect("room");
     let own = endpoint();
     let mut client = program.client(&joined, &own, 0);
     let mut cx = OpContext::new(own.clone());
@@ -164,7 +164,7 @@ fn costs_together(program: &StoreProgram, clients: u64, compute_nodes: u64) -> (
         .map(|_| {
             (
                 sim.add_compute_node(),
-                sim.block_on(program.join(endpoint())).expect("room"),
+                sim.block_on(program.join(endpoint(), None)).expect("room"),
             )
         })
         .collect();
@@ -485,6 +485,39 @@ fn memory_of_an_earlier_run_changes_nothing() {
         let first = run(index, "write-only");
         assert_ne!(run(index, "ycsb-a"), first);
         assert_eq!(run(index, "write-only"), first);
+    }
+}
+
+/// Compute nodes begin with what one has learned, perhaps before an earlier run: the same as if each had learned it.
+#[test]
+fn what_was_learned_for_an_earlier_run_changes_nothing() {
+    let setting = setting(FabricKind::Sim, 8);
+    let mut memory = None;
+    let mut run = |kind, (workload, cache_bytes)| {
+        let program = TreeProgram {
+            cache_bytes,
+            hotspot_bytes: cache_bytes / 4,
+            ..tree_of(kind, workload, 3000, &setting)
+        };
+        let report = measure_tree(&program, &setting, &mut memory, &Progress::hidden()).expect("a measurement");
+        (
+            hash_and_operations(&report),
+            report.cache_bytes,
+            report.per_op.verbs.reads,
+        )
+    };
+    for kind in [TreeKind::Chime, TreeKind::Sherman, TreeKind::Rolex] {
+        let (roomy, tight) = (("ycsb-c", 100_000), ("ycsb-c", 1000));
+        let first = run(kind, roomy);
+        let cold = run(kind, tight);
+        assert!(
+            cold.1 < first.1 && cold.2 != first.2,
+            "{kind:?}: {cold:?} and {first:?}"
+        );
+        assert_eq!(run(kind, roomy), first);
+        assert_eq!(run(kind, tight), cold);
+        assert_ne!(run(kind, ("ycsb-b", 100_000)).0, first.0);
+        assert_eq!(run(kind, roomy), first);
     }
 }
 

@@ -84,7 +84,7 @@ fn costs_alone(lock: Option<LockKind>, requests: Requests) -> Vec<Cost> {
             let _ = task.serve(agent).await;
         });
     }
-    let joined = sim.block_on(program.join(endpoint())).expect("there is room");
+    let joined = sim.block_on(program.join(endpoint(), None)).expect("there is room");
     let own = endpoint();
     let (mut client, mut cx) = (program.client(&joined, &own, 0), OpContext::new(own.clone()));
     let mut step = || {

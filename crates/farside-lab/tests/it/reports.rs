@@ -60,6 +60,37 @@ fn a_report_prints_verdicts_goes_on_and_tells_of_failures() {
 }
 
 #[test]
+fn a_report_says_what_other_numbers_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("plain");
+    let told = output(&[
+        "report",
+        "--quick",
+        "--held-out",
+        "--out",
+        out,
+        "chime-16",
+        "shiftlock-retry",
+    ]);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let said = text(&told.stdout);
+    let verdicts = said
+        .lines()
+        .find(|line| line.starts_with("held out: "))
+        .expect("what became of them");
+    assert!(verdicts.ends_with("of 7 claims are judged the same"), "{verdicts}");
+    let number = |folder: &str, key: &str| {
+        let path = std::path::Path::new(out).join(folder).join("shiftlock-retry.json");
+        let text = std::fs::read_to_string(path).expect("a result");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        json["runs"][1]["report"][key].as_u64().expect("a number")
+    };
+    assert_eq!([number("", "clients"), number("", "seed")], [240, 1]);
+    assert_eq!([number("held-out", "clients"), number("held-out", "seed")], [216, 2]);
+    assert_eq!([number("", "locks"), number("held-out", "locks")], [1, 1]);
+}
+
+#[test]
 fn what_makes_no_sense_is_one_line_that_says_what_would_be_right() {
     for (arguments, hint) in [
         (&["report", "cider-99"][..], "choose from shiftlock-retry"),
