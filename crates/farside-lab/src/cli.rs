@@ -679,7 +679,8 @@ impl ReportArgs {
             }
         }
         if self.held_out {
-            match report::held_out(&self.ids, self.quick, &self.out, |line| say(format_args!("{line}"))) {
+            let tell = |line: &str| say(format_args!("{line}"));
+            match report::held_out(written.entries, self.quick, &self.out, tell) {
                 Ok(found) => say(format_args!("{found}")),
                 Err(error) => return exit(Err(error)),
             }

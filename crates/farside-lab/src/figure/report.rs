@@ -30,6 +30,8 @@ pub struct Written {
     pub path: PathBuf,
     /// How many figures failed.
     pub failures: usize,
+    /// The figures.
+    pub entries: Vec<Entry>,
 }
 
 /// Runs what has not been run yet of the named figures, or of all if none is named, and writes `report.html`: first what is
@@ -50,7 +52,11 @@ pub fn run(
     let path = folder.join("report.html");
     std::fs::write(&path, page::html(&entries, is_quick)).map_err(|error| output::failed(&path, &error))?;
     let failures = entries.iter().filter(|entry| entry.result.is_err()).count();
-    Ok(Written { path, failures })
+    Ok(Written {
+        path,
+        failures,
+        entries,
+    })
 }
 
 /// Runs those of some figures that have not been run yet, and returns all of them in their order.
@@ -102,29 +108,28 @@ impl fmt::Display for HeldOut {
     }
 }
 
-/// Runs the named figures, or all that are simulated, as their files say and with [other numbers](Variation::held_out), whose results
-/// go into a folder of their own; compares the verdicts. `say` is given a line for each figure when it is there.
+/// Runs those figures of a report that are simulated once more, with [other numbers](Variation::held_out), whose results go into a
+/// folder of their own; compares the verdicts. `say` is given a line for each figure when it is there.
 ///
 /// # Errors
-/// An unknown name, a folder that cannot be written, or a figure that fails.
+/// A folder that cannot be written, or a figure that fails.
 ///
 /// # Panics
 /// If a figure does.
 pub fn held_out(
-    ids: &[String],
+    mut entries: Vec<Entry>,
     is_quick: bool,
     folder: &Path,
     mut say: impl FnMut(&str) + Send,
 ) -> Result<HeldOut, BenchError> {
-    let mut figures = chosen(ids)?;
-    figures.retain(|figure| !measures_this_machine(figure));
-    let published = run_all(figures.clone(), is_quick, folder, &mut say)?;
+    entries.retain(|entry| !measures_this_machine(&entry.figure));
+    let mut figures: Vec<Figure> = entries.iter().map(|entry| entry.figure.clone()).collect();
     for figure in &mut figures {
         figure.variation = Variation::held_out();
     }
     let varied = run_all(figures, is_quick, &folder.join("held-out"), &mut say)?;
     let (mut claims, mut differ) = (0, Vec::new());
-    for (one, other) in published.into_iter().zip(varied) {
+    for (one, other) in entries.into_iter().zip(varied) {
         let id = one.figure.id;
         let failed = |reason| BenchError::Figure { id: id.clone(), reason };
         let (one, other) = (one.result.map_err(failed)?, other.result.map_err(failed)?);

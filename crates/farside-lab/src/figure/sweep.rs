@@ -99,9 +99,13 @@ pub fn run(figure: &Figure, is_quick: bool, memory: &mut Option<Prepared>) -> Re
 /// with the same memory, for the most part.
 fn by_memory(figure: &Figure) -> Vec<(usize, &Series)> {
     let mut order: Vec<_> = figure.series.iter().enumerate().collect();
-    let base = |series: &Series| series.name.split('@').next().map(str::to_owned);
-    order.sort_by_key(|(_, series)| figure.series.iter().position(|other| base(other) == base(series)));
+    order.sort_by_key(|(_, series)| figure.series.iter().position(|other| base_of(other) == base_of(series)));
     order
+}
+
+/// The name of a series without that of its sweep.
+fn base_of(series: &Series) -> &str {
+    series.name.split('@').next().unwrap_or_default()
 }
 
 /// One run, of which each part of the time is a point.
