@@ -7,8 +7,8 @@
 //!  2. Otherwise somebody holds it: `cas` tries again at once, `cas-backoff` waits first
 //!     ([`Backoff`]).
 //!
-//! Release: WRITE 0. The queue pair keeps the order, so whatever the holder wrote to that node before
-//! is there when the lock is seen free.
+//! Release: WRITE 0, or compare-and-swap 0 for the own word ([`LockOptions::cas_swaps_back`]). The queue pair keeps the order,
+//! so whatever the holder wrote to that node before is there when the lock is seen free.
 //!
 //! There is no shared mode: readers exclude each other. There is no order: any waiting client may be
 //! next.
@@ -16,7 +16,7 @@
 //! Cost without contention: one atomic and one WRITE.
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Deadline, FabricError, OpContext, RemoteAddr};
+use farside_fabric::{Buffer, Deadline, FabricError, OpContext, RemoteAddr, Verb};
 
 use crate::atomics::{swap_now, withdraw};
 use crate::backoff::{Backoff, give_way};
@@ -33,6 +33,8 @@ pub struct CasLock {
     _seat: Seat,
     mine: CasWord,
     backoff: Option<Backoff>,
+    /// Whether it is released by a compare-and-swap.
+    swaps_back: bool,
     stopwatch: Stopwatch,
 }
 
@@ -48,8 +50,14 @@ impl CasLock {
             _seat: seat,
             mine: CasWord::held_by(holder),
             backoff: None,
+            swaps_back: false,
             stopwatch: Stopwatch::default(),
         }
+    }
+
+    /// The same, released as [`LockOptions::cas_swaps_back`] says.
+    pub(crate) fn swapping_back(self, swaps_back: bool) -> Self {
+        Self { swaps_back, ..self }
     }
 
     pub(crate) fn timed_by(self, stopwatch: Stopwatch) -> Self {
@@ -137,7 +145,15 @@ impl Lock for CasLock {
             return Ok(());
         }
         let (mode, start_ns) = (grant.mode(), self.stopwatch.start(cx.endpoint()));
-        cx.write_word(entry, CasWord::FREE.0).await?;
+        let (target, free) = (entry, CasWord::FREE.0);
+        let verb = if self.swaps_back {
+            let (compare, swap) = (self.mine.0, free);
+            Verb::CompareSwap { target, compare, swap }
+        } else {
+            Verb::WriteWord { target, value: free }
+        };
+        let deadline = cx.deadline();
+        cx.endpoint().execute(verb, &mut Buffer::default(), deadline).await?;
         self.stopwatch.stop(cx.endpoint(), mode, Phase::Leave, start_ns);
         Ok(())
     }
@@ -203,6 +219,22 @@ mod tests {
         }
         assert_eq!(cx.retries(), attempts - 1, "nobody is in the way");
     }
+
+    /// By a WRITE, or by a swap for the own word, which is an atomic more.
+    #[test]
+    fn a_release_is_one_verb() {
+        for (swaps_back, cost) in [(false, [0, 1, 1, 0]), (true, [0, 0, 2, 0])] {
+            let stage = Stage::new();
+            let machine = stage.machine();
+            let lock = lock(&machine).swapping_back(swaps_back);
+            let (start, mut cx) = (machine.costs(), machine.cx());
+            let grant = stage.take(&lock, &mut cx, Mode::Exclusive);
+            assert_eq!(stage.word(LOCK), lock.mine.0);
+            stage.give_back(&lock, &mut cx, grant);
+            assert_eq!((machine.cost_since(&start), stage.word(LOCK)), (cost, CasWord::FREE.0));
+        }
+    }
+
     /// Also where the lock is found free in a plain call.
     #[test]
     fn the_back_off_learns_from_plain_calls() {

@@ -124,7 +124,7 @@ impl LockKind {
         (
             Self::Dslr(Waits::Nothing),
             "dslr-polling",
-            "dslr that looks again at once, as ShiftLock measured it (its section 4.3)",
+            "dslr that looks again at once",
         ),
         (
             Self::DecLock(Policy::Cql),
@@ -336,14 +336,23 @@ impl Locker {
         kind.check(endpoint.capabilities())?;
         let inbox = site.inbox(endpoint.id());
         Ok(match kind {
-            LockKind::Cas => Self::Cas(CasLock::new(inbox.take_seat(RemoteAddr::NULL)?).timed_by(site.stopwatch())),
-            LockKind::CasBackoff => {
-                Self::Cas(CasLock::with_backoff(inbox.take_seat(RemoteAddr::NULL)?).timed_by(site.stopwatch()))
+            LockKind::Cas | LockKind::CasBackoff => {
+                let seat = inbox.take_seat(RemoteAddr::NULL)?;
+                let lock = match kind {
+                    LockKind::Cas => CasLock::new(seat),
+                    _ => CasLock::with_backoff(seat),
+                };
+                let lock = lock.swapping_back(site.options().cas_swaps_back);
+                Self::Cas(lock.timed_by(site.stopwatch()))
             }
             LockKind::CasRw => Self::CasRw(CasRwLock::new(inbox.take_seat(RemoteAddr::NULL)?)),
             LockKind::Mcs => Self::Mcs(McsLock::new(inbox)),
             LockKind::RmaRw(marks) => Self::RmaRw(RmaRw::new(inbox, marks)),
-            LockKind::Dslr(waits) => Self::Dslr(Dslr::new(waits, site.options().lease_ns).timed_by(site.stopwatch())),
+            LockKind::Dslr(waits) => {
+                let options = site.options();
+                let lock = Dslr::new(waits, options.lease_ns).with_turns_of(options.dslr_turn_ns);
+                Self::Dslr(lock.timed_by(site.stopwatch()))
+            }
             LockKind::Drtm => Self::Drtm(Drtm::new(inbox.take_seat(RemoteAddr::NULL)?, site.options().lease_ns)),
             LockKind::Rpc => Self::Rpc(RpcLock::new(inbox, site)?),
             LockKind::DecLock(policy) => Self::DecLock(DecLock::new(site.declock().clone(), inbox, policy)?),

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use farside_fabric::{EndpointId, RemoteAddr};
 
 use crate::declock::{Node, Resets};
+use crate::dslr::TURN_NS;
 use crate::inbox::Inbox;
 use crate::phases::{Phases, Stopwatch};
 
@@ -20,6 +21,11 @@ pub struct LockOptions {
     /// The longest that a client may hold a lock whose paper has leases, in nanoseconds (ShiftLock,
     /// section 3.6). How long after a death the lock goes on follows from it.
     pub lease_ns: u64,
+    /// How long a client of `dslr` takes each of those ahead to need, in nanoseconds, when it decides for how long to wait
+    /// before it looks again.
+    pub dslr_turn_ns: u64,
+    /// Whether a CAS lock is released by a compare-and-swap rather than by a WRITE.
+    pub cas_swaps_back: bool,
     /// How many writers hand a ShiftLock over in a row before readers get it: `N` of section 3.5.2.
     pub handovers_max: u64,
     /// Where the lock service has its block in far memory, if there is one. Recovery, and
@@ -49,6 +55,8 @@ impl Default for LockOptions {
             // The default of ShiftLock's artifact. The evaluation's 10 ms (section 4.1) are what a process
             // that shares its core with others may well be away for.
             lease_ns: 1_000_000_000,
+            dslr_turn_ns: TURN_NS,
+            cas_swaps_back: false,
             handovers_max: 16,
             service: None,
             recovers_alone: false,

@@ -32,7 +32,7 @@ struct Budget {
 
 const BUDGET: Budget = Budget {
     code_bytes: 6_300_000,
-    stripped_bytes: 8_334_000,
+    stripped_bytes: 8_338_000,
     copies_percent: 125,
 };
 

@@ -62,17 +62,15 @@ impl Profile {
             // 80 M verbs/s per node, the order of a ConnectX-5's published message rate.
             units: 16,
             unit_ns: 200,
-            // ShiftLock section 2.3: 15.5 K acquisitions/s of which 0.6 % of CAS succeed, hence
-            // 2.58 M CAS/s on one address.
+            // The order of a ConnectX-5's: 2.58 M CAS/s on one address.
             address_ns: 388,
             // ShiftLock: 16-byte atomics take 2.03-2.05 us unloaded; plain ones take 1.91 here.
             extended_extra_ns: 150,
             extended_late_ns: 0,
             aside: 0,
-            // Chosen once, from ShiftLock section 2.3, for all profiles: docs/simulator.md.
+            // Chosen once, for all profiles: docs/simulator.md.
             window: 3,
-            // ShiftLock section 2.3: a client alone takes a lock 278.3 K times a second. Its turn, a
-            // CAS and a WRITE, is 4 * 700 + 388 + 200 + 2 * 100 ns = 3.59 us.
+            // A CAS and a WRITE take 4 * 700 + 388 + 200 + 2 * 100 ns = 3.59 us.
             wire_ns: 700,
             bytes_per_us: 12_500,
             post_ns: 100,
@@ -93,18 +91,20 @@ impl Profile {
     pub fn cx5() -> Self {
         Self {
             name: "cx5".to_owned(),
-            // Over dynamic connections a READ costs the NIC as much as an atomic: 240 clients that poll with READs wait 7.76 us
-            // for each (DSLR in Table 4), which are 31 M/s, and make 14.7 M cycles/s of 2.2 atomics (Table 3), 32 M/s.
-            units: 13,
-            unit_ns: 388,
+            // 240 clients that retry CAS on 10 M locks, Zipf 0.99, wait 38.5 us for each, also when they release a lock (CAS-NB in
+            // Table 4): 6.2 M/s, most of them on the hottest lock.
+            address_ns: 226,
+            // Some pass those that wait for the hottest one.
+            aside: 4,
+            // With 95 % readers 240 clients make 14.7 M cycles/s of two atomics (Table 3).
+            units: 7,
+            // Assumed: half of an atomic, as in `plain`.
+            unit_ns: 113,
             // What a 16-byte atomic takes longer unloaded (2.05 us, Table 3) does not lower that rate.
             extended_extra_ns: 0,
             extended_late_ns: 240,
-            // 240 clients that retry CAS on 10 M locks, Zipf 0.99, wait 38.5 us for each (CAS-NB in Table 4): 6.2 M/s in all, where
-            // one address alone does 2.58 M/s. So some pass those that wait for the hottest one.
-            aside: 4,
-            // Section 2.3, as in `plain`: 4 * 653 + 2 * 388 + 2 * 100 ns = 3.59 us.
-            wire_ns: 653,
+            // Section 2.3: a client alone takes and releases a CAS lock in 3.59 us, by two CAS: 4 * 735 + 2 * 226 + 2 * 100 ns.
+            wire_ns: 735,
             // Section 3.2: up to 1 us to connect to the receiver of a message.
             connect_ns: 1000,
             // MCS makes 5.2 M cycles/s (8.55 / 1.65, Figure 4), of which the hottest lock, which hands over by messages, has

@@ -63,6 +63,7 @@ use crate::quantity::parse_duration;
 use crate::stage::Fault;
 use crate::store::index_by_name;
 use crate::tree::tree_by_name;
+use crate::verbs::Load;
 use crate::workload::{ObjectWorkload, TransactionWorkload, Workload};
 
 /// A published figure.
@@ -251,6 +252,10 @@ pub enum AxisKey {
     PeerLatency,
     /// The share of locks that are never given back.
     FailureRate,
+    /// How many verbs are posted together.
+    Batch,
+    /// Among how many places verbs draw one.
+    Places,
     /// Nothing is swept: one run, cut into equal parts which end at these times, in milliseconds.
     Time,
 }
@@ -361,6 +366,11 @@ pub struct LockSeries {
     pub section_verbs: u64,
     /// See [`LockOptions`](farside_lock::LockOptions), whose default is taken where nothing is said; likewise below.
     pub handovers_max: Option<u64>,
+    /// How long one client ahead is taken to need.
+    pub dslr_turn: Option<String>,
+    /// Whether a CAS lock is released by an atomic.
+    #[serde(default)]
+    pub cas_swaps_back: bool,
     /// Entries of a queue.
     pub declock_capacity: Option<u64>,
     /// How many times as long messages between compute nodes take as verbs to the memory node.
@@ -533,7 +543,7 @@ impl StoreSeries {
 
 /// What is found out without an index that clients work on: see [`load_factor`](super::load_factor),
 /// [`round_trips`](super::round_trips), [`Shape::metadata_bytes`](farside_index::Shape::metadata_bytes) and
-/// [`reads_per_second`](crate::verbs::reads_per_second).
+/// [`verbs::rate`](crate::verbs::rate).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
 pub enum Probe {
@@ -563,13 +573,13 @@ pub enum Probe {
         #[serde(default)]
         replicates_fences: bool,
     },
-    /// How often clients read so many bytes, each from somewhere, one READ after the other.
-    Reads {
-        /// The bytes of each READ.
-        bytes: Vec<u32>,
-        /// Bytes of an entry, where the first READ is of a neighbourhood of so many.
+    /// How often clients have verbs executed.
+    Verbs {
+        /// Bytes of an entry, where the first verb is of a neighbourhood of so many.
         #[serde(default)]
         entry_bytes: u32,
+        /// Which verbs.
+        load: Load,
     },
 }
 
@@ -581,7 +591,10 @@ impl Probe {
             Self::LoadFactor { hashing, .. } => format!("keys stored until one finds no room: {hashing:?}"),
             Self::RoundTrips { index, .. } => format!("{index}, operations counted one by one"),
             Self::LeafMetadata { index, .. } => format!("{index}, bytes of a leaf as it is laid out"),
-            Self::Reads { bytes, .. } => format!("READs of {bytes:?} bytes, one after the other"),
+            Self::Verbs { load, .. } => format!(
+                "{:?}s of {:?} bytes, in batches of {}",
+                load.verb, load.bytes, load.batch
+            ),
         }
     }
 }
@@ -666,7 +679,8 @@ impl Figure {
                     (None, None) => !axis.key.is_of_locks(),
                     (None, Some(_)) => !axis.key.is_of_stores() && !axis.key.is_of_locks(),
                 };
-                if !suits {
+                let has_verbs = matches!(series.probe, Some(Probe::Verbs { .. }));
+                if !suits || matches!(axis.key, AxisKey::Batch | AxisKey::Places) && !has_verbs {
                     return Err(format!("series {name} has nothing of what is swept, {:?}", axis.key));
                 }
             }

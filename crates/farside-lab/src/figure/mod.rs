@@ -27,7 +27,7 @@ use outcome::Outcome;
 use variation::Variation;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 56] = [
+const FIGURES: [(&str, &str); 57] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -103,6 +103,7 @@ const FIGURES: [(&str, &str); 56] = [
     ("chime-18", include_str!("../../../../figures/fig_chime_18.toml")),
     ("chime-18c", include_str!("../../../../figures/fig_chime_18c.toml")),
     ("smart-1", include_str!("../../../../figures/fig_smart_1.toml")),
+    ("smart-2", include_str!("../../../../figures/fig_smart_2.toml")),
     ("farside-1", include_str!("../../../../figures/fig_farside_1.toml")),
     ("farside-2", include_str!("../../../../figures/fig_farside_2.toml")),
 ];

@@ -195,12 +195,14 @@ fn examine(figure: &Figure, probe: &Probe, setting: &Setting) -> Result<Value, B
             let per_entry = bytes as f64 / leaf.span() as f64;
             Ok(json!({"metadata_bytes": bytes, "metadata_bytes_per_entry": per_entry, "key_bytes": key_bytes}))
         }
-        Probe::Reads { bytes, .. } => {
-            let rate = verbs::reads_per_second(setting, bytes)?;
-            // Each client has one under way.
-            let mean_us = setting.clients as f64 * 1e6 / rate;
+        Probe::Verbs { load, .. } => {
+            let rate = verbs::rate(setting, load)?;
+            // Each client has one batch under way.
+            let mean_us = setting.clients as f64 * f64::from(load.batch) * 1e6 / rate;
             let latency = json!({"mean": mean_us});
-            Ok(json!({"throughput_ops_s": rate, "latency_us": latency, "clients": setting.clients, "bytes": bytes}))
+            Ok(
+                json!({"throughput_ops_s": rate, "latency_us": latency, "clients": setting.clients, "bytes": load.bytes}),
+            )
         }
     }
 }
@@ -278,9 +280,12 @@ fn at(figure: &Figure, series: &Series, x: f64, is_quick: bool) -> Series {
         },
         Some(Probe::RoundTrips { height, .. }) if key == AxisKey::Height => *height = x as u8,
         Some(Probe::LeafMetadata { key_bytes, .. }) if key == AxisKey::KeyBytes => *key_bytes = x as u64,
-        Some(Probe::Reads { bytes, entry_bytes }) if key == AxisKey::Neighbourhood => {
-            bytes[0] = x as u32 * *entry_bytes;
-        }
+        Some(Probe::Verbs { load, entry_bytes }) => match key {
+            AxisKey::Neighbourhood => load.bytes[0] = x as u32 * *entry_bytes,
+            AxisKey::Batch => load.batch = x as u32,
+            AxisKey::Places => load.places = Some(x as u64),
+            _ => {}
+        },
         _ => {}
     }
     if let Some(lock) = &mut series.lock {
@@ -350,9 +355,11 @@ fn profile(figure: &Figure, series: &Series) -> Result<Profile, BenchError> {
 
 fn options(lock: &LockSeries) -> Result<LockOptions, String> {
     let usual = LockOptions::default();
-    let lease = lock.lease.as_deref().map(parse_duration).transpose()?;
+    let duration = |text: &Option<String>| text.as_deref().map(parse_duration).transpose();
     Ok(LockOptions {
-        lease_ns: lease.unwrap_or(usual.lease_ns),
+        lease_ns: duration(&lock.lease)?.unwrap_or(usual.lease_ns),
+        dslr_turn_ns: duration(&lock.dslr_turn)?.unwrap_or(usual.dslr_turn_ns),
+        cas_swaps_back: lock.cas_swaps_back,
         handovers_max: lock.handovers_max.unwrap_or(usual.handovers_max),
         declock_capacity: lock.declock_capacity.unwrap_or(usual.declock_capacity),
         ..usual

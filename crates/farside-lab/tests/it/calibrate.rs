@@ -63,7 +63,7 @@ label = "one client"
 clients = [1]
 clients_per_cn = 1
 duration = "1ms"
-probe = { what = "reads", bytes = [8] }
+probe = { what = "verbs", load = { bytes = [8] } }
 
 [[headline]]
 figure = "chime-t1"

@@ -78,6 +78,8 @@ pub enum Waits {
 pub struct Dslr {
     lease_ns: u64,
     waits: Waits,
+    /// For `dslr`.
+    turn_ns: u64,
     /// For `dslr-plus`.
     backoff: Backoff,
     stopwatch: Stopwatch,
@@ -98,9 +100,15 @@ impl Dslr {
         Self {
             lease_ns,
             waits,
+            turn_ns: TURN_NS,
             backoff: Backoff::new(Pace::DSLR_PLUS),
             stopwatch: Stopwatch::default(),
         }
+    }
+
+    /// The same, which takes those ahead to need so long each: [`LockOptions::dslr_turn_ns`].
+    pub(crate) fn with_turns_of(self, turn_ns: u64) -> Self {
+        Self { turn_ns, ..self }
     }
 
     pub(crate) fn timed_by(self, stopwatch: Stopwatch) -> Self {
@@ -222,7 +230,7 @@ impl Dslr {
     async fn pause(&self, cx: &OpContext, entry: RemoteAddr, ahead: u64, retry: u32) -> Result<(), LockError> {
         let endpoint = cx.endpoint();
         let wait_ns = match self.waits {
-            Waits::Turns => ahead.min(TURNS_MAX) * TURN_NS,
+            Waits::Turns => ahead.min(TURNS_MAX) * self.turn_ns,
             Waits::Backoff => {
                 self.backoff.note(true);
                 self.backoff.wait_ns(endpoint, retry)

@@ -129,6 +129,9 @@ fn a_look_waits_for_those_ahead() {
         // In ten such waits the round trips do not add up to one turn more or less.
         assert_eq!(count, 10, "looks at {ahead} ahead");
     }
+    // Shorter turns, shorter waits.
+    let count = looks(&patient.clone().with_turns_of(TURN_NS / 2), 64, 10 * 64 * TURN_NS);
+    assert!((19..=20).contains(&count), "{count}");
     // An eighth of a lease, and a round trip.
     let count = looks(&Dslr::new(Waits::Turns, LEASE_NS / 10), 1_000, LEASE_NS / 10);
     assert!((6..=8).contains(&count), "{count}");
