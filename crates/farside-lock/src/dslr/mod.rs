@@ -9,7 +9,8 @@
 //!  1. fetch-and-add takes a ticket. The word before says whether everybody ahead has been through:
 //!     if so, the lock is ours.
 //!  2. Otherwise READ the word until it is our turn, and wait in between: `dslr` as long as those
-//!     ahead will take ([`TURN_NS`] each), `dslr-plus` by truncated exponential back-off, `dslr-polling` not at all.
+//!     ahead will take ([`LockOptions::dslr_turn_ns`] each), `dslr-plus` by truncated exponential back-off,
+//!     `dslr-polling` not at all.
 //!
 //! Release: fetch-and-add gives the ticket back.
 //!
