@@ -79,8 +79,8 @@ pub enum Waits {
 pub struct Dslr {
     lease_ns: u64,
     waits: Waits,
-    /// For `dslr`.
-    turn_ns: u64,
+    /// For `dslr`: beside `waits`, as a client is cloned for each acquire.
+    turn_ns: u32,
     /// For `dslr-plus`.
     backoff: Backoff,
     stopwatch: Stopwatch,
@@ -101,7 +101,7 @@ impl Dslr {
         Self {
             lease_ns,
             waits,
-            turn_ns: TURN_NS,
+            turn_ns: TURN_NS as u32,
             backoff: Backoff::new(Pace::DSLR_PLUS),
             stopwatch: Stopwatch::default(),
         }
@@ -109,6 +109,7 @@ impl Dslr {
 
     /// The same, which takes those ahead to need so long each: [`LockOptions::dslr_turn_ns`].
     pub(crate) fn with_turns_of(self, turn_ns: u64) -> Self {
+        let turn_ns = u32::try_from(turn_ns).unwrap_or(u32::MAX);
         Self { turn_ns, ..self }
     }
 
@@ -231,7 +232,7 @@ impl Dslr {
     async fn pause(&self, cx: &OpContext, entry: RemoteAddr, ahead: u64, retry: u32) -> Result<(), LockError> {
         let endpoint = cx.endpoint();
         let wait_ns = match self.waits {
-            Waits::Turns => ahead.min(TURNS_MAX) * self.turn_ns,
+            Waits::Turns => ahead.min(TURNS_MAX) * u64::from(self.turn_ns),
             Waits::Backoff => {
                 self.backoff.note(true);
                 self.backoff.wait_ns(endpoint, retry)
