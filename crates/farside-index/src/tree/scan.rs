@@ -7,7 +7,8 @@
 //! A scan has come to a key, and takes from a leaf only what is not smaller; then it has come to the key behind the leaf's
 //! upper fence. A leaf whose range does not hold that key is not used, nor one that is gone. So each key is taken from a
 //! leaf that it belonged to when the leaf was read, and which was whole then: whatever splits and merges meanwhile, a key
-//! that is there throughout is seen once.
+//! that is there throughout is seen once. One that goes and comes back while its leaf is read may stand in two entries of what was
+//! read, unless leaves are hashed; either is what it was at some instant, and the first is taken.
 //!
 //! # What need not be read
 //! Where as many keys are possible in a leaf as it has entries, keys probably follow each other without a gap. Then a scan of `n`
@@ -270,19 +271,22 @@ impl Tree {
             }
             sort_spread(&mut narrow, bits);
             sort_wide(&mut wide);
-            if shape.has_claims() {
-                // A key may go from one entry and come to another while the leaf is read.
-                wide.dedup_by_key(|&mut (key, _)| key);
-            }
             let narrow = narrow.iter().map(|&both| {
                 let key = fences.low + Key::from(both >> ENTRY_BITS);
                 (key, both as usize % LEAF_SPAN_MAX)
             });
             let mut last = None;
-            for (key, entry) in narrow.chain(wide).take(*left) {
+            for (key, entry) in narrow.chain(wide) {
+                // A key may go from one entry and come to another while the leaf is read: of one that is hashed its home says so.
+                if last == Some(key) {
+                    continue;
+                }
                 visit(key, shape.value(image, entry));
                 *left -= 1;
                 last = Some(key);
+                if *left == 0 {
+                    break;
+                }
             }
             last.filter(|_| *left == 0)
         });

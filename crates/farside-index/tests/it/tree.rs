@@ -1,9 +1,11 @@
 //! The trees against a map, alone and among many clients, and what each operation costs.
 
+use core::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use farside_fabric::OpContext;
-use farside_fabric::sim::SimOptions;
+use farside_fabric::sim::{LullAim, Lulls, SimOptions};
 use farside_index::Shape;
 use farside_index::operation::Change;
 use proptest::collection::vec;
@@ -154,6 +156,73 @@ fn readers_among_writers_see_what_was_there() {
             ..plan(seed)
         });
     }
+}
+
+/// A key that goes and comes back to another entry, all within one READ of its leaf, stands in both for whoever reads it.
+#[test]
+fn a_key_that_changes_its_entry_while_a_leaf_is_read_is_scanned_once() {
+    const KEY: u64 = 500;
+    const OTHERS: u64 = 60;
+    let mut scans = 0;
+    for (seed, shape) in seeds(40).zip([Shape::unsorted(64), Shape::unsorted(64).learned()].into_iter().cycle()) {
+        // Some READs touch their lines over many round trips.
+        let lulls = Lulls {
+            one_in: 6,
+            ns_max: 400_000,
+            aim: LullAim::Lines,
+        };
+        let options = SimOptions {
+            seed,
+            lulls,
+            ..SimOptions::default()
+        };
+        let forest = Forest::new(options, shape, 1);
+        let (writer, reader) = (forest.endpoint(), forest.endpoint());
+        let sim = forest.sim.clone();
+        sim.block_on(async {
+            let tree = forest.tree(&writer, 1 << 20).await;
+            let mut cx = OpContext::new(writer.clone());
+            for key in 0..OTHERS {
+                tree.put(&mut cx, key, key).await.expect("room");
+            }
+            // Two entries that are vacant, far from each other.
+            for key in [0, OTHERS - 1] {
+                tree.delete(&mut cx, key).await.expect("it is there");
+            }
+            let scanned = Rc::new(Cell::new(0));
+            let is_done = Rc::new(Cell::new(false));
+            let (count, ends, others) = (
+                Rc::clone(&scanned),
+                Rc::clone(&is_done),
+                forest.tree(&reader, 1 << 20).await,
+            );
+            reader.clone().spawn(async move {
+                let mut cx = OpContext::new(reader);
+                while !ends.get() {
+                    let mut seen = Vec::new();
+                    let mut visit = |key, _| seen.push(key as u64);
+                    others.scan(&mut cx, 0_u64, 1000, &mut visit).await.expect("a scan");
+                    assert!(
+                        seen.is_sorted_by(|a, b| a < b),
+                        "seed {seed}: not in order, or twice: {seen:?}"
+                    );
+                    count.set(count.get() + 1);
+                }
+            });
+            // Each takes the first entry that is vacant: the one that the other had.
+            for round in 0..40 {
+                let (first, second) = if round % 2 == 0 { (KEY, KEY + 1) } else { (KEY + 1, KEY) };
+                tree.put(&mut cx, first, round).await.expect("room");
+                tree.put(&mut cx, second, round).await.expect("room");
+                tree.delete(&mut cx, first).await.expect("it is there");
+                tree.delete(&mut cx, second).await.expect("it is there");
+            }
+            is_done.set(true);
+            scans += scanned.get();
+        });
+    }
+    println!("{scans} scans");
+    assert!(scans > 100, "{scans}");
 }
 
 /// Leaves of two to four keys: a few hundred make a tree of three levels, whose internal nodes split.
