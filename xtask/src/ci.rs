@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{deny, fuzz, generated, loom, memcheck, sim, step, tidy, vm, weight};
+use crate::{deny, fuzz, generated, loom, memcheck, package, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Also what needs valgrind: the instructions of calls, and the fabric's tests under memcheck
     #[arg(long)]
     calls: bool,
+    /// Also packages (Debian)
+    #[arg(long)]
+    packages: bool,
     /// Only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
@@ -90,6 +93,9 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     }
     if options.calls {
         tests.push(("memcheck", Box::new(memcheck::run)));
+    }
+    if options.packages {
+        tests.push(("packages", Box::new(|| package::run(&package::Options::checked()))));
     }
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));

@@ -11,6 +11,7 @@ mod fuzz;
 mod generated;
 mod loom;
 mod memcheck;
+mod package;
 mod sanitize;
 mod sim;
 mod soak;
@@ -61,6 +62,8 @@ enum Command {
     Sanitize(sanitize::Options),
     /// Run the tests of the fabric, where all `unsafe` is, under valgrind's memcheck
     Memcheck,
+    /// Make packages: a Debian package with services, man pages and completions
+    Package(package::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
     /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Loom(options) => loom::run(&options),
         Command::Sanitize(options) => sanitize::run(&options),
         Command::Memcheck => memcheck::run(),
+        Command::Package(options) => package::run(&options),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.

@@ -14,6 +14,8 @@ mod listen;
 mod listeners;
 mod metrics;
 mod node;
+#[cfg(test)]
+mod package;
 mod rdma;
 mod scalar;
 mod serve;

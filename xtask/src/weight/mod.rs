@@ -139,6 +139,11 @@ fn target_directory() -> Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
+/// The store as `./run` starts it, built.
+pub(crate) fn release_program() -> Result<PathBuf> {
+    build(&target_directory()?, &["farside"]).map(|(path, _)| path)
+}
+
 /// Builds programs for release, each in the package of its name; returns where the last one is, and how many seconds that took.
 fn build(folder: &Path, programs: &[&str]) -> Result<(PathBuf, u64)> {
     let mut command = step::cargo(["build", "--release", "--message-format", "json-render-diagnostics"]);

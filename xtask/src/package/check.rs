@@ -1,0 +1,162 @@
+//! What users do with a package, without installing it: unpack it, start its services, complete a command, read a page.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::remade;
+use crate::step;
+
+/// How often somebody looks whether a service answers, and for how long at most.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS: u32 = 600;
+/// Where segments lie, and where services listen, as the package has it.
+const STATE: &str = "/var/lib/farside";
+const REDIS: &str = "127.0.0.1:6380";
+const NODE: &str = "127.0.0.1:7380";
+
+pub(super) fn run(package: &Path, out: &Path) -> Result<()> {
+    let root = out.join("unpacked");
+    remade(&root)?;
+    step::run(Command::new("dpkg-deb").arg("-x").args([package, &root]))?;
+    let program = root.join("usr/bin/farside");
+    step::run(Command::new(&program).arg("--version"))?;
+    services(&root)?;
+    completions(&root)?;
+    pages(&root)
+}
+
+/// Starts what the services start, with the options of the package, but for places that are free.
+fn services(root: &Path) -> Result<()> {
+    let state = root.join("state");
+    fs::create_dir(&state)?;
+    let [redis, node] = [free_address()?, free_address()?];
+    let defaults = fs::read_to_string(root.join("etc/default/farside"))?
+        .replace(STATE, state.to_str().context("the folder has a name that is no text")?)
+        .replace(REDIS, &redis.to_string())
+        .replace(NODE, &node.to_string())
+        .replace("1GiB", "64MiB");
+    let units = root.join("usr/lib/systemd/system");
+    for names in [&["farside"][..], &["farside-node", "farside-gateway"]] {
+        let mut running = Vec::new();
+        for name in names {
+            let unit = fs::read_to_string(units.join(format!("{name}.service")))?;
+            let mut command = started_by(&unit, &defaults, root).with_context(|| format!("{name}.service"))?;
+            eprintln!("    $ {}", step::command_line(&command));
+            running.push(Service(command.stdout(Stdio::null()).spawn()?));
+            let address = if *name == "farside-node" { node } else { redis };
+            await_connection(address).with_context(|| format!("{name}.service"))?;
+        }
+        ask(redis, "SET key value\r\n", "+OK\r\n")?;
+        ask(redis, "GET key\r\n", "$5\r\nvalue\r\n")?;
+        while let Some(service) = running.pop() {
+            service.stop()?;
+        }
+    }
+    Ok(())
+}
+
+/// The command of a unit, with the program that was unpacked.
+fn started_by(unit: &str, defaults: &str, root: &Path) -> Result<Command> {
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+    let mut words = line.context("it starts nothing")?.split(' ');
+    let program = words.next().and_then(|path| path.strip_prefix('/'));
+    let mut command = Command::new(root.join(program.context("it names its program by no absolute path")?));
+    for word in words {
+        match word.strip_prefix('$') {
+            None => command.arg(word),
+            Some(name) => {
+                let value = defaults
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+                let value = value.with_context(|| format!("/etc/default/farside does not set {name}"))?;
+                command.args(value.trim_matches('"').split(' '))
+            }
+        };
+    }
+    Ok(command)
+}
+
+/// A service that ends with its owner.
+struct Service(Child);
+
+impl Service {
+    /// Stops it as systemd does.
+    fn stop(mut self) -> Result<()> {
+        // Of the shell's: not every machine has a program of this name.
+        step::run(Command::new("bash").args(["-c", &format!("kill {}", self.0.id())]))?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "a service that was told to stop: {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address where nobody listened a moment ago.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+#[expect(clippy::disallowed_methods, reason = "there is nothing else to do meanwhile")]
+fn await_connection(address: SocketAddr) -> Result<()> {
+    for _ in 0..LOOKS {
+        if TcpStream::connect(address).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    bail!("nobody listens on {address}")
+}
+
+fn ask(address: SocketAddr, request: &str, expected: &str) -> Result<()> {
+    let mut connection = TcpStream::connect(address)?;
+    connection.write_all(request.as_bytes())?;
+    let mut answer = vec![0; expected.len()];
+    connection.read_exact(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    ensure!(answer == expected, "{request:?} was answered with {answer:?}");
+    Ok(())
+}
+
+/// What bash makes of a beginning.
+fn completions(root: &Path) -> Result<()> {
+    let script = "source \"$1\"; COMP_WORDS=(farside ser); COMP_CWORD=1; COMP_LINE='farside ser'; \
+                  _farside farside ser farside; [ \"${COMPREPLY[*]}\" = serve ]";
+    let file = root.join("usr/share/bash-completion/completions/farside");
+    step::run(Command::new("bash").args(["-c", script, "bash"]).arg(file))
+}
+
+/// Man pages that man has nothing to say about, where there is one.
+fn pages(root: &Path) -> Result<()> {
+    let folder = root.join("usr/share/man/man1");
+    for page in fs::read_dir(&folder)? {
+        let mut command = Command::new("man");
+        command.args(["--warnings", "-l", "-Tutf8", "-Z"]).arg(page?.path());
+        let output = match command.stdin(Stdio::null()).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("    there is no man here: pages are not looked at");
+                return Ok(());
+            }
+            output => output?,
+        };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && errors.is_empty(),
+            "`{}`: {errors}",
+            step::command_line(&command)
+        );
+    }
+    Ok(())
+}

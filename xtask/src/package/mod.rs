@@ -1,0 +1,71 @@
+//! `cargo xtask package`: a Debian package of the store, with services, man pages and shell completions.
+//!
+//! What it is made of lies in `packaging`, the program is the one that `./run` starts, and man pages and completions are made from
+//! its arguments (`crates/farside/src/package.rs`). `--check` then does with the package what its users do, as far as that
+//! leaves this machine as it is: it unpacks it, starts what each service starts, and completes a command.
+
+mod check;
+mod deb;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::test::Program;
+use crate::{step, weight};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Also try what is in the package
+    #[arg(long)]
+    check: bool,
+    /// Where packages go
+    #[arg(long, value_name = "FOLDER", default_value = "target/package")]
+    out: PathBuf,
+}
+
+impl Options {
+    /// What CI wants.
+    pub(crate) fn checked() -> Self {
+        Self {
+            check: true,
+            out: PathBuf::from("target/package"),
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let out = step::workspace_root().join(&options.out);
+    std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
+    let program = weight::release_program()?;
+    let files = out.join("files");
+    remade(&files)?;
+    write_files(&files)?;
+    let package = deb::build(&program, &files, &out)?;
+    if options.check {
+        check::run(&package, &out)?;
+    }
+    println!("{}", package.display());
+    Ok(())
+}
+
+/// Man pages and completions.
+fn write_files(folder: &Path) -> Result<()> {
+    let programs = Program::build(&["--bin", "farside"])?;
+    let program = Program::find(&programs, "farside", "farside")?;
+    step::run(
+        program
+            .command()
+            .env("FARSIDE_PACKAGE_FILES", folder)
+            .args(["--quiet", "package::"]),
+    )
+}
+
+/// An empty folder.
+fn remade(folder: &Path) -> Result<()> {
+    let context = || format!("failed to make {} anew", folder.display());
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(context)?;
+    }
+    std::fs::create_dir_all(folder).with_context(context)
+}
