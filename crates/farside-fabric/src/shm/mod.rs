@@ -8,15 +8,15 @@
 //! - a [`Fabric`] is the list of segments, in the order of their nodes;
 //! - an [`Endpoint`] is a client that maps them; a [`Connected`] one acts for a remote client.
 //!
-//! Any process may be killed at any instruction. What it left in a segment is recognised by the
-//! process's number and start time, and undone or skipped by whoever meets it next. One machine and
-//! one process number namespace, that is: a process in another container is never taken for dead.
+//! Any process may be killed at any instruction. What it left in a segment is recognised by the process's number and start time,
+//! or, from another container, by a lock that the kernel takes back; whoever meets it next undoes or skips it.
 
 mod connected;
 mod endpoint;
 mod error;
 mod futex;
 mod header;
+mod liveness;
 mod mailbox;
 #[cfg(loom)]
 pub mod model;

@@ -6,7 +6,7 @@
 //! A process number is used again after a while, and a file outlives a restart of the machine.
 //! Three more facts decide whether the process is the one that was meant: the tick at which it
 //! started, the boot of the machine, and the namespace its number counts in. "Gone" is said only
-//! when it is certain: about a process of another namespace nothing is known.
+//! when it is certain: about a process of another namespace its number says nothing ([`liveness`](super::liveness) does).
 
 use std::fs;
 use std::io;
@@ -61,6 +61,11 @@ impl ProcessIdentity {
             start,
             ..own
         }
+    }
+
+    /// Whether [`ProcessIdentity::is_gone`] says more than that nothing is known.
+    pub(super) fn can_be_judged(&self, own: &Self) -> bool {
+        self.boot != own.boot || self.namespace == own.namespace
     }
 
     /// Whether the process is certain never to touch memory again.

@@ -29,6 +29,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::error::SegmentError;
 use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT};
 use super::header::{STATE_AT, STATE_CLOSED, STATE_NIC, STATE_OPEN};
+use super::liveness::Locks;
 use super::table::Table;
 use super::waiter::Waiter;
 use crate::host::entropy;
@@ -69,7 +70,7 @@ pub struct Segment {
 #[derive(Debug)]
 pub(super) struct Shared {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     segment_id: u128,
     geometry: Geometry,
     control: Region,
@@ -558,13 +559,14 @@ impl Source<'_> {
                 value: state,
             });
         }
+        let file = Arc::new(self.file);
         let shared = Shared {
             path: self.path.to_path_buf(),
-            file: self.file,
+            file: Arc::clone(&file),
             segment_id: header.segment_id.get(),
             geometry,
             region: Region::new(mapping, geometry.memory_offset, geometry.memory_bytes),
-            table: Table::new(control.clone(), geometry.endpoints_max),
+            table: Table::new(control.clone(), geometry.endpoints_max).with_locks(Locks::new(file)),
             control,
             waiter: OnceLock::new(),
             is_held: AtomicBool::new(false),

@@ -3,8 +3,8 @@
 //! On the path: joining, leaving and fencing; the mailbox of each endpoint lies in its entry.
 //!
 //! ```text
-//! entry:  | owner id kind boot namespace waiter | fenced busy sleeping doorbell | mailbox     |
-//!         0                                     64                              128           ENTRY_BYTES
+//! entry:  | owner id kind boot namespace waiter locked | fenced busy sleeping doorbell | mailbox     |
+//!         0                                            64                              128           ENTRY_BYTES
 //! ```
 //!
 //! The owner word says in one atomic word who has the entry and what became of it:
@@ -15,11 +15,16 @@
 //! identity is used twice, a fence that comes late never hits the entry's next owner.
 //!
 //! Invariants:
-//! - id, kind, boot, namespace are written by the owner only, between `CLAIMED` and `LIVE`;
+//! - id, kind, boot, namespace, locked are written by the owner only, between `CLAIMED` and `LIVE`;
+//! - `locked` is the id of an owner that has the lock of the entry ([`liveness`](super::liveness)) for as long as the entry is
+//!   its own; whoever claims an entry has the lock before, if there are locks, and gives it back after the entry;
 //! - an entry changes hands only when its owner freed it or the owner's process is gone;
 //! - `id` is not 0 and belongs to nobody else while the state is `LIVE`.
 
+use std::sync::Arc;
+
 use super::header::{HEADER_BYTES, SEQUENCE_AT};
+use super::liveness::Locks;
 use super::mailbox::{MAILBOX_BYTES, Mailbox};
 use super::process::{PID_BITS, ProcessIdentity, START_BITS};
 use crate::message::EndpointId;
@@ -38,6 +43,7 @@ const KIND_AT: u64 = 16;
 const BOOT_AT: u64 = 24;
 const NAMESPACE_AT: u64 = 32;
 const WAITER_AT: u64 = 40;
+const LOCKED_AT: u64 = 48;
 const FENCED_AT: u64 = 64;
 const BUSY_AT: u64 = 72;
 const SLEEPING_AT: u64 = 80;
@@ -84,6 +90,8 @@ fn state_of(owner: u64) -> State {
 pub(super) struct Table {
     control: Region,
     endpoints_max: u64,
+    /// `None` in a model, where there is no file.
+    locks: Option<Arc<Locks>>,
 }
 
 impl Table {
@@ -91,13 +99,26 @@ impl Table {
     /// If `control` is shorter than the header and that many entries.
     pub(super) fn new(control: Region, endpoints_max: u64) -> Self {
         assert!(HEADER_BYTES + endpoints_max * ENTRY_BYTES <= control.bytes());
-        Self { control, endpoints_max }
+        Self {
+            control,
+            endpoints_max,
+            locks: None,
+        }
+    }
+
+    /// The same with the locks of its file.
+    pub(super) fn with_locks(self, locks: Locks) -> Self {
+        Self {
+            locks: Some(Arc::new(locks)),
+            ..self
+        }
     }
 
     pub(super) fn entry(&self, index: u64) -> Entry<'_> {
         assert!(index < self.endpoints_max, "an entry of this table");
         Entry {
             control: &self.control,
+            locks: self.locks.as_deref(),
             base: HEADER_BYTES + index * ENTRY_BYTES,
         }
     }
@@ -129,13 +150,19 @@ impl Table {
         is_available: impl Fn(&Entry<'_>) -> bool,
     ) -> Option<Claim> {
         self.entries().find_map(|(index, entry)| {
+            let joining = self.locks.as_deref().map(|locks| (locks, locks.joining()));
             let owner = entry.word(OWNER_AT).load(Ordering::Acquire);
             if !is_available(&entry) {
                 return None;
             }
+            let locked = joining.as_ref().map(|(locks, _)| *locks);
+            let locked = locked.filter(|locks| locks.try_lock(index));
             let claimed = pack(own, State::Claimed);
-            // Lost to another claimer: this entry has an owner now, look at the next one.
-            entry.replace_owner(owner, claimed).ok()?;
+            if entry.replace_owner(owner, claimed).is_err() {
+                // Lost to another claimer: this entry has an owner now, look at the next one.
+                locked.inspect(|locks| locks.unlock(index));
+                return None;
+            }
             let id = identity.unwrap_or_else(|| self.fresh_id(index));
             entry.word(KIND_AT).store(kind as u64, Ordering::Relaxed);
             entry.word(BOOT_AT).store(own.boot, Ordering::Relaxed);
@@ -143,6 +170,9 @@ impl Table {
             entry.word(WAITER_AT).store(0, Ordering::Relaxed);
             entry.word(BUSY_AT).store(0, Ordering::Relaxed);
             entry.word(SLEEPING_AT).store(0, Ordering::Relaxed);
+            entry
+                .word(LOCKED_AT)
+                .store(locked.map_or(0, |_| id.0), Ordering::Relaxed);
             entry.word(ID_AT).store(id.0, Ordering::Release);
             // Fails only if a process of another namespace took us for dead; then the entry is theirs.
             entry.replace_owner(claimed, pack(own, State::Live)).ok()?;
@@ -160,6 +190,7 @@ impl Table {
 
     /// Gives an entry of this process back.
     pub(super) fn release(&self, claim: Claim) {
+        let joining = self.locks.as_deref().map(|locks| (locks, locks.joining()));
         let entry = self.entry(claim.index);
         if entry.id() != Some(claim.id) {
             // A process of another namespace took us for dead; the entry is another's.
@@ -167,6 +198,8 @@ impl Table {
         }
         entry.word(ID_AT).store(0, Ordering::Release);
         entry.word(OWNER_AT).store(0, Ordering::SeqCst);
+        // Afterwards: an entry that has an owner and no lock has lost its owner.
+        joining.inspect(|(locks, _)| locks.unlock(claim.index));
     }
 
     /// The live endpoint of that name, if it joined this segment first (its home).
@@ -200,6 +233,7 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'a> {
     control: &'a Region,
+    locks: Option<&'a Locks>,
     base: u64,
 }
 
@@ -251,7 +285,28 @@ impl<'a> Entry<'a> {
         let Ok(own) = ProcessIdentity::own() else {
             return false;
         };
-        self.state() != State::Free && self.process(&own).is_gone()
+        let owner = self.word(OWNER_AT).load(Ordering::SeqCst);
+        let process = self.process(&own);
+        match state_of(owner) {
+            State::Free => false,
+            // In which namespace its number counts is not known yet; but it has taken the lock before.
+            State::Claimed => process.is_gone() && self.locks.is_none_or(|locks| locks.is_free(self.index())),
+            State::Live if process.can_be_judged(&own) => process.is_gone(),
+            State::Live => self.lock_is_left(owner),
+        }
+    }
+
+    /// Whether this owner had the lock of the entry, and has it no more.
+    fn lock_is_left(&self, owner: u64) -> bool {
+        let (id, locked) = (self.id(), self.word(LOCKED_AT).load(Ordering::Acquire));
+        let has_locked = id.is_some_and(|id| id.0 == locked);
+        let is_free = || self.locks.is_some_and(|locks| locks.is_free(self.index()));
+        // Whoever leaves gives the entry back before the lock: it is the same owner still.
+        has_locked && is_free() && self.word(OWNER_AT).load(Ordering::SeqCst) == owner && self.id() == id
+    }
+
+    fn index(&self) -> u64 {
+        (self.base - HEADER_BYTES) / ENTRY_BYTES
     }
 
     /// Whether the endpoint of that name, which has or had this entry, was cut off.

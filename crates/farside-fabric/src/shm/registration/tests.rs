@@ -62,3 +62,45 @@ fn the_place_of_a_killed_process_is_given_on() {
     let unknown = FabricError::PeerUnknown { peer: theirs.id };
     assert_eq!(ours.send(theirs.id, &hello), Err(unknown));
 }
+
+/// A process of another container has a number that says nothing here; the lock of its entry does.
+#[test]
+fn the_place_of_a_process_in_another_namespace_is_given_on_when_its_lock_is_left() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("a");
+    let options = SegmentOptions {
+        memory_bytes: 4096,
+        endpoints_max: 1,
+    };
+    let segment = Segment::create(&path, options).expect("a new file");
+    let own = ProcessIdentity::own().expect("/proc is mounted");
+    let apart = ProcessIdentity {
+        pid: own.pid + 1,
+        namespace: !own.namespace,
+        ..own
+    };
+    // Another opening of the file, as in another process.
+    let theirs = Segment::open(&path).expect("a segment");
+    let claim = theirs.shared.table.claim(&apart, Kind::Mapped, None);
+    claim.expect("there is room");
+    let entry = segment.shared.table.entry(0);
+    assert!(!entry.owner_is_gone());
+    assert!(Registration::claim(&segment, Kind::Mapped, None).is_err());
+    // As the kernel does when a process ends.
+    drop(theirs);
+    assert!(entry.owner_is_gone());
+    let ours = Registration::claim(&segment, Kind::Mapped, None).expect("its owner is gone");
+    // Whose place is given back is not gone, whatever becomes of the lock, and its lock is free for the next.
+    drop(ours);
+    assert!(!entry.owner_is_gone());
+    let theirs = Segment::open(&path).expect("a segment");
+    let claim = theirs
+        .shared
+        .table
+        .claim(&apart, Kind::Mapped, None)
+        .expect("there is room");
+    assert!(!entry.owner_is_gone());
+    theirs.shared.table.release(claim);
+    assert!(!entry.owner_is_gone());
+    Registration::claim(&segment, Kind::Mapped, None).expect("there is room");
+}

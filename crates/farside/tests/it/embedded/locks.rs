@@ -249,6 +249,10 @@ fn the_killed_hold_nothing(pool: &str, locks: &Locks) {
     let mut worker = Worker::start("embedded::locks::job_hold", pool);
     let token = token_said(&mut worker);
     worker.kill();
+    comes_after(token, locks);
+}
+
+fn comes_after(token: u64, locks: &Locks) {
     let guard = locks
         .exclusive_within("lock", PATIENCE)
         .expect("it is there")
@@ -270,6 +274,28 @@ fn processes_take_turns_on_a_segment() {
     let locks = Locks::open(options).expect("memory");
     hand_over_between_processes(&pool, &locks);
     the_killed_hold_nothing(&pool, &locks);
+}
+
+/// Two containers on one segment: the number of a process says nothing in the other one.
+#[test]
+fn the_killed_of_another_container_hold_nothing() {
+    let (_folder, pool, options) = segment();
+    let locks = Locks::open(options).expect("memory");
+    let start = || Worker::start_apart("embedded::locks::job_hold", &pool);
+    let mut worker = start();
+    let token = token_said(&mut worker);
+    let give_up_after = Duration::from_secs(1);
+    let taken = locks.exclusive_within("lock", give_up_after).expect("it is there");
+    assert!(taken.is_none(), "its holder lives, however long it takes");
+    worker.kill();
+    comes_after(token, &locks);
+    // And one container after another, in which processes have the same numbers.
+    for _ in 0..2 {
+        let mut worker = start();
+        let token = token_said(&mut worker);
+        worker.kill();
+        comes_after(token, &locks);
+    }
 }
 
 #[test]

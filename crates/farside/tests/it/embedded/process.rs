@@ -29,7 +29,24 @@ pub(crate) fn say(line: &str) {
 impl Worker {
     /// Starts the job with this name.
     pub(crate) fn start(job: &str, pool: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("it runs"))
+        Self::start_by(Command::new(std::env::current_exe().expect("it runs")), job, pool)
+    }
+
+    /// The same in a process number namespace of its own, as in a container: it is process 1 there.
+    pub(crate) fn start_apart(job: &str, pool: &str) -> Self {
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            // As the superuser of a user namespace, which may make the other one.
+            command.args(["--user", "--map-root-user"]);
+        }
+        command
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+            .arg(std::env::current_exe().expect("it runs"));
+        Self::start_by(command, job, pool)
+    }
+
+    fn start_by(mut program: Command, job: &str, pool: &str) -> Self {
+        let mut child = program
             .args(["--exact", job, "--nocapture", "--test-threads", "1"])
             .env(POOL, pool)
             .stdin(Stdio::piped())
