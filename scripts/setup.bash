@@ -7,6 +7,7 @@
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #   need_weight_tools   valgrind, which counts instructions and checks the use of memory
+#   need_package_tools  man and skopeo, which look at packages
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #
@@ -70,6 +71,12 @@ need_lint_tools() {
     command -v rustup >/dev/null || fail "rustfmt and clippy are missing; install them the way you installed Rust"
     say "installing rustfmt and clippy"
     rustup --quiet component add rustfmt clippy || fail "rustup could not install rustfmt and clippy"
+  fi
+}
+
+need_package_tools() {
+  if ! command -v man >/dev/null || ! command -v skopeo >/dev/null; then
+    install_packages man-db skopeo
   fi
 }
 

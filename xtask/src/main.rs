@@ -62,7 +62,7 @@ enum Command {
     Sanitize(sanitize::Options),
     /// Run the tests of the fabric, where all `unsafe` is, under valgrind's memcheck
     Memcheck,
-    /// Make packages: a Debian package with services, man pages and completions
+    /// Make packages: a Debian package with services, man pages and completions, and a container image
     Package(package::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,

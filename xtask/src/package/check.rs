@@ -1,4 +1,5 @@
-//! What users do with a package, without installing it: unpack it, start its services, complete a command, read a page.
+//! What users do with packages, without installing them: unpack one, start its services, complete a command, read a page; start
+//! a container.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,7 @@ const STATE: &str = "/var/lib/farside";
 const REDIS: &str = "127.0.0.1:6380";
 const NODE: &str = "127.0.0.1:7380";
 
-pub(super) fn run(package: &Path, out: &Path) -> Result<()> {
+pub(super) fn package(package: &Path, out: &Path) -> Result<()> {
     let root = out.join("unpacked");
     remade(&root)?;
     step::run(Command::new("dpkg-deb").arg("-x").args([package, &root]))?;
@@ -29,6 +30,59 @@ pub(super) fn run(package: &Path, out: &Path) -> Result<()> {
     services(&root)?;
     completions(&root)?;
     pages(&root)
+}
+
+/// Starts what a container of an image starts, in its root and in a process number namespace of its own; and asks skopeo what it
+/// thinks of the image, where there is one.
+pub(super) fn image(image: &Path, root: &Path) -> Result<()> {
+    let address = free_address()?;
+    let mut command = Command::new("unshare");
+    if !is_superuser() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+        .args([
+            "--pid",
+            "--fork",
+            "--mount",
+            "--kill-child",
+            "--mount-proc=/proc",
+            "--root",
+        ])
+        .arg(root)
+        .args([
+            "/usr/bin/farside",
+            "serve",
+            "--memory",
+            "64MiB",
+            "--listen",
+            &address.to_string(),
+        ]);
+    eprintln!("    $ {}", step::command_line(&command));
+    let container = Service(command.stdout(Stdio::null()).spawn()?);
+    await_connection(address)?;
+    ask(address, "SET key value\r\n", "+OK\r\n")?;
+    // What it started goes with it.
+    drop(container);
+    let inspected = Command::new("skopeo")
+        .arg("inspect")
+        .arg(format!("oci-archive:{}", image.display()))
+        .output();
+    match inspected {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("    there is no skopeo here: it is not asked about the image");
+        }
+        inspected => {
+            let output = inspected?;
+            let errors = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "skopeo refuses {}: {errors}", image.display());
+        }
+    }
+    Ok(())
+}
+
+fn is_superuser() -> bool {
+    procfs::process::Process::myself().is_ok_and(|own| own.uid().is_ok_and(|uid| uid == 0))
 }
 
 /// Starts what the services start, with the options of the package, but for places that are free.

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use object::{Object as _, ObjectSection as _};
 
-use super::remade;
+use super::{architecture, remade};
 use crate::step;
 
 /// Builds the package from a program and the files that are made from its arguments; returns where it is.
@@ -44,11 +44,11 @@ pub(super) fn build(program: &Path, files: &Path, out: &Path) -> Result<PathBuf>
         0o644,
     )?;
 
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = architecture()?;
     let version = env!("CARGO_PKG_VERSION");
     let control = fs::read_to_string(sources.join("debian/control"))?
         .replace("@VERSION@", version)
-        .replace("@ARCHITECTURE@", architecture.trim())
+        .replace("@ARCHITECTURE@", &architecture)
         .replace("@KILOBYTES@", &(bytes(&root)? / 1024).to_string())
         .replace("@GLIBC@", &needed_glibc(&root.join("usr/bin/farside"))?);
     fs::create_dir(root.join("DEBIAN"))?;
@@ -57,7 +57,7 @@ pub(super) fn build(program: &Path, files: &Path, out: &Path) -> Result<PathBuf>
     for script in ["postinst", "prerm", "postrm"] {
         place(&sources.join("debian").join(script), &format!("DEBIAN/{script}"), 0o755)?;
     }
-    let package = out.join(format!("farside_{version}_{}.deb", architecture.trim()));
+    let package = out.join(format!("farside_{version}_{}.deb", architecture));
     step::run(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])
@@ -67,7 +67,7 @@ pub(super) fn build(program: &Path, files: &Path, out: &Path) -> Result<PathBuf>
 }
 
 /// Copies a file; folders on the way are made, open to all.
-fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
+pub(super) fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let context = || format!("failed to copy {} to {}", from.display(), to.display());
     let folder = to.parent().with_context(context)?;
     fs::create_dir_all(folder).with_context(context)?;
@@ -122,7 +122,7 @@ fn glibc_version(name: &[u8]) -> Option<[u32; 2]> {
 }
 
 /// What a command prints.
-fn output(command: &mut Command) -> Result<String> {
+pub(super) fn output(command: &mut Command) -> Result<String> {
     let line = step::command_line(command);
     let output = command.output().with_context(|| format!("failed to start `{line}`"))?;
     if !output.status.success() {

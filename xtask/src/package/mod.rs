@@ -1,13 +1,15 @@
-//! `cargo xtask package`: a Debian package of the store, with services, man pages and shell completions.
+//! `cargo xtask package`: a Debian package of the store, with services, man pages and shell completions, and a container image.
 //!
-//! What it is made of lies in `packaging`, the program is the one that `./run` starts, and man pages and completions are made from
-//! its arguments (`crates/farside/src/package.rs`). `--check` then does with the package what its users do, as far as that
-//! leaves this machine as it is: it unpacks it, starts what each service starts, and completes a command.
+//! What they are made of lies in `packaging`, the program is the one that `./run` starts, and man pages and completions are made from
+//! its arguments (`crates/farside/src/package.rs`). `--check` then does with them what their users do, as far as that
+//! leaves this machine as it is: it unpacks them, starts what each service and a container start, and completes a command.
 
 mod check;
 mod deb;
+mod image;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
@@ -42,11 +44,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     remade(&files)?;
     write_files(&files)?;
     let package = deb::build(&program, &files, &out)?;
+    let (image, root) = image::build(&program, &out)?;
     if options.check {
-        check::run(&package, &out)?;
+        check::package(&package, &out)?;
+        check::image(&image, &root)?;
     }
-    println!("{}", package.display());
+    println!("{}\n{}", package.display(), image.display());
     Ok(())
+}
+
+/// This machine's, as packages and images have it.
+fn architecture() -> Result<String> {
+    let name = deb::output(Command::new("dpkg").arg("--print-architecture"))?;
+    Ok(name.trim().to_owned())
 }
 
 /// Man pages and completions.
