@@ -63,9 +63,9 @@ impl ProcessIdentity {
         }
     }
 
-    /// Whether [`ProcessIdentity::is_gone`] says more than that nothing is known.
-    pub(super) fn can_be_judged(&self, own: &Self) -> bool {
-        self.boot != own.boot || self.namespace == own.namespace
+    /// Whether the number of the process is one of this process's namespace. Some containers are shown a boot of their own.
+    pub(super) fn has_number_of_namespace(&self, own: &Self) -> bool {
+        self.boot == own.boot && self.namespace == own.namespace
     }
 
     /// Whether the process is certain never to touch memory again.

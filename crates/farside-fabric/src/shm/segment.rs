@@ -441,7 +441,7 @@ fn require_room(path: &Path, needed: u64) -> Result<(), SegmentError> {
     clippy::disallowed_methods,
     reason = "opening a file is not part of any simulated run"
 )]
-fn pause() {
+pub(super) fn pause() {
     std::thread::sleep(core::time::Duration::from_millis(1));
 }
 

@@ -16,17 +16,19 @@
 //!
 //! Invariants:
 //! - id, kind, boot, namespace, locked are written by the owner only, between `CLAIMED` and `LIVE`;
-//! - `locked` is the id of an owner that has the lock of the entry ([`liveness`](super::liveness)) for as long as the entry is
-//!   its own; whoever claims an entry has the lock before, if there are locks, and gives it back after the entry;
+//! - `locked` says of an owner, by its id, that it has the lock of the entry ([`liveness`](super::liveness)) for as long as the
+//!   entry is its own. Where there are locks nobody claims an entry without, or gives it back later than the entry;
 //! - an entry changes hands only when its owner freed it or the owner's process is gone;
 //! - `id` is not 0 and belongs to nobody else while the state is `LIVE`.
 
+use core::cell::Cell;
 use std::sync::Arc;
 
 use super::header::{HEADER_BYTES, SEQUENCE_AT};
-use super::liveness::Locks;
+use super::liveness::{Locks, Taken};
 use super::mailbox::{MAILBOX_BYTES, Mailbox};
 use super::process::{PID_BITS, ProcessIdentity, START_BITS};
+use super::segment::pause;
 use crate::message::EndpointId;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Region;
@@ -51,6 +53,9 @@ const DOORBELL_AT: u64 = 88;
 const MAILBOX_AT: u64 = 128;
 const _: () = assert!(ENTRY_BYTES.is_multiple_of(64));
 const _: () = assert!(PID_BITS + START_BITS + 2 == 64);
+
+/// How often to look for an entry while others are being claimed or given back.
+const CLAIM_ATTEMPTS: u32 = 100;
 
 /// Whether an entry has an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,8 +143,17 @@ impl Table {
         // Asking after a process is slow: first look for an entry that its owner left.
         let free = |entry: &Entry<'_>| state_of(entry.word(OWNER_AT).load(Ordering::Acquire)) == State::Free;
         let ownerless = |entry: &Entry<'_>| entry.owner_is_gone();
-        self.claim_where(own, kind, identity, free)
-            .or_else(|| self.claim_where(own, kind, identity, ownerless))
+        for _ in 0..CLAIM_ATTEMPTS {
+            let is_passing = Cell::new(false);
+            let claimed = self
+                .claim_where(own, kind, identity, (free, &is_passing))
+                .or_else(|| self.claim_where(own, kind, identity, (ownerless, &is_passing)));
+            if claimed.is_some() || !is_passing.get() {
+                return claimed;
+            }
+            pause();
+        }
+        None
     }
 
     fn claim_where(
@@ -147,7 +161,7 @@ impl Table {
         own: &ProcessIdentity,
         kind: Kind,
         identity: Option<EndpointId>,
-        is_available: impl Fn(&Entry<'_>) -> bool,
+        (is_available, is_passing): (impl Fn(&Entry<'_>) -> bool, &Cell<bool>),
     ) -> Option<Claim> {
         self.entries().find_map(|(index, entry)| {
             let joining = self.locks.as_deref().map(|locks| (locks, locks.joining()));
@@ -155,12 +169,23 @@ impl Table {
             if !is_available(&entry) {
                 return None;
             }
-            let locked = joining.as_ref().map(|(locks, _)| *locks);
-            let locked = locked.filter(|locks| locks.try_lock(index));
+            let locks = joining.as_ref().map(|(locks, _)| *locks);
+            let locked = match locks.map(|locks| locks.try_lock(index)) {
+                Some(Taken::Ours) => locks,
+                // Somebody is claiming it, or giving it back: there are others.
+                Some(Taken::Others) => {
+                    is_passing.set(true);
+                    return None;
+                }
+                Some(Taken::Unsupported) | None => None,
+            };
+            let unlock = || {
+                locked.inspect(|locks| locks.unlock(index));
+            };
             let claimed = pack(own, State::Claimed);
             if entry.replace_owner(owner, claimed).is_err() {
                 // Lost to another claimer: this entry has an owner now, look at the next one.
-                locked.inspect(|locks| locks.unlock(index));
+                unlock();
                 return None;
             }
             let id = identity.unwrap_or_else(|| self.fresh_id(index));
@@ -172,10 +197,13 @@ impl Table {
             entry.word(SLEEPING_AT).store(0, Ordering::Relaxed);
             entry
                 .word(LOCKED_AT)
-                .store(locked.map_or(0, |_| id.0), Ordering::Relaxed);
+                .store(locked.map_or(0, |locks| locks.mark_of(id.0)), Ordering::Relaxed);
             entry.word(ID_AT).store(id.0, Ordering::Release);
             // Fails only if a process of another namespace took us for dead; then the entry is theirs.
-            entry.replace_owner(claimed, pack(own, State::Live)).ok()?;
+            if entry.replace_owner(claimed, pack(own, State::Live)).is_err() {
+                unlock();
+                return None;
+            }
             Some(Claim { index, id })
         })
     }
@@ -193,7 +221,7 @@ impl Table {
         let joining = self.locks.as_deref().map(|locks| (locks, locks.joining()));
         let entry = self.entry(claim.index);
         if entry.id() != Some(claim.id) {
-            // A process of another namespace took us for dead; the entry is another's.
+            // Somebody took us for dead; the entry is another's, and so is its lock.
             return;
         }
         entry.word(ID_AT).store(0, Ordering::Release);
@@ -290,19 +318,35 @@ impl<'a> Entry<'a> {
         match state_of(owner) {
             State::Free => false,
             // In which namespace its number counts is not known yet; but it has taken the lock before.
-            State::Claimed => process.is_gone() && self.locks.is_none_or(|locks| locks.is_free(self.index())),
-            State::Live if process.can_be_judged(&own) => process.is_gone(),
-            State::Live => self.lock_is_left(owner),
+            State::Claimed => process.is_gone() && self.lock_is_free() != Some(false),
+            State::Live if process.has_number_of_namespace(&own) => process.is_gone(),
+            State::Live if self.has_locked() => self.lock_is_left(owner),
+            State::Live => process.is_gone(),
         }
     }
 
-    /// Whether this owner had the lock of the entry, and has it no more.
+    /// A cheaper question, which is answered with no where it would take longer: whether the owner is gone.
+    pub(super) fn number_is_free(&self, own: &ProcessIdentity) -> bool {
+        let process = self.process(own);
+        process.has_number_of_namespace(own) && process.number_is_free()
+    }
+
+    /// Whether the owner has written down that it has the lock of the entry.
+    fn has_locked(&self) -> bool {
+        let locked = self.word(LOCKED_AT).load(Ordering::Acquire);
+        let mark = |locks: &Locks| self.id().map(|id| locks.mark_of(id.0));
+        self.locks.is_some_and(|locks| mark(locks) == Some(locked))
+    }
+
+    fn lock_is_free(&self) -> Option<bool> {
+        self.locks.and_then(|locks| locks.is_free(self.index()))
+    }
+
+    /// Whether this owner, which had the lock of the entry, has it no more.
     fn lock_is_left(&self, owner: u64) -> bool {
-        let (id, locked) = (self.id(), self.word(LOCKED_AT).load(Ordering::Acquire));
-        let has_locked = id.is_some_and(|id| id.0 == locked);
-        let is_free = || self.locks.is_some_and(|locks| locks.is_free(self.index()));
-        // Whoever leaves gives the entry back before the lock: it is the same owner still.
-        has_locked && is_free() && self.word(OWNER_AT).load(Ordering::SeqCst) == owner && self.id() == id
+        let id = self.id();
+        // Whoever leaves gives the entry back before the lock: it has to be the same owner still.
+        self.lock_is_free() == Some(true) && self.word(OWNER_AT).load(Ordering::SeqCst) == owner && self.id() == id
     }
 
     fn index(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 use crate::shm::SegmentOptions;
+use crate::shm::liveness::{Locks, Taken as Locked};
 
 /// A process that does nothing until it is killed.
 fn idler() -> Child {
@@ -86,21 +87,61 @@ fn the_place_of_a_process_in_another_namespace_is_given_on_when_its_lock_is_left
     let entry = segment.shared.table.entry(0);
     assert!(!entry.owner_is_gone());
     assert!(Registration::claim(&segment, Kind::Mapped, None).is_err());
-    // As the kernel does when a process ends.
+    // As the kernel does when a process ends; a process that another test starts has the descriptor as well until it begins.
     drop(theirs);
-    assert!(entry.owner_is_gone());
+    let await_end = |entry: &Entry<'_>| {
+        while !entry.owner_is_gone() {
+            std::thread::yield_now();
+        }
+    };
+    await_end(&entry);
     let ours = Registration::claim(&segment, Kind::Mapped, None).expect("its owner is gone");
-    // Whose place is given back is not gone, whatever becomes of the lock, and its lock is free for the next.
+    // Whoever gives the place back gives its lock back: the next has it, and is missed when it is gone.
     drop(ours);
-    assert!(!entry.owner_is_gone());
+    for leaves in [true, false] {
+        let theirs = Segment::open(&path).expect("a segment");
+        let claim = theirs.shared.table.claim(&apart, Kind::Mapped, None);
+        let claim = claim.expect("there is room");
+        assert!(!entry.owner_is_gone());
+        if leaves {
+            theirs.shared.table.release(claim);
+            assert!(!entry.owner_is_gone(), "nobody has it");
+        } else {
+            drop(theirs);
+            await_end(&entry);
+        }
+    }
+    // A container may be shown another boot: a restart of the machine would have left the lock.
+    let elsewhere = ProcessIdentity {
+        boot: !own.boot,
+        ..apart
+    };
     let theirs = Segment::open(&path).expect("a segment");
-    let claim = theirs
-        .shared
-        .table
-        .claim(&apart, Kind::Mapped, None)
-        .expect("there is room");
+    let claim = theirs.shared.table.claim(&elsewhere, Kind::Mapped, None);
+    claim.expect("the last owner is gone");
     assert!(!entry.owner_is_gone());
-    theirs.shared.table.release(claim);
-    assert!(!entry.owner_is_gone());
-    Registration::claim(&segment, Kind::Mapped, None).expect("there is room");
+    drop(theirs);
+    await_end(&entry);
+}
+
+/// A place whose lock another process has is left alone: it is claiming it, or giving it back.
+#[test]
+fn nobody_claims_a_place_without_its_lock() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("a");
+    let options = SegmentOptions {
+        memory_bytes: 4096,
+        endpoints_max: 2,
+    };
+    let segment = Segment::create(&path, options).expect("a new file");
+    let file = std::fs::File::options().read(true).write(true).open(&path);
+    let others = Locks::new(std::sync::Arc::new(file.expect("it is there")));
+    assert_eq!(others.try_lock(0), Locked::Ours);
+    let own = ProcessIdentity::own().expect("/proc is mounted");
+    let claim = segment.shared.table.claim(&own, Kind::Mapped, None).expect("room");
+    assert_eq!(claim.index, 1);
+    assert_eq!(segment.shared.table.claim(&own, Kind::Mapped, None), None);
+    others.unlock(0);
+    let claim = segment.shared.table.claim(&own, Kind::Mapped, None).expect("room");
+    assert_eq!(claim.index, 0);
 }

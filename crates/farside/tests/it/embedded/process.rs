@@ -33,16 +33,24 @@ impl Worker {
     }
 
     /// The same in a process number namespace of its own, as in a container: it is process 1 there.
-    pub(crate) fn start_apart(job: &str, pool: &str) -> Self {
-        let mut command = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            // As the superuser of a user namespace, which may make the other one.
-            command.args(["--user", "--map-root-user"]);
+    /// `None`, which is said, where that is not allowed.
+    pub(crate) fn start_apart(job: &str, pool: &str) -> Option<Self> {
+        let apart = || {
+            let mut command = Command::new("unshare");
+            if !rustix::process::geteuid().is_root() {
+                // As the superuser of a user namespace, which may make the other one.
+                command.args(["--user", "--map-root-user"]);
+            }
+            command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+            command
+        };
+        if !apart().arg("true").status().is_ok_and(|status| status.success()) {
+            eprintln!("NOT TESTED: there are no process number namespaces for us here");
+            return None;
         }
-        command
-            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
-            .arg(std::env::current_exe().expect("it runs"));
-        Self::start_by(command, job, pool)
+        let mut command = apart();
+        command.arg(std::env::current_exe().expect("it runs"));
+        Some(Self::start_by(command, job, pool))
     }
 
     fn start_by(mut program: Command, job: &str, pool: &str) -> Self {
