@@ -21,7 +21,6 @@
 //! - an entry changes hands only when its owner freed it or the owner's process is gone;
 //! - `id` is not 0 and belongs to nobody else while the state is `LIVE`.
 
-use core::cell::Cell;
 use std::sync::Arc;
 
 use super::header::{HEADER_BYTES, SEQUENCE_AT};
@@ -64,6 +63,14 @@ enum State {
     /// Its new owner is filling it in.
     Claimed,
     Live,
+}
+
+/// How an entry has come to have no owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    ByOwner,
+    /// The owner's process is gone.
+    ByDeath,
 }
 
 /// Through whom the verbs of an endpoint reach the memory.
@@ -140,33 +147,38 @@ impl Table {
     /// Takes an entry for this process, under a fresh identity or a given one. `None` if all are
     /// taken by processes that are still there.
     pub(super) fn claim(&self, own: &ProcessIdentity, kind: Kind, identity: Option<EndpointId>) -> Option<Claim> {
-        // Asking after a process is slow: first look for an entry that its owner left.
-        let free = |entry: &Entry<'_>| state_of(entry.word(OWNER_AT).load(Ordering::Acquire)) == State::Free;
-        let ownerless = |entry: &Entry<'_>| entry.owner_is_gone();
         for _ in 0..CLAIM_ATTEMPTS {
-            let is_passing = Cell::new(false);
-            let claimed = self
-                .claim_where(own, kind, identity, (free, &is_passing))
-                .or_else(|| self.claim_where(own, kind, identity, (ownerless, &is_passing)));
-            if claimed.is_some() || !is_passing.get() {
-                return claimed;
+            let mut is_passing = false;
+            // Asking after a process is slow: first look for an entry that its owner left.
+            for left in [Left::ByOwner, Left::ByDeath] {
+                let claimed = self.claim_left(own, kind, identity, (left, &mut is_passing));
+                if claimed.is_some() {
+                    return claimed;
+                }
+            }
+            if !is_passing {
+                break;
             }
             pause();
         }
         None
     }
 
-    fn claim_where(
+    fn claim_left(
         &self,
         own: &ProcessIdentity,
         kind: Kind,
         identity: Option<EndpointId>,
-        (is_available, is_passing): (impl Fn(&Entry<'_>) -> bool, &Cell<bool>),
+        (left, is_passing): (Left, &mut bool),
     ) -> Option<Claim> {
         self.entries().find_map(|(index, entry)| {
             let joining = self.locks.as_deref().map(|locks| (locks, locks.joining()));
             let owner = entry.word(OWNER_AT).load(Ordering::Acquire);
-            if !is_available(&entry) {
+            let is_available = match left {
+                Left::ByOwner => state_of(owner) == State::Free,
+                Left::ByDeath => entry.owner_is_gone(),
+            };
+            if !is_available {
                 return None;
             }
             let locks = joining.as_ref().map(|(locks, _)| *locks);
@@ -174,7 +186,7 @@ impl Table {
                 Some(Taken::Ours) => locks,
                 // Somebody is claiming it, or giving it back: there are others.
                 Some(Taken::Others) => {
-                    is_passing.set(true);
+                    *is_passing = true;
                     return None;
                 }
                 Some(Taken::Unsupported) | None => None,
@@ -309,6 +321,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Whether the entry has an owner whose process is gone.
+    #[inline(never)]
     pub(super) fn owner_is_gone(&self) -> bool {
         let Ok(own) = ProcessIdentity::own() else {
             return false;

@@ -277,8 +277,8 @@ impl Tree {
             });
             let mut last = None;
             for (key, entry) in narrow.chain(wide) {
-                // A key may go from one entry and come to another while the leaf is read: of one that is hashed its home says so.
-                if last == Some(key) {
+                // A key may go from one entry and come to another while the leaf is read; in one that is hashed its home says so.
+                if !shape.is_hashed() && last == Some(key) {
                     continue;
                 }
                 visit(key, shape.value(image, entry));
