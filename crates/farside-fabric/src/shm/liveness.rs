@@ -5,8 +5,8 @@
 //!
 //! Each entry of the table has a byte, far behind the end of the file, and its owner has the lock of that byte (an open file
 //! description lock, fcntl(2)). The kernel drops it when the last descriptor of that opening is closed, at the latest when the
-//! process ends; and who has opened the file elsewhere can ask for it. Where a file system has no such locks nothing is known,
-//! as before.
+//! process ends; and who has opened the file elsewhere can ask for it. Where a file system has no such locks nothing is known
+//! of other containers.
 //!
 //! Locks belong to an opening of the file, which all threads of a process share: among them [`Locks::joining`] keeps order. After a
 //! fork the child shares it as well, so it neither takes locks nor judges by them. A program that closes descriptors that are not
