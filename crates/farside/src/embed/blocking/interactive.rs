@@ -5,6 +5,12 @@ use farside_kv::{Expiry, Journal, SetOptions, SetOutcome, Transaction};
 use super::session::Session;
 use crate::embed::error::Error;
 
+/// A transaction that was begun, and has not ended; see [`Session::begin`].
+#[derive(Debug)]
+pub struct Begun {
+    pub(super) journal: Journal,
+}
+
 /// See [`Session::transaction`]. The same operations as a session's, which see what this transaction has done before.
 #[derive(Debug)]
 pub struct Interactive<'s> {

@@ -54,7 +54,7 @@ mod presence;
 mod session;
 mod store;
 
-pub use interactive::Interactive;
+pub use interactive::{Begun, Interactive};
 pub use locks::{LockGuard, Locks};
 pub use session::{Items, Keys, Session};
 pub use store::Store;

@@ -9,7 +9,7 @@ use farside_kv::stack;
 use farside_kv::{self as kv, Expiry, KeyValue, KvError, SetOptions, SetOutcome, Transaction};
 
 use super::client::{Client, EventLoop, Host};
-use super::interactive::Interactive;
+use super::interactive::{Begun, Interactive};
 use super::keeper::Keeper;
 use crate::embed::error::Error;
 use crate::embed::operations;
@@ -335,14 +335,57 @@ impl Session {
         &mut self,
         mut body: impl FnMut(&mut Interactive<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut journal = self.carry_out(async |session| Ok(session.journal()))?;
+        let mut begun = self.begin()?;
         loop {
-            let answer = body(&mut Interactive::new(self, &mut journal));
+            let answer = body(&mut self.within(&mut begun));
             let is_wanted = answer.is_ok();
-            if self.carry_out(|session| session.conclude(&mut journal, is_wanted))? {
+            if self.conclude(&mut begun, is_wanted)? {
                 return answer;
             }
         }
+    }
+
+    /// Begins a transaction that is no closure: for programs that decide elsewhere when it ends. What it reads and changes
+    /// goes through [`Session::within`], and [`Session::conclude`] makes the changes. Nothing is locked meanwhile; to drop it
+    /// is to give it up.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// let mut begun = session.begin()?;
+    /// loop {
+    ///     let stock: u64 = match session.within(&mut begun).get(b"stock")? {
+    ///         Some(digits) => String::from_utf8_lossy(digits).parse().unwrap_or(0),
+    ///         None => 10,
+    ///     };
+    ///     session.within(&mut begun).put(b"stock", (stock - 1).to_string().as_bytes())?;
+    ///     if session.conclude(&mut begun, true)? {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(session.get(b"stock")?, Some(&b"9"[..]));
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn begin(&mut self) -> Result<Begun, Error> {
+        let journal = self.carry_out(async |session| Ok(session.journal()))?;
+        Ok(Begun { journal })
+    }
+
+    /// The operations of a transaction that was begun.
+    pub fn within<'s>(&'s mut self, begun: &'s mut Begun) -> Interactive<'s> {
+        Interactive::new(self, &mut begun.journal)
+    }
+
+    /// Ends a transaction: its changes are made if they are wanted, and everything that it has read is still so. Returns
+    /// whether it was. If not, others were quicker: nothing was changed, and `begun` is a transaction that has read nothing,
+    /// to be tried again.
+    ///
+    /// # Errors
+    /// [`TransactionError`](crate::TransactionError), [`Contended`](crate::TransactionError::Contended) if others have been
+    /// quicker for too long.
+    pub fn conclude(&mut self, begun: &mut Begun, is_wanted: bool) -> Result<bool, Error> {
+        self.carry_out(|session| session.conclude(&mut begun.journal, is_wanted))
     }
 
     /// Adds a key to those that a journal knows.
