@@ -1,8 +1,12 @@
 //! What can go wrong when the store is embedded.
 
+use farside_fabric::FabricError;
 use farside_fabric::shm::SegmentError;
 use farside_fabric::tcp::SecretError;
-use farside_kv::{KvError, LocksError, StackError};
+use farside_index::IndexError;
+use farside_kv::{KvError, LocksError, StackError, TransactionError};
+use farside_lock::LockError;
+use farside_pool::PoolError;
 
 /// Opening or using an embedded store failed. The text is one line that says what would be right.
 #[derive(Debug, thiserror::Error)]
@@ -60,5 +64,55 @@ impl Error {
             Self::Lock(error) => error.is_cut_off(),
             _ => false,
         }
+    }
+
+    /// Whether what was asked for makes no sense, here or for this memory. Nothing was changed, and nothing will be if it is
+    /// asked again.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        match self {
+            Self::Nodes(error) => matches!(error, StackError::Spec { .. }),
+            Self::Secret(_) | Self::NoLocalSet => true,
+            Self::Operation(KvError::Index(error)) => matches!(
+                error,
+                IndexError::KeyTooLong { .. }
+                    | IndexError::ValueTooLong { .. }
+                    | IndexError::Unordered { .. }
+                    | IndexError::OtherIndex { .. }
+                    | IndexError::Missing { .. }
+            ),
+            Self::Operation(KvError::Transaction(error)) => !matches!(error, TransactionError::Contended { .. }),
+            Self::Operation(_) | Self::Start(_) => false,
+            Self::Lock(error) => matches!(error, LocksError::Name { .. } | LocksError::NoTable),
+        }
+    }
+
+    /// Whether time was up: a node did not answer, or others were in the way for too long. The operation may have taken
+    /// effect, but for a transaction that others were in the way of.
+    #[must_use]
+    pub fn is_timed_out(&self) -> bool {
+        let is_late = |error: &FabricError| matches!(error, FabricError::DeadlineExceeded { .. });
+        match self {
+            Self::Operation(KvError::Transaction(error)) => matches!(error, TransactionError::Contended { .. }),
+            Self::Operation(KvError::Index(
+                IndexError::Pool(PoolError::Fabric(error)) | IndexError::Lock(LockError::Fabric(error)),
+            ))
+            | Self::Lock(
+                LocksError::Table(PoolError::Fabric(error))
+                | LocksError::Lock {
+                    source: LockError::Fabric(error),
+                    ..
+                },
+            ) => is_late(error),
+            Self::Operation(KvError::Index(IndexError::Lock(error)))
+            | Self::Lock(LocksError::Lock { source: error, .. }) => matches!(error, LockError::Timeout { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whether the memory could not be opened where it was said to be.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Nodes(_)) && !self.is_invalid()
     }
 }

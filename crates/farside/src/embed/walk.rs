@@ -10,9 +10,10 @@ use farside_kv::{IndexKind, KeyValue, KvError, Session, prefix_end};
 /// How many items of a range are read together.
 const ITEMS_AT_ONCE: usize = 64;
 
-/// What is left of a walk.
+/// What is left of a walk over the items of a store. It borrows nothing: any session of the store takes it further
+/// ([`next_items`](crate::blocking::Session::next_items)).
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub struct Walk {
     place: Place,
     /// The key before which it ends.
     to: Option<Vec<u8>>,
@@ -26,8 +27,9 @@ enum Place {
 }
 
 impl Walk {
-    /// Over everything in an index of this kind.
-    pub(crate) fn all(index: IndexKind) -> Self {
+    /// Over everything in an index of this kind, which is that of the store.
+    #[must_use]
+    pub fn all(index: IndexKind) -> Self {
         let place = match index.is_ordered() {
             true => Place::Key(Vec::new()),
             false => Place::Cursor(0),
@@ -36,7 +38,7 @@ impl Walk {
     }
 
     /// Over a range, in order. A range whose end is before its start is empty.
-    pub(crate) fn over<K: AsRef<[u8]>>(keys: &impl RangeBounds<K>) -> Self {
+    pub fn over<K: AsRef<[u8]>>(keys: &impl RangeBounds<K>) -> Self {
         let from = match keys.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),
             Bound::Excluded(key) => behind(key.as_ref()),
@@ -54,7 +56,8 @@ impl Walk {
     }
 
     /// Whether there is nothing left.
-    pub(crate) fn is_over(&self) -> bool {
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         matches!(self.place, Place::End)
     }
 

@@ -58,3 +58,5 @@ pub use interactive::{Begun, Interactive};
 pub use locks::{LockGuard, Locks};
 pub use session::{Items, Keys, Session};
 pub use store::Store;
+
+pub use super::walk::Walk;

@@ -494,7 +494,26 @@ impl Session {
         self.carry_out(|session| operations::boxed(operations::memory_used(session)))
     }
 
-    fn next_items(&mut self, walk: &mut Walk) -> Result<Vec<KeyValue>, Error> {
+    /// The next items of a walk, which may be none although it is not over. It is for programs that keep a walk apart from the
+    /// session; others use [`Session::items`] and [`Session::range`].
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// use farside::blocking::Walk;
+    ///
+    /// session.put(b"key", b"value")?;
+    /// let mut walk = Walk::all(store.index());
+    /// while !walk.is_over() {
+    ///     for (key, _) in session.next_items(&mut walk)? {
+    ///         session.delete(&key)?;
+    ///     }
+    /// }
+    /// assert_eq!(session.count()?, 0);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn next_items(&mut self, walk: &mut Walk) -> Result<Vec<KeyValue>, Error> {
         self.carry_out(|session| walk.next_items(session))
     }
 
