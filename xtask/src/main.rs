@@ -9,6 +9,7 @@ mod ci;
 mod deny;
 mod fuzz;
 mod generated;
+mod header;
 mod loom;
 mod memcheck;
 mod package;
@@ -60,10 +61,12 @@ enum Command {
     Loom(loom::Options),
     /// Run the tests that share memory between threads under the thread sanitizer (needs nightly with rust-src)
     Sanitize(sanitize::Options),
-    /// Run the tests of the fabric, where all `unsafe` is, under valgrind's memcheck
+    /// Run the tests of the fabric, where nearly all `unsafe` is, under valgrind's memcheck
     Memcheck,
     /// Make packages: a Debian package with services, man pages and completions, and a container image
     Package(package::Options),
+    /// Write the header of the library for C, or check it (`--check`)
+    Header(header::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
     /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Sanitize(options) => sanitize::run(&options),
         Command::Memcheck => memcheck::run(),
         Command::Package(options) => package::run(&options),
+        Command::Header(options) => header::run(&options),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.

@@ -27,6 +27,7 @@ const LAB: &str = "farside-lab";
 const SIM: &str = "farside-sim";
 const CALLS: &str = "farside-calls";
 const FARSIDE: &str = "farside";
+const FARSIDE_C: &str = "farside-c";
 const XTASK: &str = "xtask";
 
 /// Bottom up. A row before its crate is written costs nothing; a crate without a row is a violation.
@@ -89,6 +90,11 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: FARSIDE,
         may_use: &[CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+    },
+    // The same for C: what it says of the store it says to the library that is embedded.
+    Layer {
+        name: FARSIDE_C,
+        may_use: &[FARSIDE],
     },
     // What `cargo xtask weight` counts: calls of the store, of locks and through a gateway, with what the product consists of.
     Layer {

@@ -73,7 +73,8 @@ impl Workspace {
             let manifest_path = package.manifest_path.as_std_path();
             let is_member = |name: &str| metadata.packages.iter().any(|member| member.name == name);
             let is_shipped = |target: &&cargo_metadata::Target| {
-                let kinds = [TargetKind::Lib, TargetKind::RLib, TargetKind::Bin, TargetKind::Example];
+                use TargetKind::{Bin, CDyLib, Example, Lib, RLib, StaticLib};
+                let kinds = [Lib, RLib, CDyLib, StaticLib, Bin, Example];
                 kinds.into_iter().any(|kind| target.is_kind(kind))
             };
             crates.push(Crate {
