@@ -7,6 +7,7 @@
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #   need_weight_tools   valgrind, which counts instructions and checks the use of memory
+#   need_go             Go, with which the Go package over the library for C is tested
 #   need_package_tools  man and skopeo, which look at packages
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
@@ -78,6 +79,14 @@ need_package_tools() {
   if ! command -v man >/dev/null || ! command -v skopeo >/dev/null; then
     install_packages man-db skopeo
   fi
+}
+
+need_go() {
+  if ! command -v go >/dev/null && [ -x /usr/local/go/bin/go ]; then
+    # Installed as its own instructions say, and not yet in the PATH of this shell.
+    PATH="/usr/local/go/bin:$PATH"
+  fi
+  command -v go >/dev/null || install_packages golang-go
 }
 
 need_fuzz_tools() {

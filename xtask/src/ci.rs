@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{deny, fuzz, generated, loom, memcheck, package, sim, step, tidy, vm, weight};
+use crate::{c, deny, fuzz, generated, header, loom, memcheck, package, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -42,6 +42,9 @@ pub(crate) struct Options {
     /// Also packages (Debian)
     #[arg(long)]
     packages: bool,
+    /// Also the library for C, and the Go package over it (needs valgrind and a C++ compiler; Go if there is one)
+    #[arg(long)]
+    c: bool,
     /// Only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
@@ -57,6 +60,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
             Box::new(|| step::run(&mut step::cargo(["fmt", "--all", "--check"]))),
         ),
         ("tidy", Box::new(tidy::run)),
+        ("header", Box::new(header::check)),
         ("dependencies", Box::new(deny::run_offline_part)),
         ("clippy", Box::new(clippy)),
         ("documentation", Box::new(documentation)),
@@ -96,6 +100,9 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     }
     if options.packages {
         tests.push(("packages", Box::new(|| package::run(&package::Options::checked()))));
+    }
+    if options.c {
+        tests.push(("c and go", Box::new(c::run)));
     }
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));

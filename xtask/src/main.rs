@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod c;
 mod ci;
 mod deny;
 mod fuzz;
@@ -65,6 +66,8 @@ enum Command {
     Memcheck,
     /// Make packages: a Debian package with services, man pages and completions, and a container image
     Package(package::Options),
+    /// Build the library for C, and run its suite, also under valgrind, and the tests of the Go package
+    C,
     /// Write the header of the library for C, or check it (`--check`)
     Header(header::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Sanitize(options) => sanitize::run(&options),
         Command::Memcheck => memcheck::run(),
         Command::Package(options) => package::run(&options),
+        Command::C => c::run(),
         Command::Header(options) => header::run(&options),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),

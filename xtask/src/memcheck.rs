@@ -1,4 +1,5 @@
-//! `cargo xtask memcheck`: the tests of the fabric under valgrind's memcheck. All `unsafe` is there.
+//! `cargo xtask memcheck`: the tests of the fabric under valgrind's memcheck. All `unsafe` is there, but for that of the library for
+//! C, which `cargo xtask c` runs in the same way.
 //!
 //! It runs the test programs that `./test` has built; processes that they start run outside of it.
 

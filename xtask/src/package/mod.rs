@@ -72,7 +72,7 @@ fn write_files(folder: &Path) -> Result<()> {
 }
 
 /// An empty folder.
-fn remade(folder: &Path) -> Result<()> {
+pub(crate) fn remade(folder: &Path) -> Result<()> {
     let context = || format!("failed to make {} anew", folder.display());
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(context)?;

@@ -130,7 +130,8 @@ fn print_table(title: &str, rows: &[(String, u64, usize)], count: usize) {
     }
 }
 
-fn target_directory() -> Result<PathBuf> {
+/// Where cargo builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = MetadataCommand::new()
         .cargo_path(step::cargo_path())
         .current_dir(step::workspace_root())

@@ -1,0 +1,3 @@
+module farside
+
+go 1.19

@@ -1,0 +1,170 @@
+//! `cargo xtask c`: the library for C as its users have it, and the Go package over it.
+//!
+//! It builds the library, compiles the example and the suite in `crates/farside-c` with all warnings as errors, and runs
+//! them: over mapped memory and a memory node, as they are and under valgrind's memcheck. Then the tests of the Go package,
+//! if there is Go.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use crate::{header, package, step, weight};
+
+/// What programs are compiled with.
+const C_FLAGS: &[&str] = &["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"];
+/// What a program needs that has the library in it.
+const STATIC_FLAGS: &[&str] = &["-lpthread", "-ldl", "-lm"];
+/// How memory is checked: nothing may be used that is not there, and nothing be lost.
+const MEMCHECK: &[&str] = &[
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
+    // Threads get their turns one after the other, and each its own.
+    "--fair-sched=yes",
+];
+
+pub(crate) fn run() -> Result<()> {
+    header::check()?;
+    step::run(&mut step::cargo([
+        "build",
+        "--release",
+        "-p",
+        "farside",
+        "-p",
+        "farside-c",
+    ]))?;
+    let built = weight::target_directory()?.join("release");
+    let out = weight::target_directory()?.join("c");
+    package::remade(&out)?;
+    let workplace = Workplace { built, out };
+    workplace.compile_header_as_cpp()?;
+    let suite = workplace.compile("tests/suite.c", "suite", false)?;
+    for (name, is_static) in [("visits", false), ("visits-static", true)] {
+        let visits = workplace.compile("examples/visits.c", name, is_static)?;
+        step::run(Command::new(visits).args([workplace.fresh(name)?.join("segment").as_os_str(), "alice".as_ref()]))?;
+    }
+    let node = workplace.start_node()?;
+    let suite_on = |mut command: Command, name: &str| -> Result<()> {
+        let folder = workplace.fresh(name)?;
+        let pool = format!("tcp:{}", node.address);
+        step::run(command.arg(&folder).arg(pool))
+    };
+    suite_on(Command::new(&suite), "plain")?;
+    let mut checked = Command::new("valgrind");
+    checked.args(MEMCHECK).arg(&suite);
+    suite_on(checked, "memcheck")?;
+    workplace.test_go()
+}
+
+struct Workplace {
+    /// Where the library and the program are.
+    built: PathBuf,
+    out: PathBuf,
+}
+
+impl Workplace {
+    fn fresh(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.out.join(format!("{name}.files"));
+        package::remade(&folder)?;
+        Ok(folder)
+    }
+
+    fn compile(&self, source: &str, name: &str, is_static: bool) -> Result<PathBuf> {
+        let (folder, program) = (header::folder(), self.out.join(name));
+        let mut command = Command::new("cc");
+        command.args(C_FLAGS).arg("-I").arg(folder.join("include"));
+        command.arg(folder.join(source)).arg("-o").arg(&program);
+        match is_static {
+            true => command.arg(self.built.join("libfarside_c.a")).args(STATIC_FLAGS),
+            false => command.args(self.link_flags()).args(["-lfarside_c", "-pthread"]),
+        };
+        step::run(&mut command)?;
+        Ok(program)
+    }
+
+    fn link_flags(&self) -> [String; 2] {
+        let built = self.built.display();
+        [format!("-L{built}"), format!("-Wl,-rpath,{built}")]
+    }
+
+    fn compile_header_as_cpp(&self) -> Result<()> {
+        let source = self.out.join("header.cpp");
+        let text = "#include \"farside.h\"\nint main() { return farside_thread_leave() == FARSIDE_OK ? 0 : 1; }\n";
+        std::fs::write(&source, text).context("failed to write a program")?;
+        let program = self.out.join("header");
+        let mut command = Command::new("c++");
+        command.args(["-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+        command.arg("-I").arg(header::folder().join("include"));
+        command.arg(source).args(self.link_flags()).arg("-lfarside_c");
+        step::run(command.arg("-o").arg(&program))?;
+        step::run(&mut Command::new(program))
+    }
+
+    fn start_node(&self) -> Result<Node> {
+        let segment = self.fresh("node")?.join("segment");
+        Node::start(&self.built.join("farside"), &segment)
+    }
+
+    fn test_go(&self) -> Result<()> {
+        if !Command::new("go")
+            .arg("version")
+            .status()
+            .is_ok_and(|status| status.success())
+        {
+            eprintln!("    skipped: there is no Go (Debian: golang-go)");
+            return Ok(());
+        }
+        let [folder, run_path] = self.link_flags();
+        for arguments in [&["vet", "./..."][..], &["test", "-count=1", "./..."]] {
+            let mut command = Command::new("go");
+            command.current_dir(header::folder().join("go")).args(arguments);
+            command.env("CGO_ENABLED", "1").env("GOTOOLCHAIN", "local");
+            step::run(command.env("CGO_LDFLAGS", format!("{folder} {run_path}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// A memory node on a port of its own, for as long as this is there.
+struct Node {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(program: &Path, segment: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["node", "--memory", "64MiB", "--listen", "127.0.0.1:0", "--segment"]);
+        let mut child = command
+            .arg(segment)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("failed to start a memory node")?;
+        let output = child.stdout.take().context("the node has an output")?;
+        let mut node = Self {
+            child,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        let mut lines = BufReader::new(output).lines();
+        let first = lines.next().context("the node ended at once")??;
+        let mut words = first.split(' ').map(|word| word.trim_end_matches(':'));
+        let address = words.find_map(|word| word.parse().ok());
+        node.address = address.with_context(|| format!("no address in `{first}`"))?;
+        // What else it says is for nobody, and must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(node)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
