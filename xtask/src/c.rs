@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{header, package, step, weight};
 
@@ -48,16 +48,10 @@ pub(crate) fn run() -> Result<()> {
         let visits = workplace.compile("examples/visits.c", name, is_static)?;
         step::run(Command::new(visits).args([workplace.fresh(name)?.join("segment").as_os_str(), "alice".as_ref()]))?;
     }
-    let node = workplace.start_node()?;
-    let suite_on = |mut command: Command, name: &str| -> Result<()> {
-        let folder = workplace.fresh(name)?;
-        let pool = format!("tcp:{}", node.address);
-        step::run(command.arg(&folder).arg(pool))
-    };
-    suite_on(Command::new(&suite), "plain")?;
+    workplace.run_suite("plain", Command::new(&suite))?;
     let mut checked = Command::new("valgrind");
     checked.args(MEMCHECK).arg(&suite);
-    suite_on(checked, "memcheck")?;
+    workplace.run_suite("memcheck", checked)?;
     workplace.test_go()
 }
 
@@ -105,9 +99,20 @@ impl Workplace {
         step::run(&mut Command::new(program))
     }
 
-    fn start_node(&self) -> Result<Node> {
-        let segment = self.fresh("node")?.join("segment");
-        Node::start(&self.built.join("farside"), &segment)
+    /// Runs the suite with a memory node of its own. It must say nothing on its standard error: there stands a panic at the end of a
+    /// thread, which nobody else hears of.
+    fn run_suite(&self, name: &str, mut command: Command) -> Result<()> {
+        let folder = self.fresh(name)?;
+        let node = Node::start(&self.built.join("farside"), &folder.join("node"))?;
+        command.arg(&folder).arg(format!("tcp:{}", node.address));
+        let line = step::command_line(&command);
+        eprintln!("    $ {line}");
+        let ended = command.stdout(Stdio::inherit()).stderr(Stdio::piped()).output();
+        let ended = ended.with_context(|| format!("failed to start `{line}`"))?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.success(), "`{line}` failed ({}): {said}", ended.status);
+        ensure!(said.is_empty(), "`{line}` has passed, but complains: {said}");
+        Ok(())
     }
 
     fn test_go(&self) -> Result<()> {
@@ -139,7 +144,7 @@ struct Node {
 impl Node {
     fn start(program: &Path, segment: &Path) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["node", "--memory", "64MiB", "--listen", "127.0.0.1:0", "--segment"]);
+        command.args(["node", "--memory", "256MiB", "--listen", "127.0.0.1:0", "--segment"]);
         let mut child = command
             .arg(segment)
             .stdout(Stdio::piped())

@@ -161,7 +161,9 @@ func Open(options Options) (*Store, error) {
 
 // Close closes the store. Nobody may use it meanwhile or later.
 func (store *Store) Close() error {
-	return call(func() C.enum_farside_status { return C.farside_close(store.native) })
+	native := store.native
+	store.native = nil
+	return call(func() C.enum_farside_status { return C.farside_close(native) })
 }
 
 // Get returns the value of a key, or ErrNotFound.

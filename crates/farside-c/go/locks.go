@@ -36,7 +36,9 @@ func (store *Store) Locks() (*Locks, error) {
 
 // Close closes the locks. Those that are held stay so.
 func (locks *Locks) Close() error {
-	return call(func() C.enum_farside_status { return C.farside_locks_close(locks.native) })
+	native := locks.native
+	locks.native = nil
+	return call(func() C.enum_farside_status { return C.farside_locks_close(native) })
 }
 
 // Lock acquires a lock that nobody else holds, and waits for it until the context is done.

@@ -123,8 +123,14 @@ impl Opened {
     /// The handle is gone. The memory is left when all threads have dropped their sessions; this one does now.
     pub(crate) fn close(self: Arc<Self>) {
         drop(self);
-        CLOSED.fetch_add(1, Ordering::Relaxed);
         let _ = SESSIONS.try_with(|sessions| sessions.try_borrow_mut().map(|mut sessions| sessions.sweep()));
+    }
+}
+
+impl Drop for Opened {
+    /// The last handle is gone: the store itself, or a transaction or an iterator that was ended after it.
+    fn drop(&mut self) {
+        CLOSED.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -23,6 +23,8 @@
 #include "farside.h"
 
 #define THREADS 4
+/* Each client that has written something leaves 64 KiB behind, of which others use what it has not. */
+#define FOR_MANY_CLIENTS (256 << 20)
 
 /* How often threads and processes do something; valgrind takes its time. */
 static int rounds = 200;
@@ -411,8 +413,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* Threads come, work at the same time and end, twice. Each leaves the pool when it ends: otherwise the entries of the pool's table
-   would be used up. */
+/* Threads come, work at the same time and end, twice. */
 static void threads_on(farside_store *store, farside_locks *locks) {
   pthread_t threads[THREADS];
   struct job jobs[THREADS];
@@ -440,29 +441,44 @@ static void threads_on(farside_store *store, farside_locks *locks) {
   }
 }
 
-static void *set_one(void *store) {
-  OK(farside_set(store, T("from a thread"), T("it")));
+/* Two stores, in the order in which a thread uses them first. */
+struct both {
+  farside_store *first, *second;
+};
+
+static void *use_both(void *argument) {
+  const struct both *both = argument;
+  OK(farside_set(both->first, T("from a thread"), T("it")));
+  OK(farside_set(both->second, T("from a thread"), T("it")));
   return NULL;
 }
 
-/* More threads than the table of clients has entries, one after the other. */
-static void threads_that_end(farside_store *store, int count) {
-  for (int index = 0; index < count; index++) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, set_one, store) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+/* More threads than a memory has room for clients, of which few are there at a time: each leaves when it ends. */
+static void threads_that_end(farside_store *first, farside_store *second) {
+  enum { AT_ONCE = 16, CLIENTS_MAX = 1024 };
+  struct both both = {first, second};
+  pthread_t threads[AT_ONCE];
+  int count = rounds < 200 ? AT_ONCE : CLIENTS_MAX + AT_ONCE;
+  for (int begun = 0; begun < count; begun += AT_ONCE) {
+    for (int index = 0; index < AT_ONCE; index++) {
+      CHECK(pthread_create(&threads[index], NULL, use_both, &both) == 0);
+    }
+    for (int index = 0; index < AT_ONCE; index++) {
+      CHECK(pthread_join(threads[index], NULL) == 0);
+    }
   }
 }
 
 static void threads(void) {
   farside_options options = in_memory();
+  options.bytes = FOR_MANY_CLIENTS;
   farside_store *store = opened(&options), *second = opened(&options);
   farside_locks *locks = NULL;
   OK(farside_locks_of(store, &locks));
   threads_on(store, locks);
   threads_on(second, NULL);
   OK(farside_close(second));
-  threads_that_end(store, 40);
+  threads_that_end(store, store);
   OK(farside_locks_close(locks));
   OK(farside_close(store));
 }
@@ -630,18 +646,17 @@ static void ends_without_closing(void) {
 
 static void over_a_connection(const char *pool) {
   farside_options options = in_memory();
+  options.bytes = FOR_MANY_CLIENTS;
   farside_store *mapped = opened(&options), *far = NULL;
   farside_locks *locks = NULL;
-  /* This thread has a session over mapped memory first: the order in which a thread's end takes things down is another one then. */
-  OK(farside_set(mapped, T("key"), T("value")));
-  threads_that_end(mapped, 1);
   OK(farside_options_init(&options));
   options.pool = pool;
   far = opened(&options);
   OK(farside_clear(far));
   OK(farside_locks_of(far, &locks));
   threads_on(far, locks);
-  threads_that_end(far, 20);
+  threads_that_end(mapped, far);
+  threads_that_end(far, mapped);
   OK(farside_locks_close(locks));
   OK(farside_close(far));
   OK(farside_close(mapped));
