@@ -4,7 +4,7 @@
 //! blocks are), the session of the calling thread is looked up (`threads.rs`), and `farside::blocking` carries it out.
 //!
 //! Invariants:
-//! - No panic crosses the border: every function with a status runs inside of [`fault::answer`].
+//! - No panic crosses the border: every function with a status runs inside of `fault::answer`.
 //! - Handles can be shared between threads, but where the header says otherwise; sessions, which cannot, stay in the thread.
 //! - Whatever was made before a fork is refused in the child, and never dropped there: the threads behind it are gone, and its
 //!   clients are those of the parent.

@@ -5,7 +5,7 @@
 //!
 //! **The end of a thread.** Its thread-local values are destroyed one after the other, those that were first used last are
 //! destroyed first. A session over a connection needs the values of its event loop to leave the pool, so these have to be
-//! used before [`SESSIONS`] is; [`IS_READY`] has no destructor and can be asked before.
+//! used before `SESSIONS` is; `IS_READY` has no destructor and can be asked before.
 //!
 //! **Forks.** The child has a copy of its parent's sessions, which are clients that the parent goes on with. So nothing that
 //! was made before the fork may be used in the child, nor dropped, which would leave the pool in the name of the parent. A
