@@ -28,6 +28,9 @@ const MEMCHECK: &[&str] = &[
     "--fair-sched=yes",
 ];
 
+/// Where `cargo run` has libraries looked for before all else: those of other builds, too.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
 pub(crate) fn run() -> Result<()> {
     header::check()?;
     step::run(&mut step::cargo([
@@ -46,7 +49,8 @@ pub(crate) fn run() -> Result<()> {
     let suite = workplace.compile("tests/suite.c", "suite", false)?;
     for (name, is_static) in [("visits", false), ("visits-static", true)] {
         let visits = workplace.compile("examples/visits.c", name, is_static)?;
-        step::run(Command::new(visits).args([workplace.fresh(name)?.join("segment").as_os_str(), "alice".as_ref()]))?;
+        let segment = workplace.fresh(name)?.join("segment");
+        step::run(Command::new(visits).env_remove(LIBRARY_PATH).arg(segment).arg("alice"))?;
     }
     workplace.run_suite("plain", Command::new(&suite))?;
     let mut checked = Command::new("valgrind");
@@ -96,7 +100,7 @@ impl Workplace {
         command.arg("-I").arg(header::folder().join("include"));
         command.arg(source).args(self.link_flags()).arg("-lfarside_c");
         step::run(command.arg("-o").arg(&program))?;
-        step::run(&mut Command::new(program))
+        step::run(Command::new(program).env_remove(LIBRARY_PATH))
     }
 
     /// Runs the suite with a memory node of its own. It must say nothing on its standard error: there stands a panic at the end of a
@@ -105,6 +109,7 @@ impl Workplace {
         let folder = self.fresh(name)?;
         let node = Node::start(&self.built.join("farside"), &folder.join("node"))?;
         command.arg(&folder).arg(format!("tcp:{}", node.address));
+        command.env_remove(LIBRARY_PATH);
         let line = step::command_line(&command);
         eprintln!("    $ {line}");
         let ended = command.stdout(Stdio::inherit()).stderr(Stdio::piped()).output();
@@ -129,6 +134,7 @@ impl Workplace {
             let mut command = Command::new("go");
             command.current_dir(header::folder().join("go")).args(arguments);
             command.env("CGO_ENABLED", "1").env("GOTOOLCHAIN", "local");
+            command.env_remove(LIBRARY_PATH);
             step::run(command.env("CGO_LDFLAGS", format!("{folder} {run_path}")))?;
         }
         Ok(())
