@@ -123,7 +123,9 @@ impl Opened {
     /// The handle is gone. The memory is left when all threads have dropped their sessions; this one does now.
     pub(crate) fn close(self: Arc<Self>) {
         drop(self);
-        let _ = SESSIONS.try_with(|sessions| sessions.try_borrow_mut().map(|mut sessions| sessions.sweep()));
+        if IS_READY.get() {
+            let _ = SESSIONS.try_with(|sessions| sessions.try_borrow_mut().map(|mut sessions| sessions.sweep()));
+        }
     }
 }
 

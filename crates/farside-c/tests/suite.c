@@ -644,6 +644,14 @@ static void ends_without_closing(void) {
   ended_well(child);
 }
 
+/* A thread whose first call closes something, and which uses a store over a connection later. */
+static void *close_and_use(void *store) {
+  farside_options options = in_memory();
+  OK(farside_close(opened(&options)));
+  OK(farside_set(store, T("from a thread"), T("it")));
+  return NULL;
+}
+
 static void over_a_connection(const char *pool) {
   farside_options options = in_memory();
   options.bytes = FOR_MANY_CLIENTS;
@@ -655,6 +663,9 @@ static void over_a_connection(const char *pool) {
   OK(farside_clear(far));
   OK(farside_locks_of(far, &locks));
   threads_on(far, locks);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, close_and_use, far) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
   threads_that_end(mapped, far);
   threads_that_end(far, mapped);
   OK(farside_locks_close(locks));
@@ -688,6 +699,7 @@ int main(int count, char **arguments) {
   test("ends without closing", ends_without_closing);
   if (count == 3) {
     printf("test over a connection\n");
+    fflush(stdout);
     over_a_connection(arguments[2]);
   }
   printf("all passed\n");
