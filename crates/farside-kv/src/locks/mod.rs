@@ -125,6 +125,7 @@ struct Shared {
     table: Table,
     owner: String,
     lifeline: Lifeline,
+    lease_ns: u64,
     waits: Waits<Guard>,
     returns: Rc<Returns>,
     /// Where names were found, which may not be true any more.
@@ -159,6 +160,7 @@ impl Locks {
                 shared: Rc::new(Shared {
                     lifeline: Lifeline::new(options.lease_ns, is_mapped, endpoint.now_ns()),
                     endpoint: endpoint.clone(),
+                    lease_ns: options.lease_ns,
                     site,
                     locker,
                     table,
@@ -264,16 +266,24 @@ impl Locks {
     }
 
     /// Takes the lock with this name if nobody is in the way, without waiting for anybody: `None` if it is held, or
-    /// if another client was quicker.
+    /// if another client was quicker. If it has been held for longer than the lease this client queues up for it, to find out whether
+    /// the holder is dead, and gives it back at once if nobody wants it when it comes.
     ///
     /// # Errors
     /// See [`Locks::acquire`].
     pub fn try_acquire<'f>(&'f self, name: &'f [u8], mode: Mode) -> LocalFuture<'f, Result<Option<Guard>, LocksError>> {
         Box::pin(async move {
-            if let Some((header, _)) = self.look(name).await?
+            if let Some((header, note)) = self.look(name).await?
                 && !header.admits(mode)
             {
-                return Ok(None);
+                let since_ms = note.map_or(0, |note| note.since_ms);
+                let held_ms = self.shared.endpoint.unix_ms().saturating_sub(since_ms);
+                if held_ms.saturating_mul(1_000_000) <= self.shared.lease_ns {
+                    return Ok(None);
+                }
+                // Only who waits finds out that a holder is dead: where everybody but tries, nobody would. The wait goes on when this
+                // has returned; a later try comes for the lock.
+                return self.wait_for(name.into(), mode, Deadline(0)).await;
             }
             let patience = self.shared.endpoint.deadline_in(TRY_NS);
             self.acquire_until(name, mode, patience).await

@@ -361,6 +361,62 @@ fn who_tries_again_and_again_is_in_the_queue_once() {
     assert!(matches!(taken, Ok(Some(_))), "it has waited long enough: {taken:?}");
 }
 
+/// A queue of tasks in which everybody tried and nobody waited: the lock of a worker that was killed stayed its own.
+#[test]
+fn who_only_tries_finds_out_that_the_holder_is_dead() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let sim = world(11);
+        let (dead, locks) = client(&sim);
+        let guard = sim
+            .block_on(locks.acquire(b"lock", Mode::Exclusive))
+            .expect("it is free");
+        let (endpoint, others) = client(&sim);
+        sim.crash_client(dead.id());
+        let tries = async {
+            for number in 0..60 {
+                if let Some(guard) = others.try_acquire(b"lock", mode).await.expect("the node is there") {
+                    return Some((number, guard.token()));
+                }
+                endpoint.sleep(LEASE_NS / 4).await;
+            }
+            None
+        };
+        let (number, token) = sim.block_on(tries).expect("the holder is dead");
+        assert!(number > 2, "not before its lease is over");
+        assert!(token > guard.token());
+    }
+}
+
+#[test]
+fn who_tries_leaves_a_holder_that_lives_in_peace() {
+    let sim = world(12);
+    let (_, locks) = client(&sim);
+    let guard = sim
+        .block_on(locks.acquire(b"lock", Mode::Exclusive))
+        .expect("it is free");
+    let (endpoint, others) = client(&sim);
+    let mut longest = 0;
+    for number in 0..60 {
+        let taken = sim.block_on(others.try_acquire(b"lock", Mode::Exclusive));
+        assert!(matches!(taken, Ok(None)), "{taken:?}");
+        let holder = sim
+            .block_on(others.holder(b"lock"))
+            .expect("the node is there")
+            .expect("held");
+        if number == 0 {
+            assert_eq!(holder.in_queue, 1, "it has been held for less than a lease");
+        }
+        longest = longest.max(holder.in_queue);
+        sim.block_on(endpoint.sleep(LEASE_NS / 4));
+    }
+    assert_eq!(longest, 2);
+    assert!(guard.is_held());
+    sim.block_on(guard.release()).expect("it was held");
+    // What it queued up for it does not keep.
+    sim.block_on(endpoint.sleep(LEASE_NS));
+    assert_eq!(sim.block_on(others.holder(b"lock")), Ok(None));
+}
+
 #[test]
 fn cost_is_exact() {
     let sim = world(5);
