@@ -231,6 +231,15 @@ impl Endpoint {
         }
     }
 
+    /// READ to memory of the caller, which need not be a buffer, in the call; likewise. May tear between words.
+    #[inline]
+    pub fn read_now(&self, source: RemoteAddr, target: &mut [u8]) -> Option<Result<(), FabricError>> {
+        match &self.way {
+            Way::Mapped(mapped) => Some(mapped.read_now(source, target)),
+            _ => None,
+        }
+    }
+
     #[inline(never)]
     fn execute_far<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
         self.backend().execute(verb, buffer, deadline)

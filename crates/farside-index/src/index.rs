@@ -344,6 +344,16 @@ impl Index {
         }
     }
 
+    /// SEARCH in a plain call that reads the value to memory of the caller, if it fits: to be copied once. `None` if the key is not there,
+    /// and where this cannot be done, as by most indexes, and [`Index::search`] has to find out. Of the answer only how long the value is
+    /// says something, and when the item expires.
+    pub fn read_now(&self, cx: &mut OpContext, key: &[u8], target: &mut [u8]) -> Option<Found> {
+        match self {
+            Self::Race(race) if self.works_in_place(cx) => race.read_now(cx, key, target),
+            _ => None,
+        }
+    }
+
     fn search_at_once(&self, cx: &mut OpContext, key: &[u8]) -> Option<Option<Found>> {
         let searched = match self {
             Self::PointerArray(array) => at_once(array.search(cx, key)),

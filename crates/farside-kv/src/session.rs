@@ -74,6 +74,9 @@ pub type Key = Vec<u8>;
 /// A key and its value.
 pub type KeyValue = (Key, Vec<u8>);
 
+/// A shorter value is copied again sooner than looked for with its key alone.
+const READ_APART_BYTES: usize = 4 << 10;
+
 /// How many items of a range with an end are read first, and
 const RANGE_STEP_FIRST: usize = 16;
 /// how many together at most.
@@ -166,6 +169,24 @@ impl Session {
             None => self.search_later(key).await?,
         };
         Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+    }
+
+    /// The value of a key, in memory of the caller, if it fits there; returns how many bytes it has.
+    pub async fn get_into(&mut self, key: &[u8], target: &mut [u8]) -> Result<Option<usize>, KvError> {
+        self.start();
+        if target.len() >= READ_APART_BYTES
+            && let Some(found) = self.store.index.read_now(&mut self.cx, key, target)
+        {
+            let found = self.store.seen(key, Some(found));
+            return Ok(found.map(|found| found.value.bytes as usize));
+        }
+        let value = self.get(key).await?;
+        Ok(value.map(|value| {
+            if let Some(target) = target.get_mut(..value.len()) {
+                target.copy_from_slice(value);
+            }
+            value.len()
+        }))
     }
 
     /// What is there of a key. Also notes that it was used.

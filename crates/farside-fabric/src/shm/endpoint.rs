@@ -175,6 +175,22 @@ impl Endpoint {
         Ok(())
     }
 
+    /// See [`crate::Endpoint::read_now`].
+    pub(crate) fn read_now(&self, source: RemoteAddr, target: &mut [u8]) -> Result<(), FabricError> {
+        let verb = Verb::Read {
+            source,
+            target: Slice::first(target.len() as u32),
+        };
+        let node = self.shared.check(&verb)?;
+        self.shared.counters.count_doorbell();
+        self.shared.count(&verb);
+        if is_closed(&node.control) {
+            return Err(FabricError::NodeGone { node: source.node() });
+        }
+        node.region.read(source.offset(), target);
+        Ok(())
+    }
+
     /// See [`crate::Endpoint::lines`].
     #[inline]
     pub(crate) fn lines(&self, addr: RemoteAddr, bytes: u64) -> Option<Lines<'_>> {

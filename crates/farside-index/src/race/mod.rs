@@ -276,6 +276,22 @@ impl Race {
         }
     }
 
+    /// See [`Index::read_now`](crate::Index::read_now).
+    pub(crate) fn read_now(&self, cx: &mut OpContext, key: &[u8], target: &mut [u8]) -> Option<Found> {
+        let _pin = self.blocks.pool.pin();
+        let place = self.known_place(self.hash(key))?;
+        let InPlace::Found(item) = self.look_apart(cx, &place, key, Wanted::Keys) else {
+            return None;
+        };
+        // The block is whole, and stays what it is as long as the pin.
+        let found = Found::in_block(item.header, 0);
+        if let Some(target) = target.get_mut(..found.value.bytes as usize) {
+            let value = item.pointer.block().plus(found.value.at.into());
+            cx.endpoint().read_now(value, target)?.ok()?;
+        }
+        Some(found)
+    }
+
     async fn search_with_verbs(
         &self,
         cx: &mut OpContext,

@@ -408,3 +408,73 @@ fn transactions_see_and_change_what_is_mapped() {
         });
     }
 }
+
+#[test]
+fn values_are_read_into_memory_of_the_caller() {
+    for (index, name, _) in IndexKind::ALL {
+        run(async {
+            let store = open(index).await;
+            let mut session = store.session();
+            for bytes in [0, 1, 100, 4095, 4096, 4097, 100_000] {
+                let value: Vec<u8> = (0..bytes).map(|at| at as u8 ^ 0x5a).collect();
+                session.put(b"key", &value).await.expect("room");
+                // Room for less, for as much, and for more.
+                for room in [0, 4096, bytes, bytes + 1, bytes + 5000] {
+                    let mut target = vec![7; room];
+                    let read = session.get_into(b"key", &mut target).await.expect("get");
+                    assert_eq!(read, Some(bytes), "{name}");
+                    let (read, rest) = target.split_at(if bytes <= room { bytes } else { 0 });
+                    assert!(
+                        read == &value[..read.len()] && rest.iter().all(|&byte| byte == 7),
+                        "{name}"
+                    );
+                }
+                let mut target = [7; 5000];
+                assert_eq!(
+                    session.get_into(b"none", &mut target).await.expect("get"),
+                    None,
+                    "{name}"
+                );
+                assert_eq!(target, [7; 5000], "{name}");
+            }
+            // The clock of the machine has passed it.
+            let expired = SetOptions {
+                expiry: Expiry::AtMs(1),
+                ..SetOptions::default()
+            };
+            session.set(b"key", &[1; 5000], expired).await.expect("room");
+            assert_eq!(
+                session.get_into(b"key", &mut [0; 5000]).await.expect("get"),
+                None,
+                "{name}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_long_value_is_copied_once() {
+    run(async {
+        let store = open(IndexKind::Race).await;
+        let mut session = store.session();
+        session.put(b"long", &[1; 100_000]).await.expect("room");
+        let begun = session.buffer_bytes();
+        let mut target = vec![0; 100_000];
+        assert_eq!(
+            session.get_into(b"long", &mut target).await.expect("get"),
+            Some(100_000)
+        );
+        assert_eq!(session.buffer_bytes(), begun, "it was never in the session's buffer");
+        // One too short for the value, and long enough to be read apart, takes no copy at all.
+        assert_eq!(
+            session.get_into(b"long", &mut target[..4096]).await.expect("get"),
+            Some(100_000)
+        );
+        assert_eq!(session.buffer_bytes(), begun);
+        assert_eq!(
+            session.get_into(b"long", &mut target[..4095]).await.expect("get"),
+            Some(100_000)
+        );
+        assert!(session.buffer_bytes() > begun);
+    });
+}
