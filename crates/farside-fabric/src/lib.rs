@@ -25,6 +25,7 @@ pub mod clock;
 pub mod counters;
 pub mod endpoint;
 pub mod error;
+pub mod fork;
 pub mod grace;
 pub mod hash;
 pub mod host;

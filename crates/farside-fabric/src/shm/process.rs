@@ -37,9 +37,11 @@ pub(super) struct ProcessIdentity {
 static OWN: OnceLock<ProcessIdentity> = OnceLock::new();
 
 impl ProcessIdentity {
-    /// This process. Looked up once: a program that forks without executing must not join before.
+    /// This process. Looked up once, and each time in a process that was forked off afterwards.
     pub(super) fn own() -> io::Result<Self> {
-        if let Some(own) = OWN.get() {
+        if let Some(own) = OWN.get()
+            && own.pid == std::process::id()
+        {
             return Ok(*own);
         }
         let own = Self {
@@ -48,7 +50,9 @@ impl ProcessIdentity {
             boot: boot()?,
             namespace: fs::metadata("/proc/self/ns/pid")?.ino(),
         };
-        Ok(*OWN.get_or_init(|| own))
+        // In the copy of another process it stays that one's.
+        let _ = OWN.set(own);
+        Ok(own)
     }
 
     /// Another process of this machine that is there now; for tests.

@@ -30,6 +30,15 @@ pub enum Error {
          `farside::blocking`"
     )]
     NoLocalSet,
+    /// This process was forked off from the one that opened the memory, which alone can use it by this handle.
+    #[error(
+        "this was opened before the process was forked, and belongs to the parent: open it in the child as well; anonymous memory \
+         is not shared with children, a segment file is"
+    )]
+    Forked,
+    /// This handle was closed.
+    #[error("the store was closed: open it again")]
+    Closed,
     /// The system gives no event loop or thread.
     #[error("failed to start what the store needs: {0}")]
     Start(std::io::Error),
@@ -72,7 +81,7 @@ impl Error {
     pub fn is_invalid(&self) -> bool {
         match self {
             Self::Nodes(error) => matches!(error, StackError::Spec { .. }),
-            Self::Secret(_) | Self::NoLocalSet => true,
+            Self::Secret(_) | Self::NoLocalSet | Self::Forked | Self::Closed => true,
             Self::Operation(KvError::Index(error)) => matches!(
                 error,
                 IndexError::KeyTooLong { .. }
@@ -114,5 +123,11 @@ impl Error {
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Nodes(_)) && !self.is_invalid()
+    }
+
+    /// Whether a lock may have been taken from its holder, who was away for longer than the lease.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lock(LocksError::Lost { .. }))
     }
 }

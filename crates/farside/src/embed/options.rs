@@ -221,6 +221,11 @@ impl Options {
         self
     }
 
+    /// Whether the memory is this process's alone.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        matches!(self.memory, Memory::Anonymous { .. })
+    }
+
     /// Opens or makes the segments.
     pub(crate) fn locate(&self) -> Result<Located, Error> {
         let nodes = match &self.memory {

@@ -5,6 +5,7 @@
 //! compute or sleep as long as it likes. A call takes some microseconds more than one of the async interface.
 
 use core::cell::RefCell;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use farside_fabric::fork::forks;
 use farside_fabric::{Endpoint, host};
 use farside_kv::locks::{Guard, Holder, Mode};
 use farside_kv::stack;
@@ -105,6 +107,8 @@ enum Command {
 /// The thread, as the handles see it. It ends with the last of them, when everything is given back.
 #[derive(Debug)]
 struct Worker {
+    /// Threads are not there in a child.
+    forks: u32,
     /// `None` at the end.
     commands: Option<UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
@@ -121,6 +125,7 @@ impl Locks {
         let thread = std::thread::Builder::new().name("farside-locks".to_owned());
         let thread = thread.spawn(move || work(&located, received)).map_err(Error::Start)?;
         let worker = Worker {
+            forks: forks(),
             commands: Some(commands),
             thread: Some(thread),
         };
@@ -241,6 +246,9 @@ impl Worker {
     }
 
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+        if self.forks != forks() {
+            return Err(Error::Forked);
+        }
         let (reply, answered) = mpsc::channel();
         self.tell(command(reply));
         answered.recv().expect("the thread of the locks answers everything")
@@ -250,7 +258,11 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.commands = None;
-        if let Some(thread) = self.thread.take()
+        let thread = ManuallyDrop::new(self.thread.take());
+        if self.forks != forks() {
+            return;
+        }
+        if let Some(thread) = ManuallyDrop::into_inner(thread)
             && thread.join().is_err()
         {
             tracing::error!("the thread of the locks has panicked");

@@ -52,11 +52,13 @@ mod keeper;
 mod locks;
 mod presence;
 mod session;
+mod shared;
 mod store;
 
 pub use interactive::{Begun, Interactive};
 pub use locks::{LockGuard, Locks};
 pub use session::{Items, Keys, Session};
+pub use shared::SharedStore;
 pub use store::Store;
 
 pub use super::walk::Walk;

@@ -110,6 +110,24 @@ impl Session {
         self.carry_out(|session| session.get(key))
     }
 
+    /// Reads the value of a key to memory of the caller; returns how many bytes it has. If it is longer, `target` stays as it is.
+    /// Over mapped memory with RACE, a long value is copied once.
+    ///
+    /// ```
+    /// # use farside::{Options, blocking::Store};
+    /// # let store = Store::open(Options::anonymous(64 << 20))?;
+    /// # let mut session = store.session()?;
+    /// session.put(b"block", &[7; 100_000])?;
+    /// let mut block = vec![0; 1 << 20];
+    /// assert_eq!(session.get_into(b"block", &mut block)?, Some(100_000));
+    /// assert_eq!(block[99_999..100_001], [7, 0]);
+    /// assert_eq!(session.get_into(b"nothing", &mut block)?, None);
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    pub fn get_into(&mut self, key: &[u8], target: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.carry_out(|session| session.get_into(key, target))
+    }
+
     /// The values of many keys, in their order. Sixteen are read together; they are not one snapshot.
     ///
     /// ```
@@ -517,7 +535,8 @@ impl Session {
         self.carry_out(|session| walk.next_items(session))
     }
 
-    fn next_keys(&mut self, walk: &mut Walk) -> Result<Vec<Vec<u8>>, Error> {
+    /// The keys of the next items; see [`Session::next_items`].
+    pub fn next_keys(&mut self, walk: &mut Walk) -> Result<Vec<Vec<u8>>, Error> {
         self.carry_out(|session| walk.next_keys(session))
     }
 }

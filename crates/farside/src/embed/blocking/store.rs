@@ -66,6 +66,12 @@ impl Store {
         self.keeper.index
     }
 
+    /// Whether all of the memory is mapped, so that an operation is a function call.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.keeper.watch.located.is_mapped()
+    }
+
     /// The same as dropping it: the store is left with the last clone and the last session.
     pub fn close(self) {}
 }
