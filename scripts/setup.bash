@@ -9,6 +9,7 @@
 #   need_weight_tools   valgrind, which counts instructions and checks the use of memory
 #   need_go             Go, with which the Go package over the library for C is tested
 #   need_package_tools  man and skopeo, which look at packages
+#   need_python_tools   Python's venv, in which the wheel is made and tested
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #
@@ -87,6 +88,13 @@ need_go() {
     PATH="/usr/local/go/bin:$PATH"
   fi
   command -v go >/dev/null || install_packages golang-go
+}
+
+need_python_tools() {
+  # ensurepip is what Debian's python3 leaves out.
+  if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+    install_packages python3 python3-venv ca-certificates
+  fi
 }
 
 need_fuzz_tools() {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{c, deny, fuzz, generated, header, loom, memcheck, package, sim, step, tidy, vm, weight};
+use crate::{c, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// Also the library for C, and the Go package over it (needs valgrind and a C++ compiler; Go if there is one)
     #[arg(long)]
     c: bool,
+    /// Also the wheel for Python (3.11 or newer, with its module venv)
+    #[arg(long)]
+    python: bool,
     /// Only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
@@ -103,6 +106,9 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     }
     if options.c {
         tests.push(("c and go", Box::new(c::run)));
+    }
+    if options.python {
+        tests.push(("python", Box::new(|| python::run(&python::Options::CHECKED))));
     }
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));

@@ -14,6 +14,7 @@ mod header;
 mod loom;
 mod memcheck;
 mod package;
+mod python;
 mod sanitize;
 mod sim;
 mod soak;
@@ -70,6 +71,8 @@ enum Command {
     C,
     /// Write the header of the library for C, or check it (`--check`)
     Header(header::Options),
+    /// Make the wheel for Python
+    Python(python::Options),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
     /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Package(options) => package::run(&options),
         Command::C => c::run(),
         Command::Header(options) => header::run(&options),
+        Command::Python(options) => python::run(&options),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.

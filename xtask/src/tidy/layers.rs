@@ -28,6 +28,7 @@ const SIM: &str = "farside-sim";
 const CALLS: &str = "farside-calls";
 const FARSIDE: &str = "farside";
 const FARSIDE_C: &str = "farside-c";
+const PYTHON: &str = "farside-python";
 const XTASK: &str = "xtask";
 
 /// Bottom up. A row before its crate is written costs nothing; a crate without a row is a violation.
@@ -94,6 +95,11 @@ const LAYERS: &[Layer] = &[
     // The same for C: what it says of the store it says to the library that is embedded.
     Layer {
         name: FARSIDE_C,
+        may_use: &[FARSIDE],
+    },
+    // And for Python.
+    Layer {
+        name: PYTHON,
         may_use: &[FARSIDE],
     },
     // What `cargo xtask weight` counts: calls of the store, of locks and through a gateway, with what the product consists of.

@@ -13,7 +13,7 @@ const LONG_FILES: &[(&str, &str)] = &[];
 
 /// The crates that may hold unsafe code: the one that touches raw memory, and the edges to other languages; see the comment
 /// on it in CONTRIBUTING.md.
-const UNSAFE_CRATES: &[&str] = &["farside-fabric", "farside-c"];
+const UNSAFE_CRATES: &[&str] = &["farside-fabric", "farside-c", "farside-python"];
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["common", "helper", "helpers", "misc", "util", "utils"];
