@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use farside_fabric::tcp::NodeLocation;
-use farside_gateway::{Gateway, GatewayOptions, Listener};
+use farside_gateway::{Gateway, GatewayOptions, Listener, LiveSettings};
 use farside_kv::{Quota, StoreConfig};
 
 use super::{KEYS, memory};
@@ -33,11 +33,12 @@ pub(super) fn make(command: &str, count: u64) -> Made<bool> {
     (store.pool.tick_ns, store.pool.lease_ns) = (TICK_NS, 100 * TICK_NS);
     let options = GatewayOptions {
         threads: 1,
-        clients_max: 1,
         password: None,
         secret: None,
         store,
         quota: Arc::new(Quota::default()),
+        settings: LiveSettings::default(),
+        settings_file: None,
     };
     let memory = NodeLocation::Mapped(memory()?);
     let gateway = Gateway::start(vec![Listener::Unix(listener)], &[memory], &options)?;

@@ -13,6 +13,7 @@ pub mod fuzzing;
 
 use core::future::Future;
 use core::pin::pin;
+use core::sync::atomic::Ordering;
 use core::task::Poll;
 use std::io;
 
@@ -29,6 +30,7 @@ use crate::listener::Arrival;
 use crate::lookahead;
 use crate::reply::{Protocol, Reply};
 use crate::request::{Request, Scratch};
+use crate::roster::Card;
 use crate::stream::{Socket, Stream};
 
 /// Replies are written out when they are longer than this, even in the middle of a burst.
@@ -260,8 +262,8 @@ impl Connection {
         Ok(next)
     }
 
-    /// Waits for more input; returns whether there is any. Also returns when the worker closes, or somebody
-    /// calls the connection.
+    /// Waits for more input; returns whether to go on. Also returns when the worker closes, when somebody calls the
+    /// connection, or when the client has been idle for as long as it may be.
     async fn read(&mut self, context: &Context) -> io::Result<bool> {
         let State {
             input,
@@ -292,6 +294,7 @@ impl Connection {
                 biased;
                 read = source.read_buf(input) => Some(read),
                 () = card.until_called() => None,
+                () = idle_too_long(context, card) => Some(Ok(0)),
             }
         };
         match unless_closing(context, read).await.flatten() {
@@ -387,6 +390,22 @@ async fn last_in_line() {
         Poll::Pending
     })
     .await;
+}
+
+/// Returns when a client that has sent nothing meanwhile shall be hung up on: never, unless there is such a limit.
+/// Whoever changes it calls all connections.
+async fn idle_too_long(context: &Context, card: &Card) {
+    // Relaxed: a call follows. Monitors have nothing to say.
+    match context.shared.live.settings.timeout_s.load(Ordering::Relaxed) {
+        limit_s @ 1.. if !card.is_monitor.load(Ordering::Relaxed) => {
+            context
+                .store
+                .endpoint()
+                .sleep(limit_s.saturating_mul(1_000_000_000))
+                .await;
+        }
+        _ => core::future::pending().await,
+    }
 }
 
 /// The result of `action`, or `None` if it takes longer.

@@ -15,6 +15,7 @@ use crate::large;
 use crate::live::{Live, Totals};
 use crate::observer::Survey;
 use crate::password::Password;
+use crate::server::SettingsFile;
 use crate::statistics::Statistics;
 
 /// Sessions that are kept for the next burst; more than that were needed only in a rush.
@@ -32,13 +33,13 @@ pub(crate) struct Shared {
     pub(crate) started_ns: u64,
     /// A random name of this run of the gateway.
     pub(crate) run: u64,
-    pub(crate) clients_max: u64,
     pub(crate) client_next: AtomicU64,
     pub(crate) statistics: Vec<Statistics>,
     /// Memory of the store in bytes: in use, and in all, as last looked up. And the number of keys.
     pub(crate) census: std::sync::Mutex<Census>,
     pub(crate) survey: Survey,
     pub(crate) live: Live,
+    pub(crate) settings_file: Option<Arc<dyn SettingsFile>>,
 }
 
 impl Shared {

@@ -3,7 +3,7 @@
 //!
 //! On the path: commands look here; the way of a GET reads two relaxed words of it at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use farside_kv::{Cursors, ExpiryMark, Quota};
 use crate::command::scripts::Loaded;
 use crate::monitor::Monitors;
 use crate::roster::Roster;
-use crate::slow_log::SlowLog;
+use crate::slow_log::{self, SlowLog};
 
 /// How many kinds of errors are counted apart.
 const ERROR_KINDS_MAX: usize = 64;
@@ -23,6 +23,8 @@ pub(crate) struct Live {
     pub(crate) roster: Roster,
     pub(crate) monitors: Monitors,
     pub(crate) settings: Settings,
+    /// What CONFIG SET has changed, by its names. Locked while it changes settings, and while CONFIG REWRITE writes them.
+    pub(crate) changed: Mutex<BTreeSet<&'static str>>,
     pub(crate) slow_log: Mutex<SlowLog>,
     pub(crate) scripts: Mutex<Loaded>,
     pub(crate) expiry_mark: ExpiryMark,
@@ -68,38 +70,46 @@ impl Totals {
     }
 }
 
-/// Settings that can be changed while the gateway runs.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    /// Connections at once; 0 until CONFIG SET, when the limit of the start holds.
-    clients_max: AtomicU64,
-    /// Commands that took longer, in microseconds, are noted; negative: none.
-    pub(crate) slow_us: AtomicI64,
+/// Settings that CONFIG SET changes, as they are when a gateway starts.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    /// Connections at once.
+    pub clients_max: u64,
+    /// A client that sends nothing for so many seconds is hung up on; 0: never.
+    pub timeout_s: u64,
+    /// Commands that took longer, in microseconds, are noted in SLOWLOG; negative: none.
+    pub slow_us: i64,
+    /// How many of them are kept.
+    pub slow_entries_max: usize,
     /// Whether MONITOR is allowed.
+    pub allows_monitor: bool,
+}
+
+impl Default for LiveSettings {
+    fn default() -> Self {
+        Self {
+            clients_max: 10_000,
+            timeout_s: 0,
+            slow_us: 10_000,
+            slow_entries_max: slow_log::ENTRIES_MAX,
+            allows_monitor: false,
+        }
+    }
+}
+
+/// The same where all threads read and change them.
+#[derive(Default, Debug)]
+pub(crate) struct Settings {
+    pub(crate) clients_max: AtomicU64,
+    pub(crate) timeout_s: AtomicU64,
+    pub(crate) slow_us: AtomicI64,
     pub(crate) allows_monitor: AtomicBool,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            clients_max: AtomicU64::new(0),
-            slow_us: AtomicI64::new(10_000),
-            allows_monitor: AtomicBool::new(false),
-        }
-    }
-}
-
 impl Settings {
-    /// How many connections may be open, given the limit of the start.
-    pub(crate) fn clients_max(&self, at_start: u64) -> u64 {
-        match self.clients_max.load(Ordering::Relaxed) {
-            0 => at_start,
-            count => count,
-        }
-    }
-
-    pub(crate) fn set_clients_max(&self, count: u64) {
-        self.clients_max.store(count, Ordering::Relaxed);
+    /// How many connections may be open.
+    pub(crate) fn clients_max(&self) -> u64 {
+        self.clients_max.load(Ordering::Relaxed)
     }
 }
 
@@ -110,9 +120,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Live {
     /// The state at the start. `chance` is a random number.
-    pub(crate) fn new(quota: Arc<Quota>, chance: u64) -> Self {
+    pub(crate) fn new(quota: Arc<Quota>, start: &LiveSettings, chance: u64) -> Self {
+        let mut slow_log = SlowLog::default();
+        slow_log.set_entries_max(start.slow_entries_max);
         Self {
             quota,
+            settings: Settings {
+                clients_max: start.clients_max.into(),
+                timeout_s: start.timeout_s.into(),
+                slow_us: start.slow_us.into(),
+                allows_monitor: start.allows_monitor.into(),
+            },
+            slow_log: Mutex::new(slow_log),
             // 48 bits: programs that count in doubles have cursors, too.
             cursors: Arc::new(Cursors::after(chance >> 16)),
             ..Self::default()
@@ -159,13 +178,5 @@ mod tests {
         assert_eq!(live.errors().len(), ERROR_KINDS_MAX);
         live.reset_counts(Totals::default(), Vec::new());
         assert_eq!(live.errors(), []);
-    }
-
-    #[test]
-    fn the_limit_of_the_start_holds_until_it_is_changed() {
-        let settings = Settings::default();
-        assert_eq!(settings.clients_max(7), 7);
-        settings.set_clients_max(9);
-        assert_eq!(settings.clients_max(7), 9);
     }
 }

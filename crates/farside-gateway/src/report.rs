@@ -141,7 +141,7 @@ impl Report {
             uptime_ms: now_ns.saturating_sub(shared.started_ns) / 1_000_000,
             run: format!("{:016x}", shared.run),
             threads: workers.len() as u64,
-            connections_max: shared.live.settings.clients_max(shared.clients_max),
+            connections_max: shared.live.settings.clients_max(),
             counts,
             commands: commands
                 .filter(|&(_, count)| count > 0)

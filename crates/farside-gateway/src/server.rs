@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::context::Shared;
 use crate::listener::{Arrival, Listener, OpenListener};
-use crate::live::Live;
+use crate::live::{Live, LiveSettings};
 use crate::observer::{Observer, Survey};
 use crate::password::Password;
 use crate::statistics::Statistics;
@@ -31,8 +31,6 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 pub struct GatewayOptions {
     /// How many workers; each is a thread and a client of the pool.
     pub threads: usize,
-    /// How many connections at once.
-    pub clients_max: u64,
     /// What clients have to give.
     pub password: Option<Password>,
     /// What the memory nodes want to hear.
@@ -41,6 +39,20 @@ pub struct GatewayOptions {
     pub store: StoreConfig,
     /// How much memory may be used, and what happens then. CONFIG SET changes it.
     pub quota: Arc<Quota>,
+    /// What else CONFIG SET changes.
+    pub settings: LiveSettings,
+    /// Where CONFIG REWRITE writes what was changed, if there is a file of settings.
+    pub settings_file: Option<Arc<dyn SettingsFile>>,
+}
+
+/// A file of settings, which is read when the gateway starts.
+pub trait SettingsFile: core::fmt::Debug + Send + Sync {
+    /// Gives these settings other values in the file, all or none of them: `yes`, `no`, numbers and names by the names that
+    /// CONFIG has for them.
+    ///
+    /// # Errors
+    /// What is in the way, in one line; the file is as before.
+    fn rewrite(&self, settings: &[(&'static str, String)]) -> Result<(), String>;
 }
 
 /// Why a gateway cannot start; one line.
@@ -115,12 +127,16 @@ impl Gateway {
             started_ms: HostClock.unix_ms(),
             started_ns: HostClock.now_ns(),
             run: HostRandom::new().random(),
-            clients_max: options.clients_max,
             client_next: 1.into(),
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
-            live: Live::new(Arc::clone(&options.quota), HostRandom::new().random()),
+            live: Live::new(
+                Arc::clone(&options.quota),
+                &options.settings,
+                HostRandom::new().random(),
+            ),
+            settings_file: options.settings_file.clone(),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {
@@ -236,7 +252,7 @@ impl Gateway {
 
     /// Lets a connection in, unless there are too many.
     fn admit(&self, arrival: Arrival) -> Option<Arrival> {
-        let clients_max = self.shared.live.settings.clients_max(self.shared.clients_max);
+        let clients_max = self.shared.live.settings.clients_max();
         if self.shared.total(|worker| worker.clients.get()) < clients_max {
             return Some(arrival);
         }

@@ -10,7 +10,7 @@ use crate::request::Request;
 const ARGUMENTS_MAX: usize = 32;
 const ARGUMENT_BYTES_MAX: usize = 128;
 /// Entries that are kept if nobody says how many.
-const ENTRIES_MAX: usize = 128;
+pub(crate) const ENTRIES_MAX: usize = 128;
 
 /// One slow command.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use farside_cli::{Failure, LogFormat};
 
-use crate::{fsck, gateway, kv, node, rdma, serve, top};
+use crate::{config, fsck, gateway, kv, node, rdma, serve, top};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Kv(kv::KvArgs),
     /// Walk every structure of a pool and say what is wrong
     Fsck(fsck::FsckArgs),
+    /// Read a settings file as the servers do, or print one to start with
+    Config(config::ConfigArgs),
     /// Show this machine's RDMA devices, try them, and say which verbs are native and which emulated
     RdmaCheck(rdma::CheckArgs),
     /// Show fabrics, indexes, schemes, locks and commands
@@ -110,7 +112,11 @@ mod tests {
             (&["serve", "--index", "hash"], "race, pointer-array"),
             (&["serve", "--sync", "pessimistic"], "optimistic"),
             (&["serve", "--threads", "0"], "--threads"),
-            (&["serve", "--maxmemory", "0"], "such as 1GiB"),
+            (&["serve", "--maxmemory", "some"], "such as 1GiB, or 0"),
+            (&["serve", "--maxclients", "0"], "--maxclients"),
+            (&["serve", "--timeout", "2147483648"], "--timeout"),
+            (&["serve", "--slowlog-log-slower-than", "-2"], "-1.."),
+            (&["config"], "example"),
             (&["serve", "--maxmemory-policy", "lru"], "allkeys-lru"),
             (&["gateway", "--pool", "shm:/x", "--maxmemory-samples", "65"], "64"),
             (&["node"], "--segment"),

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use clap::Args;
 use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_gateway::{Gateway, GatewayOptions, Listener, Password};
+use farside_gateway::{Gateway, GatewayOptions, Listener, LiveSettings, Password, SettingsFile};
 use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
+use crate::settings::FileArgs;
 use crate::store::StoreArgs;
 use crate::{scalar, signal};
 use farside_cli::{Failure, chain};
 
-/// Connections at once.
-const CLIENTS_MAX: u64 = 10_000;
-
 #[derive(Debug, Args)]
 pub(crate) struct GatewayArgs {
+    #[command(flatten)]
+    file: FileArgs,
     #[command(flatten)]
     pool: PoolArgs,
     #[command(flatten)]
@@ -73,9 +73,9 @@ pub(crate) struct ServiceArgs {
     /// Threads that serve clients [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// How much memory may be in use; then keys are evicted, or what needs memory fails [default: all there is]
-    #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
-    maxmemory: Option<u64>,
+    /// How much memory may be in use; then keys are evicted, or what needs memory fails; 0: all there is
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = scalar::limit)]
+    maxmemory: u64,
     /// Which keys are evicted then: noeviction, or allkeys- or volatile- with lru, lfu or random, or volatile-ttl
     #[arg(long, value_name = "NAME", default_value = "noeviction", value_parser = policy)]
     maxmemory_policy: EvictionPolicy,
@@ -83,7 +83,30 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SAMPLES_MAX)))]
     maxmemory_samples: Option<u32>,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
+}
+
+/// What CONFIG SET changes beside the limit of memory, under its names.
+#[derive(Debug, Args)]
+struct LiveArgs {
+    /// How many clients may be connected at once
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
+    maxclients: u32,
+    /// Hang up on a client that has sent nothing for so many seconds; 0: never
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
+    timeout: u32,
+    /// Note commands in SLOWLOG that take longer, in microseconds; -1: none
+    #[arg(long, value_name = "US", default_value = "10000", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(-1..))]
+    slowlog_log_slower_than: i64,
+    /// How many of them SLOWLOG keeps
+    #[arg(long, value_name = "N", default_value = "128")]
+    slowlog_max_len: usize,
+    /// Allow MONITOR, which shows every command of every client
+    #[arg(long)]
+    enable_monitor_command: bool,
 }
 
 fn policy(name: &str) -> Result<EvictionPolicy, String> {
@@ -99,6 +122,7 @@ pub(crate) struct Service {
     pub(crate) secret: Option<Secret>,
     pub(crate) threads: usize,
     pub(crate) quota: Arc<Quota>,
+    settings: LiveSettings,
     pub(crate) metrics: Metrics,
 }
 
@@ -106,7 +130,7 @@ impl ServiceArgs {
     pub(crate) fn read(&self) -> Result<Service, Failure> {
         let password = self.auth_file.as_deref().map(Password::from_file).transpose();
         let quota = Quota::default();
-        quota.set_bytes_max(self.maxmemory.unwrap_or(0));
+        quota.set_bytes_max(self.maxmemory);
         quota.set_policy(self.maxmemory_policy);
         if let Some(count) = self.maxmemory_samples {
             quota.set_samples(count);
@@ -118,6 +142,13 @@ impl ServiceArgs {
             // The other half is for the kernel's side of the sockets, and for clients on this machine.
             threads: self.threads.map_or(cores.div_ceil(2), usize::from),
             quota: Arc::new(quota),
+            settings: LiveSettings {
+                clients_max: self.live.maxclients.into(),
+                timeout_s: self.live.timeout.into(),
+                slow_us: self.live.slowlog_log_slower_than,
+                slow_entries_max: self.live.slowlog_max_len,
+                allows_monitor: self.live.enable_monitor_command,
+            },
             metrics: self.metrics.bind()?,
         })
     }
@@ -151,15 +182,17 @@ pub(crate) fn start(
     nodes: &[NodeLocation],
     service: &Service,
     store: StoreConfig,
+    settings_file: Option<Arc<dyn SettingsFile>>,
 ) -> Result<Gateway, Failure> {
     raise_file_limit();
     let options = GatewayOptions {
         threads: service.threads,
-        clients_max: CLIENTS_MAX,
         password: service.password.clone(),
         secret: service.secret.clone(),
         store,
         quota: Arc::clone(&service.quota),
+        settings: service.settings.clone(),
+        settings_file,
     };
     Gateway::start(listeners, nodes, &options).map_err(|error| Failure::usage(chain(&error)))
 }
@@ -185,7 +218,8 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     let stop = signal::Stop::listen()?;
     let listeners = args.listen.open(service.password.as_ref())?;
     let (places, hint) = (listeners.text(), listeners.hint());
-    let gateway = start(listeners.all, &nodes, &service, args.store.config())?;
+    let file = args.file.rewritten("gateway");
+    let gateway = start(listeners.all, &nodes, &service, args.store.config(), file)?;
     println!(
         "farside {} serves a pool of {} on {} ({}, {}, {})",
         env!("CARGO_PKG_VERSION"),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod config;
 mod fsck;
 mod gateway;
 mod kv;
@@ -19,6 +20,7 @@ mod package;
 mod rdma;
 mod scalar;
 mod serve;
+mod settings;
 mod signal;
 mod store;
 mod top;
@@ -26,26 +28,31 @@ mod unix_socket;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use farside_cli::{explain, start_logging};
+use settings::{Environment, Wrong};
 
 /// What messages begin with.
 const PROGRAM: &str = "farside";
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return explain(&error, PROGRAM, "serve"),
+    let environment = Environment::new(std::env::vars_os());
+    let (cli, warnings) = match settings::parse(std::env::args_os().collect(), &environment) {
+        Ok(parsed) => parsed,
+        Err(Wrong::Arguments(error)) => return explain(&error, PROGRAM, "serve"),
+        Err(Wrong::Settings(failure)) => return failure.report(PROGRAM),
     };
     if let Err(failure) = start_logging(cli.log_format) {
         return failure.report(PROGRAM);
+    }
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Node(args) => node::run(args),
         Command::Gateway(args) => gateway::run(args),
+        Command::Config(args) => config::run(&args, &environment),
         Command::Kv(args) => kv::run(args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Top(args) => top::run(args),

@@ -10,11 +10,14 @@ use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback}
 use farside_node::{Memory, Node, NodeOptions};
 
 use crate::metrics::{MetricsArgs, NodeSource};
+use crate::settings::FileArgs;
 use crate::{listen, rdma, scalar, signal};
 use farside_cli::{Failure, chain};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    _file: FileArgs,
     /// The file that holds the memory; made if it is not there
     #[arg(long, value_name = "PATH")]
     segment: PathBuf,

@@ -36,6 +36,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if bytes == 0 { Err(wrong()) } else { Ok(bytes) }
 }
 
+/// Reads a limit: a size, or 0 for none.
+pub(crate) fn limit(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        _ => size(text).map_err(|why| format!("{why}, or 0 for no limit")),
+    }
+}
+
 /// A size for people.
 pub(crate) fn show_size(bytes: u64) -> String {
     for (unit, factor) in [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
@@ -76,6 +84,8 @@ mod tests {
         ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
+        assert_eq!((limit("0"), limit("1KiB")), (Ok(0), Ok(1024)));
+        assert!(limit("0KiB").is_err());
         for text in ["", "GiB", "1XB", "-1", "1GiB2", "0", "1.2.3MB", "99999999999GiB", "１"] {
             assert!(size(text).is_err(), "{text}");
         }

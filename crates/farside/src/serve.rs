@@ -9,6 +9,7 @@ use farside_node::{Memory, Node, NodeOptions};
 
 use crate::gateway::{ServiceArgs, start};
 use crate::listeners::ListenArgs;
+use crate::settings::FileArgs;
 use crate::store::StoreArgs;
 use crate::{scalar, signal};
 use farside_cli::{Failure, chain};
@@ -18,6 +19,8 @@ const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    file: FileArgs,
     #[command(flatten)]
     listen: ListenArgs,
     /// Memory of the store, for a new segment [default: 1GiB]
@@ -51,7 +54,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     node.format().map_err(|error| Failure::usage(chain(&error)))?;
 
     let nodes = [NodeLocation::Mapped(node.segment().clone())];
-    let gateway = start(listeners.all, &nodes, &service, args.store.config())?;
+    let file = args.file.rewritten("serve");
+    let gateway = start(listeners.all, &nodes, &service, args.store.config(), file)?;
     let segment = node.segment();
     println!(
         "farside {} serves on {} ({}, {}, {})",

@@ -1,6 +1,7 @@
 //! CONFIG: the settings, of which some can be changed while the gateway runs.
 //!
-//! The others are flags of the command line. What is changed here holds for this gateway until it ends.
+//! The others are options of the program. What is changed here holds for this gateway until it ends, and longer if CONFIG
+//! REWRITE writes it to the file that the gateway was started with.
 
 use core::sync::atomic::Ordering;
 
@@ -14,6 +15,8 @@ use crate::live::lock;
 
 /// The most connections that CONFIG SET allows, as in Redis.
 const CLIENTS_MAX: i64 = u32::MAX as i64;
+/// The longest time that a client may be idle, likewise.
+const TIMEOUT_S_MAX: i64 = i32::MAX as i64;
 
 pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
     let request = call.request;
@@ -34,7 +37,7 @@ pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
         call.reply.ok();
     } else if request.arg_is(1, "rewrite") {
         require("rewrite", request.len() == 2)?;
-        return Err("ERR The server is running without a config file".into());
+        rewrite(call)?;
     } else if request.arg_is(1, "help") {
         help(
             call.reply,
@@ -46,6 +49,8 @@ pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
                 "    Set the configuration <directive> to <value>.",
                 "RESETSTAT",
                 "    Reset statistics reported by the INFO command.",
+                "REWRITE",
+                "    Write what CONFIG SET has changed to the file of settings that the gateway was started with.",
             ],
         );
     } else {
@@ -69,7 +74,7 @@ fn settings(call: &Call<'_>) -> Vec<(&'static str, String)> {
             yes_or_no(settings.allows_monitor.load(Ordering::Relaxed)),
         ),
         ("io-threads", shared.statistics.len().to_string()),
-        ("maxclients", settings.clients_max(shared.clients_max).to_string()),
+        ("maxclients", settings.clients_max().to_string()),
         (
             "maxmemory",
             // Without a limit, the memory itself is one.
@@ -88,7 +93,7 @@ fn settings(call: &Call<'_>) -> Vec<(&'static str, String)> {
             settings.slow_us.load(Ordering::Relaxed).to_string(),
         ),
         ("slowlog-max-len", lock(&shared.live.slow_log).entries_max().to_string()),
-        ("timeout", "0".to_owned()),
+        ("timeout", settings.timeout_s.load(Ordering::Relaxed).to_string()),
     ]
 }
 
@@ -119,6 +124,7 @@ fn get(call: &mut Call<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     ClientsMax(u64),
+    TimeoutS(u64),
     SlowUs(i64),
     SlowEntriesMax(usize),
     AllowsMonitor(bool),
@@ -166,6 +172,7 @@ fn policy(value: &[u8]) -> Result<EvictionPolicy, String> {
 fn change(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
     Ok(Some(match name {
         "maxclients" => Change::ClientsMax(number(value, 1, CLIENTS_MAX)?.unsigned_abs()),
+        "timeout" => Change::TimeoutS(number(value, 0, TIMEOUT_S_MAX)?.unsigned_abs()),
         "slowlog-log-slower-than" => Change::SlowUs(number(value, -1, i64::MAX)?),
         "slowlog-max-len" => {
             let count = number(value, 0, i64::MAX)?;
@@ -188,27 +195,35 @@ fn set(call: &mut Call<'_>) -> Handled {
         return Err(SYNTAX.into());
     }
     let known = settings(call);
-    let mut changes: Vec<(String, Change)> = Vec::new();
+    let mut changes: Vec<(&'static str, Change)> = Vec::new();
     for index in (2..request.len()).step_by(2) {
         let name = String::from_utf8_lossy(request.arg(index)).to_ascii_lowercase();
         let failed = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
         // Redis has it, and answers to it with the password's owner in mind; here it is a file.
-        if !known.iter().any(|(known, _)| *known == name) && name != "requirepass" {
+        let Some(known) = (known.iter().map(|&(known, _)| known).chain(["requirepass"])).find(|known| *known == name)
+        else {
             let name = super::excerpt(request.arg(index));
             return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'").into());
-        }
-        if changes.iter().any(|(before, _)| *before == name) {
+        };
+        if changes.iter().any(|&(before, _)| before == known) {
             return Err(failed("duplicate parameter").into());
         }
         let change = change(&name, request.arg(index + 1)).map_err(|why| failed(&why))?;
         let change = change.ok_or_else(|| failed("can't set immutable config"))?;
-        changes.push((name, change));
+        changes.push((known, change));
     }
     let live = &call.context.shared.live;
-    for (_, change) in changes {
+    let mut changed = lock(&live.changed);
+    for (name, change) in changes {
+        changed.insert(name);
         // Relaxed: whoever reads a setting a moment later may see the one before.
         match change {
-            Change::ClientsMax(count) => live.settings.set_clients_max(count),
+            Change::ClientsMax(count) => live.settings.clients_max.store(count, Ordering::Relaxed),
+            Change::TimeoutS(seconds) => {
+                live.settings.timeout_s.store(seconds, Ordering::Relaxed);
+                // Those who wait for input wait anew, for so long.
+                live.roster.cards().iter().for_each(|card| card.call());
+            }
             Change::SlowUs(us) => live.settings.slow_us.store(us, Ordering::Relaxed),
             Change::SlowEntriesMax(count) => lock(&live.slow_log).set_entries_max(count),
             Change::BytesMax(bytes) => live.quota.set_bytes_max(bytes),
@@ -217,6 +232,27 @@ fn set(call: &mut Call<'_>) -> Handled {
             Change::AllowsMonitor(is_allowed) => live.settings.allows_monitor.store(is_allowed, Ordering::Relaxed),
         }
     }
+    call.reply.ok();
+    Ok(())
+}
+
+/// Writes what was changed to the file of the start.
+fn rewrite(call: &mut Call<'_>) -> Handled {
+    let shared = &call.context.shared;
+    let file = (shared.settings_file.as_ref()).ok_or("ERR The server is running without a config file")?;
+    let changed = lock(&shared.live.changed);
+    let mut values = settings(call);
+    values.retain(|(name, _)| changed.contains(name));
+    for (name, value) in &mut values {
+        if *name == "maxmemory" {
+            // As it was set: what CONFIG GET shows without a limit is the memory itself.
+            *value = shared.live.quota.bytes_max().unwrap_or(0).to_string();
+        }
+    }
+    file.rewrite(&values)
+        .map_err(|why| format!("ERR Rewriting config file: {why}"))?;
+    drop(changed);
+    tracing::info!(count = values.len(), "settings were written to their file");
     call.reply.ok();
     Ok(())
 }
@@ -233,6 +269,7 @@ mod tests {
             change("enable-monitor-command", b"YES"),
             Ok(Some(Change::AllowsMonitor(true)))
         );
+        assert_eq!(change("timeout", b"60"), Ok(Some(Change::TimeoutS(60))));
         assert_eq!(change("port", b"7"), Ok(None));
         for (text, bytes) in [
             ("0", 0),
@@ -260,6 +297,8 @@ mod tests {
             ("maxclients", "0"),
             ("maxclients", "x"),
             ("maxclients", "4294967296"),
+            ("timeout", "-1"),
+            ("timeout", "2147483648"),
             ("slowlog-max-len", "-1"),
             ("slowlog-log-slower-than", "-2"),
             ("enable-monitor-command", "maybe"),

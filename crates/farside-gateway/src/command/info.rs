@@ -110,7 +110,7 @@ fn clients(call: &Call<'_>, text: &mut String) {
         "Clients",
         &[
             ("connected_clients", &shared.total(|worker| worker.clients.get())),
-            ("maxclients", &shared.live.settings.clients_max(shared.clients_max)),
+            ("maxclients", &shared.live.settings.clients_max()),
             // What waits: no command does.
             ("blocked_clients", &0),
         ],

@@ -12,7 +12,7 @@ use super::*;
 use crate::context::Shared;
 use crate::guard::{Framed, Guard};
 use crate::latency::Latencies;
-use crate::live::{Live, lock};
+use crate::live::{Live, LiveSettings, lock};
 use crate::observer::Survey;
 use crate::request::Scratch;
 use crate::roster::Ends;
@@ -40,12 +40,12 @@ impl Place {
             started_ms: 0,
             started_ns: 0,
             run: 1,
-            clients_max: 10,
             client_next: 1.into(),
             statistics: vec![Statistics::default()],
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
-            live: Live::new(Arc::new(Quota::default()), 1),
+            live: Live::new(Arc::new(Quota::default()), &LiveSettings::default(), 1),
+            settings_file: None,
         });
         let (near, other_end) = UnixStream::pair().expect("two sockets");
         near.set_nonblocking(true).expect("a socket");

@@ -17,6 +17,7 @@ mod pools;
 mod process;
 mod ranges;
 mod scan;
+mod settings;
 mod shutdown;
 mod substrings;
 mod tls;

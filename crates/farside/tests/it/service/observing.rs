@@ -162,9 +162,14 @@ fn settings_are_read_and_some_are_changed() {
                 "CONFIG SET foo 1",
                 "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'\r\n",
             ),
+            (
+                "CONFIG SET timeout -1",
+                &failed("timeout", "argument must be between 0 and 2147483647 inclusive"),
+            ),
             ("CONFIG SET foo", &arity("config|set")),
             ("CONFIG SET maxclients 5 port", "-ERR syntax error\r\n"),
             ("CONFIG REWRITE", "-ERR The server is running without a config file\r\n"),
+            ("CONFIG REWRITE x", &arity("config|rewrite")),
             ("CONFIG RESETSTAT x", &arity("config|resetstat")),
             ("CONFIG x", "-ERR unknown subcommand 'x'. Try CONFIG HELP.\r\n"),
             ("CONFIG SET maxclients 2", "+OK\r\n"),
@@ -173,6 +178,24 @@ fn settings_are_read_and_some_are_changed() {
     let _second = server.client();
     while text(&mut client, "CLIENT LIST").lines().count() != 2 {}
     assert_eq!(server.client().receive_all(), b"-ERR max number of clients reached\r\n");
+}
+
+#[test]
+fn idle_clients_are_hung_up_on_also_those_who_wait_already() {
+    let server = Server::serve(&["--memory", "64MiB"]);
+    let (mut idle, mut monitor, mut client) = (server.client(), server.client(), server.client());
+    assert_eq!(client.ask("CONFIG SET enable-monitor-command yes"), "+OK\r\n");
+    assert_eq!(monitor.ask("MONITOR"), "+OK\r\n");
+    assert_eq!(idle.ask("PING"), "+PONG\r\n");
+    assert_eq!(client.ask("CONFIG SET timeout 1"), "+OK\r\n");
+    assert_eq!((idle.try_line(), client.try_line()), (None, None));
+    // One that starts later, and one that watches.
+    let mut client = server.client();
+    assert_eq!(client.try_line(), None);
+    let mut client = server.client();
+    assert_eq!(client.ask("CONFIG SET timeout 0"), "+OK\r\n");
+    assert_eq!(client.ask("PING last"), "$4\r\nlast\r\n");
+    while !monitor.try_line().expect("it is still there").contains("last") {}
 }
 
 #[test]

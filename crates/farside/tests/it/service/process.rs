@@ -21,7 +21,10 @@ pub(crate) struct Server {
 /// The binary with these arguments.
 pub(crate) fn farside(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(arguments).env_remove("RUST_LOG");
+    command
+        .args(arguments)
+        .env_remove("RUST_LOG")
+        .env_remove("FARSIDE_CONFIG");
     command
 }
 
@@ -60,7 +63,13 @@ fn read_on(lines: Lines<BufReader<ChildStdout>>) -> Mutex<mpsc::Receiver<String>
 impl Server {
     /// Starts a command that listens; its first line names the address.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = farside(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary is built");
