@@ -103,8 +103,8 @@ fn default(arg: &Arg) -> Option<String> {
 /// A file of all settings with what their help says; those that are given here are set, the others commented out.
 pub(crate) fn example(set: &[(&str, &str, &str)]) -> String {
     let root = Cli::command();
-    let mut text = "# Settings of farside. Each is an option of the command that its table names: what stands on the command line\n\
-                    # goes before what is in the environment (FARSIDE_LISTEN for listen), and that before this file.\n\
+    let mut text = "# Settings of farside. Each is an option of the command that its table names. What stands on the command\n\
+                    # line goes before what is in the environment (FARSIDE_LISTEN for listen), and that before this file.\n\
                     # `farside config check --config FILE` says what is wrong with it.\n"
         .to_owned();
     let about = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What a package has beside the program, made from the program's arguments: man pages and shell completions.
+//! What a package has beside the program, made from the program's arguments: man pages, shell completions and the file of
+//! settings of the services.
 //!
 //! A test makes them, so that the program itself need not be able to; `cargo xtask package` says where they shall stay.
 
@@ -9,13 +10,27 @@ use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
 
 use crate::args::Cli;
+use crate::config;
+use crate::settings::{Environment, File, Sources};
 
 /// Where the files shall stay, if they shall.
 const FOLDER: &str = "FARSIDE_PACKAGE_FILES";
 /// Whose completions are written.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Fish, Shell::Zsh];
+/// What is set in the file that the services read: `farside` is a store by itself, `farside-node` and `farside-gateway` are the
+/// same in two processes.
+const SETTINGS: [(&str, &str, &str); 8] = [
+    ("serve", "listen", "127.0.0.1:6380"),
+    ("serve", "segment", "/var/lib/farside/store"),
+    ("serve", "memory", "1GiB"),
+    ("node", "listen", "127.0.0.1:7380"),
+    ("node", "segment", "/var/lib/farside/node"),
+    ("node", "memory", "1GiB"),
+    ("gateway", "listen", "127.0.0.1:6380"),
+    ("gateway", "pool", "shm:/var/lib/farside/node"),
+];
 
-/// Man pages go to `man1`, completions to the folder of their shell.
+/// Man pages go to `man1`, completions to the folder of their shell, settings to `farside.toml`.
 fn write(folder: &Path) -> std::io::Result<()> {
     let place = |name: &str| -> std::io::Result<PathBuf> {
         let place = folder.join(name);
@@ -27,7 +42,7 @@ fn write(folder: &Path) -> std::io::Result<()> {
         let place = place(&shell.to_string())?;
         generate_to(shell, &mut shown(&Cli::command()), "farside", place)?;
     }
-    Ok(())
+    fs::write(folder.join("farside.toml"), config::example(&SETTINGS))
 }
 
 /// The program without the commands that its help does not show: a completion would offer them.
@@ -42,7 +57,7 @@ fn shown(command: &Command) -> Command {
 }
 
 #[test]
-fn every_command_that_help_shows_has_a_page_and_is_completed() {
+fn every_command_that_help_shows_has_a_page_and_is_completed_and_services_have_settings() {
     let own = tempfile::tempdir().expect("a folder");
     let folder = std::env::var_os(FOLDER).map_or_else(|| own.path().to_owned(), PathBuf::from);
     write(&folder).expect("files");
@@ -57,5 +72,16 @@ fn every_command_that_help_shows_has_a_page_and_is_completed() {
     }
     for file in ["fish/farside.fish", "zsh/_farside"] {
         assert!(read(file).contains("maxmemory-policy"), "{file}");
+    }
+    let file = File::read(&folder.join("farside.toml"), &Cli::command()).expect("it is TOML");
+    let environment = Environment::new(std::iter::empty());
+    let sources = Sources {
+        file: Some(file),
+        environment: &environment,
+    };
+    let checked = config::check(&sources, &Cli::command()).expect("each service has what it needs");
+    for (table, key, value) in SETTINGS {
+        let is_set = |line: &str| line.split_whitespace().take(2).eq([&*format!("{table}.{key}"), value]);
+        assert!(checked.lines().any(is_set), "{table} {key}: {checked}");
     }
 }

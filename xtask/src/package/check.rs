@@ -85,22 +85,29 @@ fn is_superuser() -> bool {
     procfs::process::Process::myself().is_ok_and(|own| own.uid().is_ok_and(|uid| uid == 0))
 }
 
-/// Starts what the services start, with the options of the package, but for places that are free.
+/// Starts what the services start, with the settings of the package, but for places that are free.
 fn services(root: &Path) -> Result<()> {
     let state = root.join("state");
     fs::create_dir(&state)?;
     let [redis, node] = [free_address()?, free_address()?];
-    let defaults = fs::read_to_string(root.join("etc/default/farside"))?
+    let file = root.join("etc/farside/farside.toml");
+    let settings = fs::read_to_string(&file)?
         .replace(STATE, state.to_str().context("the folder has a name that is no text")?)
         .replace(REDIS, &redis.to_string())
         .replace(NODE, &node.to_string())
         .replace("1GiB", "64MiB");
+    fs::write(&file, settings)?;
+    step::run(
+        Command::new(root.join("usr/bin/farside"))
+            .args(["config", "check", "--config"])
+            .arg(&file),
+    )?;
     let units = root.join("usr/lib/systemd/system");
     for names in [&["farside"][..], &["farside-node", "farside-gateway"]] {
         let mut running = Vec::new();
         for name in names {
             let unit = fs::read_to_string(units.join(format!("{name}.service")))?;
-            let mut command = started_by(&unit, &defaults, root).with_context(|| format!("{name}.service"))?;
+            let mut command = started_by(&unit, root).with_context(|| format!("{name}.service"))?;
             eprintln!("    $ {}", step::command_line(&command));
             running.push(Service(command.stdout(Stdio::null()).spawn()?));
             let address = if *name == "farside-node" { node } else { redis };
@@ -115,22 +122,16 @@ fn services(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The command of a unit, with the program that was unpacked.
-fn started_by(unit: &str, defaults: &str, root: &Path) -> Result<Command> {
+/// The command of a unit, with the program and the settings that were unpacked.
+fn started_by(unit: &str, root: &Path) -> Result<Command> {
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
     let mut words = line.context("it starts nothing")?.split(' ');
     let program = words.next().and_then(|path| path.strip_prefix('/'));
     let mut command = Command::new(root.join(program.context("it names its program by no absolute path")?));
     for word in words {
-        match word.strip_prefix('$') {
+        match word.strip_prefix('/') {
             None => command.arg(word),
-            Some(name) => {
-                let value = defaults
-                    .lines()
-                    .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-                let value = value.with_context(|| format!("/etc/default/farside does not set {name}"))?;
-                command.args(value.trim_matches('"').split(' '))
-            }
+            Some(path) => command.arg(root.join(path)),
         };
     }
     Ok(command)

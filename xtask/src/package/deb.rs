@@ -23,7 +23,7 @@ pub(super) fn build(program: &Path, files: &Path, out: &Path) -> Result<PathBuf>
     for unit in entries(&sources.join("systemd"))? {
         place(&unit, &format!("usr/lib/systemd/system/{}", name_of(&unit)?), 0o644)?;
     }
-    place(&sources.join("debian/default"), "etc/default/farside", 0o644)?;
+    place(&files.join("farside.toml"), "etc/farside/farside.toml", 0o644)?;
     for page in entries(&files.join("man1"))? {
         let target = format!("usr/share/man/man1/{}", name_of(&page)?);
         place(&page, &target, 0o644)?;

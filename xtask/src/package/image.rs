@@ -88,8 +88,10 @@ fn config(architecture: &str, layer: &Value) -> Value {
         "config": {
             "User": format!("{USER}:{USER}"),
             "Entrypoint": ["/usr/bin/farside"],
-            // Other addresses want a password: --listen 0.0.0.0:6380 --auth-file PATH.
-            "Cmd": ["serve", "--segment", format!("/{DATA}/store"), "--memory", "1GiB"],
+            "Cmd": ["serve"],
+            // Who starts a container may set others. Addresses beyond it want a password: FARSIDE_LISTEN=0.0.0.0:6380 and
+            // FARSIDE_AUTH_FILE.
+            "Env": [format!("FARSIDE_SEGMENT=/{DATA}/store"), "FARSIDE_MEMORY=1GiB"],
             "WorkingDir": format!("/{DATA}"),
             "Volumes": {format!("/{DATA}"): {}},
             "ExposedPorts": {"6380/tcp": {}},

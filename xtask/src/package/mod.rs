@@ -1,8 +1,9 @@
 //! `cargo xtask package`: a Debian package of the store, with services, man pages and shell completions, and a container image.
 //!
-//! What they are made of lies in `packaging`, the program is the one that `./run` starts, and man pages and completions are made from
-//! its arguments (`crates/farside/src/package.rs`). `--check` then does with them what their users do, as far as that
-//! leaves this machine as it is: it unpacks them, starts what each service and a container start, and completes a command.
+//! What they are made of lies in `packaging`, the program is the one that `./run` starts, and man pages, completions and the
+//! file of settings are made from its arguments (`crates/farside/src/package.rs`). `--check` then does with them what their
+//! users do, as far as that leaves this machine as it is: it unpacks them, starts what each service and a container start, and
+//! completes a command.
 
 mod check;
 mod deb;
@@ -59,7 +60,7 @@ fn architecture() -> Result<String> {
     Ok(name.trim().to_owned())
 }
 
-/// Man pages and completions.
+/// Man pages, completions and the file of settings.
 fn write_files(folder: &Path) -> Result<()> {
     let programs = Program::build(&["--bin", "farside"])?;
     let program = Program::find(&programs, "farside", "farside")?;
