@@ -144,6 +144,17 @@ fn bad_settings_are_one_line_that_names_the_place_and_what_would_be_right() {
 }
 
 #[test]
+fn an_option_that_may_be_given_several_times_takes_a_list() {
+    let values: Vec<OsString> = ["1", "2"].map(OsString::from).to_vec();
+    let several = Arg::new("port").long("port").action(ArgAction::Append);
+    let several = several.value_parser(clap::value_parser!(u16));
+    let made = as_arguments(&several, "port", &values);
+    assert_eq!(made, Ok(vec!["--port=1".into(), "--port=2".into()]));
+    assert_eq!(as_arguments(&several, "port", &[]), Ok(Vec::new()));
+    as_arguments(&several, "port", &["1".into(), "x".into()]).expect_err("one is no number");
+}
+
+#[test]
 fn a_variable_that_is_nearly_a_setting_is_warned_of() {
     let variables = [
         ("FARSIDE_MEMROY", "1GiB"),

@@ -88,14 +88,15 @@ fn what_was_changed_is_written_to_the_file_and_read_at_the_next_start() {
             ),
             // All or nothing.
             ("CONFIG SET maxclients 60 slowlog-max-len 60 timeout x", refused),
-            ("CONFIG SET maxmemory 32mb enable-monitor-command yes", "+OK\r\n"),
+            ("CONFIG SET maxmemory 32mb slowlog-log-slower-than -1", "+OK\r\n"),
+            ("CONFIG SET enable-monitor-command yes", "+OK\r\n"),
         ],
     );
     assert_eq!(read(), text, "nothing had been changed");
     assert_eq!(client.ask("CONFIG REWRITE"), "+OK\r\n");
     let written = format!(
         "{BASE}maxclients = 50 # many\n# eviction\nmaxmemory-policy = \"allkeys-lru\"\n\
-         enable-monitor-command = true\nmaxmemory = 33554432\ntimeout = 70000\n\n[node]\n# none yet\n"
+         enable-monitor-command = true\nmaxmemory = 33554432\nslowlog-log-slower-than = -1\ntimeout = 70000\n\n[node]\n# none yet\n"
     );
     assert_eq!(read(), written);
     let names = [
@@ -104,10 +105,10 @@ fn what_was_changed_is_written_to_the_file_and_read_at_the_next_start() {
         "timeout",
         "maxmemory",
         "enable-monitor-command",
-        "slowlog-max-len",
+        "slowlog-log-slower-than",
     ];
     let before = names.map(|name| value(&mut client, name));
-    assert_eq!(before, ["50", "allkeys-lru", "70000", "33554432", "yes", "128"]);
+    assert_eq!(before, ["50", "allkeys-lru", "70000", "33554432", "yes", "-1"]);
     // Back to no limit, which is not what CONFIG GET shows then.
     check(
         &mut client,
@@ -119,7 +120,7 @@ fn what_was_changed_is_written_to_the_file_and_read_at_the_next_start() {
     let server = Server::start(&["serve", "--config", &path]);
     let mut client = server.client();
     let after = names.map(|name| value(&mut client, name));
-    assert_eq!(after, ["50", "allkeys-lru", "70000", "67108864", "yes", "128"]);
+    assert_eq!(after, ["50", "allkeys-lru", "70000", "67108864", "yes", "-1"]);
     let names: Vec<_> = fs::read_dir(folder.path()).expect("it is there").collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
