@@ -182,13 +182,3 @@ pub(crate) fn allocated(bytes: &[u8]) -> Result<*mut c_void, Fault> {
 pub(crate) fn given<T>(argument: Option<T>, name: &str) -> Result<T, Fault> {
     argument.ok_or_else(|| Fault::invalid(format!("`{name}` is NULL")))
 }
-
-/// Calls `handler` in the child of each fork from now on.
-pub(crate) fn after_fork(handler: extern "C" fn()) -> std::io::Result<()> {
-    // SAFETY: the handler is there as long as this library, which takes its handlers along when it is unloaded.
-    let error = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
-    match error {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(error)),
-    }
-}

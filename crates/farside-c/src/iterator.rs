@@ -57,7 +57,7 @@ pub extern "C" fn farside_scan(
 ) -> Status {
     answer(|| {
         let (store, iterator) = (given(store, "store")?, given(iterator, "iterator")?);
-        iterator.write(ItemIterator::new(store, Walk::all(store.opened.index())));
+        iterator.write(ItemIterator::new(store, Walk::all(store.opened.index)));
         Ok(())
     })
 }

@@ -67,7 +67,7 @@ pub extern "C" fn farside_locks_of(
 }
 
 fn open(options: Options) -> Result<*mut NamedLocks, Fault> {
-    let era = Era::now()?;
+    let era = Era::now();
     let locks = Locks::open(options)?;
     Ok(Box::into_raw(Box::new(NamedLocks { locks, era })))
 }

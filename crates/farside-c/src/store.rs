@@ -53,10 +53,6 @@ pub extern "C" fn farside_close(store: Option<Box<OpenStore>>) -> Status {
     answer(|| {
         let Some(store) = store else { return Ok(()) };
         let era = store.opened.era;
-        if era.check().is_ok() {
-            store.opened.close();
-            return Ok(());
-        }
         era.drop_in(store)
     })
 }

@@ -48,6 +48,7 @@ pub use embed::store::Store;
 pub use embed::time::{Lifetime, after};
 pub use embed::walk::with_prefix;
 
+pub use farside_fabric::fork::forks;
 pub use farside_fabric::tcp::Secret;
 pub use farside_kv::locks::{Holder, LOCK_NAME_BYTES_MAX, LocksError, Mode};
 pub use farside_kv::{Alteration, Condition, EvictionPolicy, Expiry, IndexKind, KeyValue, SetOptions, SetOutcome};

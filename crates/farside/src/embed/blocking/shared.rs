@@ -32,14 +32,33 @@ const FORKS_MAX: usize = 16;
 
 /// Names a store among all that this process has opened, and its copies.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+/// How many were closed.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static SESSIONS: RefCell<Sessions> = const { RefCell::new(Sessions(Vec::new())) };
+    static SESSIONS: RefCell<Sessions> = const { RefCell::new(Sessions { places: Vec::new(), closed: 0 }) };
     static IS_READY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A thread's sessions.
-struct Sessions(Vec<Place>);
+struct Sessions {
+    places: Vec<Place>,
+    /// How many stores were closed when it was last looked which.
+    closed: u64,
+}
+
+impl Sessions {
+    fn of(&mut self, number: u64) -> Option<&mut Place> {
+        let now = forks();
+        let mut own = self.places.iter_mut();
+        own.find(|place| place.number == number && place.forks == now)
+    }
+
+    /// Does something with those of this thread; `None` while the thread ends, and they are gone.
+    fn with<R>(body: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        SESSIONS.try_with(|sessions| body(&mut sessions.borrow_mut())).ok()
+    }
+}
 
 /// Where a thread keeps its session of one store while it is not in use.
 struct Place {
@@ -62,6 +81,17 @@ impl Drop for Place {
             }
         }
     }
+}
+
+/// Leaves what was closed, or belongs to a process that this one was forked from, on this thread.
+#[cold]
+fn leave_closed() {
+    let gone = Sessions::with(|sessions| {
+        sessions.closed = CLOSED.load(Ordering::Relaxed);
+        let is_gone = |place: &mut Place| place.is_closed.load(Ordering::Relaxed) || place.forks != forks();
+        sessions.places.extract_if(.., is_gone).collect::<Vec<_>>()
+    });
+    drop(gone);
 }
 
 /// What is opened anew after a fork.
@@ -210,15 +240,17 @@ impl SharedStore {
         if !IS_READY.get() {
             return None;
         }
-        let now = forks();
-        SESSIONS.with_borrow_mut(|sessions| {
-            let mut own = sessions.0.iter_mut();
-            let place = own.find(|place| place.number == self.number && place.forks == now)?;
-            place.session.take().map(ManuallyDrop::into_inner)
-        })
+        let (session, has_closed) = Sessions::with(|sessions| {
+            let has_closed = sessions.closed != CLOSED.load(Ordering::Relaxed);
+            let session = sessions.of(self.number).and_then(|place| place.session.take());
+            (session.map(ManuallyDrop::into_inner), has_closed)
+        })?;
+        if has_closed {
+            leave_closed();
+        }
+        session
     }
 
-    /// Also the moment to look after sessions of stores that were closed.
     #[cold]
     fn make(&self) -> Result<Session, Error> {
         if !IS_READY.get() {
@@ -226,37 +258,31 @@ impl SharedStore {
             drop(tokio::task::LocalSet::new().enter());
             IS_READY.set(true);
         }
-        let gone: Vec<Place> = SESSIONS.with_borrow_mut(|sessions| {
-            let is_gone = |place: &mut Place| place.is_closed.load(Ordering::Relaxed) || place.forks != forks();
-            sessions.0.extract_if(.., is_gone).collect()
-        });
-        drop(gone);
         self.store()?.session()
     }
 
     #[inline]
     fn put_back(&self, session: Session) {
-        let now = forks();
-        let nested = SESSIONS.with_borrow_mut(|sessions| {
-            let mut own = sessions.0.iter_mut();
-            match own.find(|place| place.number == self.number && place.forks == now) {
-                Some(place) if place.session.is_none() => {
-                    place.session = Some(ManuallyDrop::new(session));
-                    None
-                }
-                Some(_) => Some(session),
-                None => {
-                    sessions.0.push(Place {
-                        number: self.number,
-                        forks: now,
-                        is_closed: Arc::clone(&self.is_closed),
-                        session: Some(ManuallyDrop::new(session)),
-                    });
-                    None
-                }
-            }
+        let mut session = Some(ManuallyDrop::new(session));
+        Sessions::with(|sessions| match sessions.of(self.number) {
+            Some(place) if place.session.is_none() => place.session = session.take(),
+            Some(_) => {}
+            None => sessions.places.push(Place {
+                number: self.number,
+                forks: forks(),
+                is_closed: Arc::clone(&self.is_closed),
+                session: session.take(),
+            }),
         });
-        drop(nested);
+        // One that was made while another was in use, or while the thread ends.
+        drop(session.map(ManuallyDrop::into_inner));
+    }
+
+    /// Leaves all stores on this thread; its next operation on one comes back.
+    pub fn leave_all() {
+        if IS_READY.get() {
+            drop(Sessions::with(|sessions| core::mem::take(&mut sessions.places)));
+        }
     }
 
     /// Leaves the store on this thread; its next operation comes back.
@@ -268,7 +294,9 @@ impl SharedStore {
 impl SharedStore {
     /// Closes the handle, for every thread: what is called from now on fails. What others are in the middle of goes on.
     pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
+        if !self.is_closed.swap(true, Ordering::Relaxed) {
+            CLOSED.fetch_add(1, Ordering::Relaxed);
+        }
         self.leave();
         drop((self.locks.take(), self.stores.take()));
     }
