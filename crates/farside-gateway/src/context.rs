@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) survey: Survey,
     pub(crate) live: Live,
     pub(crate) settings_file: Option<Arc<dyn SettingsFile>>,
+    /// Whether the gateway was asked to end.
+    pub(crate) is_stopping: AtomicBool,
 }
 
 impl Shared {

@@ -55,7 +55,7 @@ pub use hotkeys::HotKey;
 pub use latency::Latencies;
 pub use listener::Listener;
 pub use live::LiveSettings;
-pub use observer::Observer;
+pub use observer::{NotReady, Observer};
 pub use password::{Password, PasswordError};
 pub use report::{PoolReport, Report};
 pub use server::{Gateway, GatewayError, GatewayOptions, SettingsFile, require_password_unless_loopback};

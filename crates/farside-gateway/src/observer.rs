@@ -2,9 +2,10 @@
 //!
 //! On the path: beside it. Each worker runs [`watch`], which publishes what only its thread can read
 //! (the verbs of its endpoint), lets hot keys cool down, and looks at the pool when somebody wants to
-//! know. Whoever asks, on whatever thread, gets a [`Report`].
+//! know. Whoever asks, on whatever thread, gets a [`Report`], or is told whether clients are served.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farside_fabric::host::HostClock;
@@ -49,6 +50,26 @@ impl Survey {
     }
 }
 
+/// Why a gateway does not serve its clients now; one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotReady {
+    /// It was asked to end.
+    #[error("the gateway is stopping")]
+    Stopping,
+    /// No worker could look at the pool within a second.
+    #[error("the pool cannot be reached: is every memory node of --pool running?")]
+    OutOfReach,
+    /// Some workers join the pool again; their connections wait.
+    #[error("{lost} of {threads} threads were cut off from the pool, and join it again")]
+    CutOff {
+        /// How many workers.
+        lost: usize,
+        /// Of how many.
+        threads: usize,
+    },
+}
+
 /// Looks at a running gateway from any thread.
 #[derive(Clone, Debug)]
 pub struct Observer {
@@ -59,13 +80,43 @@ impl Observer {
     /// What is to be said now. Waits at most a second for a look at the pool; if no worker reaches it,
     /// the report is without. Needs a tokio runtime with timers.
     pub async fn report(&self) -> Report {
+        self.has_fresh_look().await;
+        Report::take(&self.shared, HostClock.now_ns())
+    }
+
+    /// Whether clients are served: all workers have the store open, and the pool could be looked at a moment ago. Waits as
+    /// [`report`](Self::report) does.
+    ///
+    /// # Errors
+    /// The first thing that is in the way.
+    pub async fn readiness(&self) -> Result<(), NotReady> {
+        if self.shared.is_stopping.load(Ordering::Relaxed) {
+            return Err(NotReady::Stopping);
+        }
+        if !self.has_fresh_look().await {
+            return Err(NotReady::OutOfReach);
+        }
+        let workers = &self.shared.statistics;
+        match workers.iter().filter(|worker| worker.joined.get() == 0).count() {
+            0 => Ok(()),
+            lost => Err(NotReady::CutOff {
+                lost,
+                threads: workers.len(),
+            }),
+        }
+    }
+
+    /// Has the pool looked at, unless somebody just has; whether that succeeded.
+    async fn has_fresh_look(&self) -> bool {
         let survey = &self.shared.survey;
-        if survey.latest(HostClock.now_ns(), USAGE_FRESH_NS).is_none() {
+        let asked_ns = HostClock.now_ns();
+        if survey.latest(asked_ns, USAGE_FRESH_NS).is_none() {
             let done = survey.done.notified();
             survey.wanted.notify_one();
-            let _ = HostClock.until(Deadline(HostClock.now_ns() + PATIENCE_NS), done).await;
+            let _ = HostClock.until(Deadline(asked_ns + PATIENCE_NS), done).await;
         }
-        Report::take(&self.shared, HostClock.now_ns())
+        // Of the time of the question: a look that was fresh then is not too old for having been waited for.
+        survey.latest(asked_ns, USAGE_FRESH_NS).is_some()
     }
 }
 
@@ -86,6 +137,9 @@ pub(crate) async fn watch(context: Rc<Context>) {
         statistics.add_verbs(&posted.since(&published));
         published = posted;
         statistics.index_cache.set(context.store.index().cache_bytes() as u64);
+        statistics
+            .joined
+            .set(context.store.pool().check_reachable().is_ok().into());
         statistics.limbo.set(context.store.pool().limbo_count() as u64);
         if endpoint.now_ns().saturating_sub(decayed_ns) >= DECAY_NS {
             decayed_ns = endpoint.now_ns();

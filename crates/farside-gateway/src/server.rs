@@ -7,6 +7,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::task::Poll;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use farside_fabric::host::{HostClock, HostRandom};
@@ -137,6 +138,7 @@ impl Gateway {
                 HostRandom::new().random(),
             ),
             settings_file: options.settings_file.clone(),
+            is_stopping: false.into(),
         });
         let (stop, stopped) = watch::channel(false);
         let mut gateway = Self {
@@ -261,6 +263,7 @@ impl Gateway {
     }
 
     fn finish(self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         for (sender, thread) in self.workers {
             drop(sender);

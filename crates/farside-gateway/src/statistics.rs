@@ -50,6 +50,8 @@ macro_rules! counts {
             pub(crate) verbs: [Count; VerbKind::ALL.len()],
             /// Latencies by group of commands.
             pub(crate) latencies: [Histogram; GROUP_COUNT],
+            /// 1 while the worker has the store open and its pool can be reached, as last published.
+            pub(crate) joined: Count,
             /// Locked for one key in many, and by whoever asks for them.
             pub(crate) hot_keys: Mutex<HotKeys>,
         }
@@ -61,6 +63,7 @@ macro_rules! counts {
                     calls: core::array::from_fn(|_| Count::default()),
                     verbs: core::array::from_fn(|_| Count::default()),
                     latencies: core::array::from_fn(|_| Histogram::default()),
+                    joined: Count::default(),
                     hot_keys: Mutex::default(),
                 }
             }

@@ -21,6 +21,8 @@ use crate::context::{Closing, Context, Shared};
 use crate::listener::Arrival;
 use crate::observer;
 
+/// How often a worker looks whether it is cut off, and could join again.
+const NOTICE_NS: u64 = 500_000_000;
 /// How long to wait before the store is opened again after that failed.
 const REOPEN_PAUSE: core::time::Duration = core::time::Duration::from_millis(200);
 
@@ -136,6 +138,7 @@ impl Serve<'_> {
             let _ = ready.send(Ok(store.index().kind()));
         }
         let context = Rc::new(Context::new(store, worker.shared.clone(), worker.number));
+        context.statistics().joined.set(1);
         endpoint.spawn(observer::watch(Rc::clone(&context)));
         if worker.number == 0 {
             let counting = Rc::clone(&context);
@@ -143,6 +146,8 @@ impl Serve<'_> {
             endpoint.spawn(context.store.clone().sweep(SweepPace::default(), count));
             endpoint.spawn(context.store.clone().keep_within_quota(EvictionPace::default()));
         }
+        let (nodes, secret) = (worker.nodes.clone(), worker.secret.clone());
+        endpoint.spawn(notice(Rc::clone(&context), nodes, secret));
         let guests = Rc::new(Guests::default());
         for parked in self.parked.drain(..) {
             start(&endpoint, &context, &guests, Guise::Parked(Box::new(parked)));
@@ -168,6 +173,7 @@ impl Serve<'_> {
                 },
             }
         }
+        context.statistics().joined.set(0);
         while guests.open.get() > 0 {
             guests.left.notified().await;
         }
@@ -181,6 +187,22 @@ impl Serve<'_> {
             parked: guests.parked.take(),
             closing,
         })
+    }
+}
+
+/// Has the store opened anew when this worker is cut off and the nodes can be reached again: nobody may send a command, which
+/// would meet that it is. Until they can, commands fail, and nobody is left waiting.
+async fn notice(context: Rc<Context>, nodes: Vec<NodeLocation>, secret: Option<Secret>) {
+    while context.closing().is_none() {
+        tokio::select! {
+            biased;
+            () = context.until_closing() => return,
+            () = context.store.endpoint().sleep(NOTICE_NS) => {}
+        }
+        let state = context.store.pool().check_reachable().map_err(KvError::from);
+        if state.is_err_and(|error| error.is_cut_off()) && stack::connect(nodes.clone(), secret.clone()).await.is_ok() {
+            context.close(Closing::CutOff);
+        }
     }
 }
 

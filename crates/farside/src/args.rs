@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use farside_cli::{Failure, LogFormat};
 
-use crate::{config, fsck, gateway, kv, node, rdma, serve, top};
+use crate::{config, fsck, gateway, health, kv, node, rdma, serve, top};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Gateway(gateway::GatewayArgs),
     /// Watch a gateway: throughput, latencies, hot keys, memory
     Top(top::TopArgs),
+    /// Ask a server that was started with --metrics whether it serves its clients
+    Health(health::HealthArgs),
     /// Read, change and list keys straight in the memory, without a gateway
     Kv(kv::KvArgs),
     /// Walk every structure of a pool and say what is wrong
@@ -127,6 +129,7 @@ mod tests {
             (&["serve", "--log-format", "xml"], "text, json"),
             (&["top", "--connect", "here"], "HOST:PORT"),
             (&["top", "--json"], "--once"),
+            (&["health", "--connect", "9121"], "HOST:PORT"),
             (&["kv", "--pool", "shm:/x"], "get"),
             (&["fsck", "--pool", "rdma:x"], "rdma:HOST:PORT"),
             (&["rdma-check", "--rdma-port", "0"], "--rdma-port"),

@@ -9,6 +9,7 @@ mod args;
 mod config;
 mod fsck;
 mod gateway;
+mod health;
 mod kv;
 mod list;
 mod listen;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Kv(args) => kv::run(args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Top(args) => top::run(args),
+        Command::Health(args) => health::run(&args),
         Command::RdmaCheck(args) => rdma::run(&args),
         Command::List => list::run(),
         Command::Moved(moved) => Err(moved.refuse()),

@@ -1,4 +1,4 @@
-//! `--metrics`: where Prometheus may ask, and who answers.
+//! `--metrics`: where Prometheus may ask, and whoever wants to know whether clients are served; and who answers.
 //!
 //! A thread of its own answers, so that a scrape never waits for a command, nor a command for a scrape.
 
@@ -10,13 +10,13 @@ use std::net::{SocketAddr, TcpListener};
 use clap::Args;
 use farside_gateway::{Observer, metrics};
 
-pub(crate) use self::node::NodeSource;
+pub(crate) use self::node::{NodeSource, Pulse};
 use crate::{listen, scalar};
 use farside_cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Where Prometheus may scrape, such as 127.0.0.1:9121
+    /// Where Prometheus may scrape /metrics, and probes ask for /healthz and /readyz, such as 127.0.0.1:9121
     #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address)]
     metrics: Option<SocketAddr>,
     /// Let --metrics be an address that other machines reach; there is no password
@@ -28,11 +28,18 @@ pub(crate) struct MetricsArgs {
 pub(crate) trait Source: Send + 'static {
     /// The families of metrics as they are now.
     async fn families(&self) -> Vec<metrics::Family>;
+
+    /// Whether clients are served; if not, why, in one line.
+    async fn readiness(&self) -> Result<(), String>;
 }
 
 impl Source for Observer {
     async fn families(&self) -> Vec<metrics::Family> {
         metrics::gateway(&self.report().await)
+    }
+
+    async fn readiness(&self) -> Result<(), String> {
+        Observer::readiness(self).await.map_err(|why| why.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback};
 use farside_node::{Memory, Node, NodeOptions};
 
-use crate::metrics::{MetricsArgs, NodeSource};
+use crate::metrics::{MetricsArgs, NodeSource, Pulse};
 use crate::settings::FileArgs;
 use crate::{listen, rdma, scalar, signal};
 use farside_cli::{Failure, chain};
@@ -99,12 +99,15 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         is_new = node.is_new(),
         "serving a memory node"
     );
-    metrics.serve(NodeSource::new(segment.clone()))?;
+    let (pulse, answer) = Pulse::new();
+    // Kept, so that there is something to answer for as long as it serves, whether it is asked or not.
+    metrics.serve(NodeSource::new(segment.clone(), pulse.clone()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served = runtime.map_err(Failure::runtime)?.block_on(async {
         tokio::select! {
             served = server.serve(listener) => served,
             () = stop.asked() => Ok(()),
+            () = answer => Ok(()),
         }
     });
     served.map_err(Failure::runtime)?;

@@ -46,6 +46,7 @@ impl Place {
             survey: Survey::default(),
             live: Live::new(Arc::new(Quota::default()), &LiveSettings::default(), 1),
             settings_file: None,
+            is_stopping: false.into(),
         });
         let (near, other_end) = UnixStream::pair().expect("two sockets");
         near.set_nonblocking(true).expect("a socket");

@@ -1,4 +1,7 @@
-//! HTTP for metrics: one answer per connection, a few connections at once, none for long.
+//! HTTP for metrics and probes: one answer per connection, a few connections at once, none for long.
+//!
+//! `/metrics` is for Prometheus. `/healthz` says that the process answers, `/readyz` whether it serves clients: 200, or 503 and a
+//! line that says why not.
 
 use core::convert::Infallible;
 use std::io;
@@ -82,15 +85,25 @@ async fn serve(stream: TcpStream, source: Rc<impl Source>) {
 }
 
 async fn answer(request: &Request<Incoming>, source: &impl Source) -> Response<Full<Bytes>> {
-    if request.uri().path() != "/metrics" {
-        return plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
+    let path = request.uri().path();
+    if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
+        return plain(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz");
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "metrics can only be read: use GET\n");
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "this can only be read: use GET");
         refusal
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
+    }
+    if path == "/healthz" {
+        return plain(StatusCode::OK, "alive");
+    }
+    if path == "/readyz" {
+        return match source.readiness().await {
+            Ok(()) => plain(StatusCode::OK, "ready"),
+            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &why),
+        };
     }
     match metrics::encode(source.families().await) {
         Ok(text) => {
@@ -99,12 +112,12 @@ async fn answer(request: &Request<Incoming>, source: &impl Source) -> Response<F
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n"),
+        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written"),
     }
 }
 
-fn plain(status: StatusCode, line: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(line));
+fn plain(status: StatusCode, line: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{line}\n")));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -1,31 +1,66 @@
-//! The metrics of a memory node: what its memory is used for.
+//! The metrics of a memory node: what its memory is used for; and whether it serves.
 
 use std::cell::RefCell;
 
-use farside_fabric::OpContext;
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
+use farside_fabric::{Deadline, OpContext};
 use farside_gateway::PoolReport;
 use farside_gateway::metrics::{self, Family};
 use farside_kv::Usage;
 use farside_pool::node_usage;
+use tokio::sync::{mpsc, oneshot};
 
 use super::Source;
 
 /// A look is good for so long.
 const FRESH_NS: u64 = 1_000_000_000;
+/// How long to wait for an answer of the thread that serves.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Asks the thread that serves a node whether it still does.
+#[derive(Clone)]
+pub(crate) struct Pulse(mpsc::UnboundedSender<oneshot::Sender<()>>);
+
+impl Pulse {
+    /// The asking end, and what the thread that serves has to run beside.
+    pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
+        let (sender, mut questions) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
+        let answer = async move {
+            while let Some(question) = questions.recv().await {
+                // Whoever asked may have gone away.
+                let _ = question.send(());
+            }
+        };
+        (Self(sender), answer)
+    }
+
+    async fn is_felt(&self) -> Result<(), &'static str> {
+        let (question, answer) = oneshot::channel();
+        // If nobody is there to hear it, the answer is that it was dropped.
+        let _ = self.0.send(question);
+        let deadline = Deadline(HostClock.now_ns().saturating_add(PATIENCE_NS));
+        match HostClock.until(deadline, answer).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) => Err("the memory node is stopping"),
+            None => Err("the thread that serves the memory has not answered for a second"),
+        }
+    }
+}
 
 /// A segment that is served.
 pub(crate) struct NodeSource {
     segment: Segment,
+    pulse: Pulse,
     started_ns: u64,
     latest: RefCell<Option<(u64, Usage)>>,
 }
 
 impl NodeSource {
-    pub(crate) fn new(segment: Segment) -> Self {
+    pub(crate) fn new(segment: Segment, pulse: Pulse) -> Self {
         Self {
             segment,
+            pulse,
             started_ns: HostClock.now_ns(),
             latest: RefCell::default(),
         }
@@ -58,5 +93,9 @@ impl Source for NodeSource {
         let mut families = vec![metrics::build(), metrics::uptime(uptime_s)];
         families.extend(metrics::pool(report.as_ref()));
         families
+    }
+
+    async fn readiness(&self) -> Result<(), String> {
+        self.pulse.is_felt().await.map_err(str::to_owned)
     }
 }

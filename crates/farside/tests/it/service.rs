@@ -7,6 +7,7 @@ mod commands;
 mod eviction;
 mod expiry;
 mod floods;
+mod health;
 mod libraries;
 mod locks;
 mod multi;

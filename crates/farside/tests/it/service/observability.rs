@@ -7,7 +7,7 @@ use super::client::encode;
 use super::process::{Server, farside, output};
 
 /// Takes what is asked of an HTTP server and returns its whole answer.
-fn http(address: SocketAddr, request: &str) -> String {
+pub(crate) fn http(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();

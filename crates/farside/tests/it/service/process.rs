@@ -130,6 +130,10 @@ impl Server {
         kib << 10
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is ours");
+    }
+
     /// SIGKILL, and wait until it is gone.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it is ours");
@@ -138,7 +142,7 @@ impl Server {
 
     /// SIGTERM; returns whether it ended well.
     pub(crate) fn terminate(mut self) -> bool {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it is ours");
+        self.signal(Signal::TERM);
         self.child.wait().expect("it is ours").success()
     }
 }
