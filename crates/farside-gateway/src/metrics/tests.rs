@@ -141,3 +141,42 @@ fn pool_that_cannot_be_reached_is_down_and_nothing_else_is_said_of_it() {
     let text = encode(families).expect("plain data");
     assert!(text.contains("\nfarside_pool_up 0.0\n"), "{text}");
 }
+
+/// Every word of a text that could be the name of a metric.
+fn names_in(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("farside_")).collect()
+}
+
+/// Alerts and the dashboard name metrics as Prometheus has them: a histogram as its buckets, sum and count.
+#[test]
+fn alerts_and_dashboard_are_about_metrics_that_there_are() {
+    let there_are: BTreeSet<String> = (gateway(&report()).iter())
+        .flat_map(|family| {
+            let suffixes: &[&str] = match family.samples {
+                Samples::Histograms(_) => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            suffixes.iter().map(|suffix| full_name(family) + suffix)
+        })
+        .collect();
+    for (file, text) in [
+        (
+            "farside.rules.yml",
+            include_str!("../../../../packaging/prometheus/farside.rules.yml"),
+        ),
+        (
+            "farside.rules.test.yml",
+            include_str!("../../../../packaging/prometheus/farside.rules.test.yml"),
+        ),
+        (
+            "farside.json",
+            include_str!("../../../../packaging/grafana/farside.json"),
+        ),
+    ] {
+        let names = names_in(text);
+        assert!(names.len() > 10, "{file} has hardly any: {names:?}");
+        let unknown: Vec<_> = names.iter().filter(|&&name| !there_are.contains(name)).collect();
+        assert!(unknown.is_empty(), "{file} names {unknown:?}, which nobody exports");
+    }
+}
