@@ -7,8 +7,9 @@
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #   need_weight_tools   valgrind, which counts instructions and checks the use of memory
+#   need_package_tools  man and skopeo, which look at packages; promtool, which tests alerts. (Go, which reads the recipes for
+#                       containers, is used if it is there: Debian's may be too old.)
 #   need_go             Go, with which the Go package over the library for C is tested
-#   need_package_tools  man and skopeo, which look at packages
 #   need_python_tools   Python's venv, in which the wheel is made and tested
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
@@ -80,6 +81,25 @@ need_package_tools() {
   if ! command -v man >/dev/null || ! command -v skopeo >/dev/null; then
     install_packages man-db skopeo
   fi
+  need_promtool
+}
+
+# Out of the package of Prometheus, which would start a server if it were installed.
+need_promtool() {
+  local tools=$project/target/tools folder
+  if command -v promtool >/dev/null || [ -x "$tools/promtool" ]; then return; fi
+  say "unpacking promtool into target/tools"
+  mkdir -p "$tools"
+  folder=$(mktemp -d)
+  # apt gives up its rights, and has to be able to write there.
+  chmod 755 "$folder"
+  if ! (cd "$folder" && { apt-get download -q prometheus || { update_package_lists && apt-get download -q prometheus; }; } \
+    && dpkg-deb -x prometheus_*.deb unpacked && mv unpacked/usr/bin/promtool "$tools/") >"$folder/log" 2>&1; then
+    tail -n 5 "$folder/log" >&2
+    rm -rf "$folder"
+    fail "apt-get could not download prometheus"
+  fi
+  rm -rf "$folder"
 }
 
 need_go() {

@@ -36,30 +36,9 @@ pub(super) fn package(package: &Path, out: &Path) -> Result<()> {
 /// thinks of the image, where there is one.
 pub(super) fn image(image: &Path, root: &Path) -> Result<()> {
     let address = free_address()?;
-    let mut command = Command::new("unshare");
-    if !is_superuser() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command
-        .args([
-            "--pid",
-            "--fork",
-            "--mount",
-            "--kill-child",
-            "--mount-proc=/proc",
-            "--root",
-        ])
-        .arg(root)
-        .args([
-            "/usr/bin/farside",
-            "serve",
-            "--memory",
-            "64MiB",
-            "--listen",
-            &address.to_string(),
-        ]);
-    eprintln!("    $ {}", step::command_line(&command));
-    let container = Service(command.stdout(Stdio::null()).spawn()?);
+    let mut command = contained(root);
+    command.args(["serve", "--memory", "64MiB", "--listen", &address.to_string()]);
+    let container = Service::start(&mut command)?;
     await_connection(address)?;
     ask(address, "SET key value\r\n", "+OK\r\n")?;
     // What it started goes with it.
@@ -79,6 +58,26 @@ pub(super) fn image(image: &Path, root: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The program as a container runs it: in a root and in a process number namespace of its own, but in the network of this machine.
+pub(super) fn contained(root: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    if !is_superuser() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+        .args([
+            "--pid",
+            "--fork",
+            "--mount",
+            "--kill-child",
+            "--mount-proc=/proc",
+            "--root",
+        ])
+        .arg(root)
+        .arg("/usr/bin/farside");
+    command
 }
 
 fn is_superuser() -> bool {
@@ -108,8 +107,7 @@ fn services(root: &Path) -> Result<()> {
         for name in names {
             let unit = fs::read_to_string(units.join(format!("{name}.service")))?;
             let mut command = started_by(&unit, root).with_context(|| format!("{name}.service"))?;
-            eprintln!("    $ {}", step::command_line(&command));
-            running.push(Service(command.stdout(Stdio::null()).spawn()?));
+            running.push(Service::start(&mut command)?);
             let address = if *name == "farside-node" { node } else { redis };
             await_connection(address).with_context(|| format!("{name}.service"))?;
         }
@@ -138,9 +136,14 @@ fn started_by(unit: &str, root: &Path) -> Result<Command> {
 }
 
 /// A service that ends with its owner.
-struct Service(Child);
+pub(super) struct Service(Child);
 
 impl Service {
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
+        eprintln!("    $ {}", step::command_line(command));
+        Ok(Self(command.stdout(Stdio::null()).spawn()?))
+    }
+
     /// Stops it as systemd does.
     fn stop(mut self) -> Result<()> {
         // Of the shell's: not every machine has a program of this name.
@@ -160,12 +163,12 @@ impl Drop for Service {
 }
 
 /// An address where nobody listened a moment ago.
-fn free_address() -> Result<SocketAddr> {
+pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is nothing else to do meanwhile")]
-fn await_connection(address: SocketAddr) -> Result<()> {
+pub(super) fn await_connection(address: SocketAddr) -> Result<()> {
     for _ in 0..LOOKS {
         if TcpStream::connect(address).is_ok() {
             return Ok(());
@@ -175,7 +178,7 @@ fn await_connection(address: SocketAddr) -> Result<()> {
     bail!("nobody listens on {address}")
 }
 
-fn ask(address: SocketAddr, request: &str, expected: &str) -> Result<()> {
+pub(super) fn ask(address: SocketAddr, request: &str, expected: &str) -> Result<()> {
     let mut connection = TcpStream::connect(address)?;
     connection.write_all(request.as_bytes())?;
     let mut answer = vec![0; expected.len()];

@@ -3,11 +3,13 @@
 //! What they are made of lies in `packaging`, the program is the one that `./run` starts, and man pages, completions and the
 //! file of settings are made from its arguments (`crates/farside/src/package.rs`). `--check` then does with them what their
 //! users do, as far as that leaves this machine as it is: it unpacks them, starts what each service and a container start, and
-//! completes a command.
+//! completes a command. So it does with
+//! what `packaging` has for Compose, Kubernetes, Prometheus and Grafana.
 
 mod check;
 mod deb;
 mod image;
+mod recipes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.check {
         check::package(&package, &out)?;
         check::image(&image, &root)?;
+        recipes::check(&root, &out)?;
     }
     println!("{}\n{}", package.display(), image.display());
     Ok(())
