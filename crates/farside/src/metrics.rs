@@ -8,6 +8,7 @@ mod node;
 use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
+use farside_fabric::LocalFuture;
 use farside_gateway::{Observer, metrics};
 
 pub(crate) use self::node::{NodeSource, Pulse};
@@ -24,22 +25,22 @@ pub(crate) struct MetricsArgs {
     metrics_public: bool,
 }
 
-/// What is to be told at each scrape.
+/// What is to be told at each scrape. Not a type parameter of those who answer: HTTP is compiled once.
 pub(crate) trait Source: Send + 'static {
     /// The families of metrics as they are now.
-    async fn families(&self) -> Vec<metrics::Family>;
+    fn families(&self) -> LocalFuture<'_, Vec<metrics::Family>>;
 
     /// Whether clients are served; if not, why, in one line.
-    async fn readiness(&self) -> Result<(), String>;
+    fn readiness(&self) -> LocalFuture<'_, Result<(), String>>;
 }
 
 impl Source for Observer {
-    async fn families(&self) -> Vec<metrics::Family> {
-        metrics::gateway(&self.report().await)
+    fn families(&self) -> LocalFuture<'_, Vec<metrics::Family>> {
+        Box::pin(async { metrics::gateway(&self.report().await) })
     }
 
-    async fn readiness(&self) -> Result<(), String> {
-        Observer::readiness(self).await.map_err(|why| why.to_string())
+    fn readiness(&self) -> LocalFuture<'_, Result<(), String>> {
+        Box::pin(async { Observer::readiness(self).await.map_err(|why| why.to_string()) })
     }
 }
 
@@ -67,7 +68,8 @@ impl Metrics {
     pub(crate) fn serve(self, source: impl Source) -> Result<(), Failure> {
         let Some(listener) = self.0 else { return Ok(()) };
         let address = listener.local_addr().map_err(Failure::runtime)?;
-        http::start(listener, source).map_err(|error| Failure::runtime(format!("no thread for metrics: {error}")))?;
+        http::start(listener, Box::new(source))
+            .map_err(|error| Failure::runtime(format!("no thread for metrics: {error}")))?;
         println!("metrics: http://{address}/metrics");
         tracing::info!(%address, "metrics can be scraped");
         Ok(())

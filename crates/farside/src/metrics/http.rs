@@ -33,21 +33,21 @@ const CONNECTIONS_MAX: usize = 16;
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// Starts the thread that answers.
-pub(super) fn start(listener: TcpListener, source: impl Source) -> io::Result<()> {
+pub(super) fn start(listener: TcpListener, source: Box<dyn Source>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let serve = move || LocalSet::new().block_on(&runtime, accept(listener, Rc::new(source)));
+    let serve = move || LocalSet::new().block_on(&runtime, accept(listener, Rc::from(source)));
     std::thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(serve)
         .map(drop)
 }
 
-async fn accept(listener: tokio::net::TcpListener, source: Rc<impl Source>) {
+async fn accept(listener: tokio::net::TcpListener, source: Rc<dyn Source>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed.
@@ -68,7 +68,7 @@ async fn accept(listener: tokio::net::TcpListener, source: Rc<impl Source>) {
     }
 }
 
-async fn serve(stream: TcpStream, source: Rc<impl Source>) {
+async fn serve(stream: TcpStream, source: Rc<dyn Source>) {
     let answer = service_fn(|request| {
         let source = Rc::clone(&source);
         async move { Ok::<_, Infallible>(answer(&request, &*source).await) }
@@ -84,7 +84,7 @@ async fn serve(stream: TcpStream, source: Rc<impl Source>) {
     }
 }
 
-async fn answer(request: &Request<Incoming>, source: &impl Source) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, source: &dyn Source) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     if !matches!(path, "/metrics" | "/healthz" | "/readyz") {
         return plain(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
-use farside_fabric::{Deadline, OpContext};
+use farside_fabric::{Deadline, LocalFuture, OpContext};
 use farside_gateway::PoolReport;
 use farside_gateway::metrics::{self, Family};
 use farside_kv::Usage;
@@ -86,16 +86,18 @@ impl NodeSource {
 }
 
 impl Source for NodeSource {
-    async fn families(&self) -> Vec<Family> {
-        let usage = self.usage().await;
-        let report = usage.as_ref().map(PoolReport::from);
-        let uptime_s = HostClock.now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
-        let mut families = vec![metrics::build(), metrics::uptime(uptime_s)];
-        families.extend(metrics::pool(report.as_ref()));
-        families
+    fn families(&self) -> LocalFuture<'_, Vec<Family>> {
+        Box::pin(async {
+            let usage = self.usage().await;
+            let report = usage.as_ref().map(PoolReport::from);
+            let uptime_s = HostClock.now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
+            let mut families = vec![metrics::build(), metrics::uptime(uptime_s)];
+            families.extend(metrics::pool(report.as_ref()));
+            families
+        })
     }
 
-    async fn readiness(&self) -> Result<(), String> {
-        self.pulse.is_felt().await.map_err(str::to_owned)
+    fn readiness(&self) -> LocalFuture<'_, Result<(), String>> {
+        Box::pin(async { self.pulse.is_felt().await.map_err(str::to_owned) })
     }
 }
