@@ -82,6 +82,11 @@ need_package_tools() {
     install_packages man-db skopeo
   fi
   need_promtool
+  # What packaging/check is built of, so that the check itself needs no network.
+  if command -v go >/dev/null; then
+    (cd "$project/packaging/check" && GOTOOLCHAIN=local go mod download) 2>/dev/null \
+      || say "go mod download failed in packaging/check: is Go new enough?"
+  fi
 }
 
 # Out of the package of Prometheus, which would start a server if it were installed.
