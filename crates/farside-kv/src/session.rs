@@ -173,10 +173,10 @@ impl Session {
 
     /// The value of a key, in memory of the caller, if it fits there; returns how many bytes it has.
     pub async fn get_into(&mut self, key: &[u8], target: &mut [u8]) -> Result<Option<usize>, KvError> {
-        self.start();
         if target.len() >= READ_APART_BYTES
             && let Some(found) = self.store.index.read_now(&mut self.cx, key, target)
         {
+            self.start();
             let found = self.store.seen(key, Some(found));
             return Ok(found.map(|found| found.value.bytes as usize));
         }

@@ -457,24 +457,31 @@ fn a_long_value_is_copied_once() {
     run(async {
         let store = open(IndexKind::Race).await;
         let mut session = store.session();
-        session.put(b"long", &[1; 100_000]).await.expect("room");
+        let large = vec![1; 1 << 20];
+        session.put(b"long", &large).await.expect("room");
         let begun = session.buffer_bytes();
-        let mut target = vec![0; 100_000];
+        let mut target = vec![0; 1 << 20];
         assert_eq!(
             session.get_into(b"long", &mut target).await.expect("get"),
-            Some(100_000)
+            Some(1 << 20)
         );
         assert_eq!(session.buffer_bytes(), begun, "it was never in the session's buffer");
         // One too short for the value, and long enough to be read apart, takes no copy at all.
         assert_eq!(
             session.get_into(b"long", &mut target[..4096]).await.expect("get"),
-            Some(100_000)
+            Some(1 << 20)
         );
         assert_eq!(session.buffer_bytes(), begun);
         assert_eq!(
             session.get_into(b"long", &mut target[..4095]).await.expect("get"),
-            Some(100_000)
+            Some(1 << 20)
         );
         assert!(session.buffer_bytes() > begun);
+        // As by any other operation, the buffer is given back after a while.
+        for _ in 0..64 {
+            assert!(session.buffer_bytes() > begun);
+            session.get_into(b"long", &mut target).await.expect("get");
+        }
+        assert_eq!(session.buffer_bytes(), begun);
     });
 }
