@@ -14,7 +14,7 @@ use crate::live::lock;
 /// How long the number of keys is believed: counting them walks the index.
 const CENSUS_MS_MAX: u64 = 1000;
 
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "server",
     "clients",
     "memory",
@@ -24,6 +24,7 @@ const SECTIONS: [&str; 10] = [
     "cpu",
     "commandstats",
     "errorstats",
+    "cluster",
     "keyspace",
 ];
 /// What is shown only to those who ask for it, or for everything.
@@ -55,6 +56,7 @@ pub(crate) async fn info(call: &mut Call<'_>) -> Handled {
             "cpu" => cpu(&mut text),
             "commandstats" => commands(call, &mut text),
             "errorstats" => errors(call, &mut text),
+            "cluster" => cluster(&mut text),
             _ => keyspace(call, &mut text).await?,
         }
     }
@@ -69,6 +71,11 @@ fn section(text: &mut String, headline: &str, lines: &[(&str, &dyn core::fmt::Di
         // Writing to a string cannot fail.
         let _ = write!(text, "{name}:{value}\r\n");
     }
+}
+
+/// Clients and exporters ask for it before they ask for slots.
+fn cluster(text: &mut String) {
+    section(text, "Cluster", &[("cluster_enabled", &0)]);
 }
 
 fn server(call: &Call<'_>, text: &mut String) {

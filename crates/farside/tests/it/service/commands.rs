@@ -323,6 +323,7 @@ fn tools_find_what_they_ask_for() {
         "keyspace_hits:1",
         "db0:keys=1,",
         "total_connections_received:1",
+        "cluster_enabled:0",
         "# Keyspace",
     ] {
         assert!(info.contains(line), "{line} in {info}");
