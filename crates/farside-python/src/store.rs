@@ -48,6 +48,10 @@ fn wrong_time(time: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
+fn wrong_bytes(name: &str, count: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("`{name}` is a number of bytes, such as 1 << 30, not `{count}`"))
+}
+
 pub(crate) fn set_options(ttl: Option<&Bound<'_, PyAny>>, if_absent: bool, if_present: bool) -> PyResult<SetOptions> {
     let condition = match (if_absent, if_present) {
         (false, false) => Condition::Always,
@@ -68,7 +72,11 @@ pub(crate) fn set_options(ttl: Option<&Bound<'_, PyAny>>, if_absent: bool, if_pr
 
 /// What somebody says about where the memory is and how it is used.
 fn options(location: Option<&str>, given: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let bytes = |name| given.get_item(name)?.map(|bytes| bytes.extract::<u64>()).transpose();
+    let bytes = |name| {
+        let count = given.get_item(name)?;
+        let count = count.map(|count| count.extract::<u64>().map_err(|_| wrong_bytes(name, &count)));
+        count.transpose()
+    };
     let text = |name| given.get_item(name)?.map(|text| text.extract::<String>()).transpose();
     let time = |name| given.get_item(name)?.map(|time| duration(&time)).transpose();
     let wrong = |error: Error| exception(&error);

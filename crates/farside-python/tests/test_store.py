@@ -293,6 +293,7 @@ def test_wrong_options_say_what_is_right(path):
         with pytest.raises(error, match=text):
             farside.Store(*wrong)
     for options, error, text in [
+        ({"memory": "1GiB"}, TypeError, "such as 1 << 30, not `1GiB`"),
         ({"memory": 64 << 20, "index": "hash"}, ValueError, "there are: .*race"),
         ({"memory": 64 << 20, "eviction": "lru"}, ValueError, "allkeys-lru"),
         ({"memory": 64 << 20, "memmory_max": 1}, TypeError, "memory_max"),
