@@ -4,10 +4,8 @@
 //! them: over mapped memory and a memory node, as they are and under valgrind's memcheck. Then the tests of the Go package,
 //! if there is Go.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -107,8 +105,19 @@ impl Workplace {
     /// thread, which nobody else hears of.
     fn run_suite(&self, name: &str, mut command: Command) -> Result<()> {
         let folder = self.fresh(name)?;
-        let node = Node::start(&self.built.join("farside"), &folder.join("node"))?;
-        command.arg(&folder).arg(format!("tcp:{}", node.address));
+        let address = package::free_address()?;
+        let mut node = Command::new(self.built.join("farside"));
+        node.args([
+            "node",
+            "--memory",
+            "256MiB",
+            "--listen",
+            &address.to_string(),
+            "--segment",
+        ]);
+        let _node = package::Service::start(node.arg(folder.join("node")))?;
+        package::await_connection(address)?;
+        command.arg(&folder).arg(format!("tcp:{address}"));
         command.env_remove(LIBRARY_PATH);
         let line = step::command_line(&command);
         eprintln!("    $ {line}");
@@ -138,44 +147,5 @@ impl Workplace {
             step::run(command.env("CGO_LDFLAGS", format!("{folder} {run_path}")))?;
         }
         Ok(())
-    }
-}
-
-/// A memory node on a port of its own, for as long as this is there.
-struct Node {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Node {
-    fn start(program: &Path, segment: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(["node", "--memory", "256MiB", "--listen", "127.0.0.1:0", "--segment"]);
-        let mut child = command
-            .arg(segment)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("failed to start a memory node")?;
-        let output = child.stdout.take().context("the node has an output")?;
-        let mut node = Self {
-            child,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-        };
-        let mut lines = BufReader::new(output).lines();
-        let first = lines.next().context("the node ended at once")??;
-        let mut words = first.split(' ').map(|word| word.trim_end_matches(':'));
-        let address = words.find_map(|word| word.parse().ok());
-        node.address = address.with_context(|| format!("no address in `{first}`"))?;
-        // What else it says is for nobody, and must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Ok(node)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

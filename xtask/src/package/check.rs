@@ -136,10 +136,10 @@ fn started_by(unit: &str, root: &Path) -> Result<Command> {
 }
 
 /// A service that ends with its owner.
-pub(super) struct Service(Child);
+pub(crate) struct Service(Child);
 
 impl Service {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         eprintln!("    $ {}", step::command_line(command));
         Ok(Self(command.stdout(Stdio::null()).spawn()?))
     }
@@ -163,12 +163,12 @@ impl Drop for Service {
 }
 
 /// An address where nobody listened a moment ago.
-pub(super) fn free_address() -> Result<SocketAddr> {
+pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is nothing else to do meanwhile")]
-pub(super) fn await_connection(address: SocketAddr) -> Result<()> {
+pub(crate) fn await_connection(address: SocketAddr) -> Result<()> {
     for _ in 0..LOOKS {
         if TcpStream::connect(address).is_ok() {
             return Ok(());

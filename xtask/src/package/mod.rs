@@ -11,6 +11,8 @@ mod deb;
 mod image;
 mod recipes;
 
+pub(crate) use self::check::{Service, await_connection, free_address};
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -34,18 +34,7 @@ fn health(address: SocketAddr) -> (Option<i32>, String) {
 }
 
 fn node(path: &str, listen: &str) -> Server {
-    let any = "127.0.0.1:0";
-    Server::start(&[
-        "node",
-        "--segment",
-        path,
-        "--memory",
-        "64MiB",
-        "--listen",
-        listen,
-        "--metrics",
-        any,
-    ])
+    Server::node(path, &["--listen", listen, "--metrics", "127.0.0.1:0"])
 }
 
 #[test]

@@ -122,17 +122,7 @@ fn gateway_without_its_node_says_that_the_pool_is_down() {
     let path = folder.path().join("segment");
     let path = path.to_str().expect("plain");
     let any = "127.0.0.1:0";
-    let node = Server::start(&[
-        "node",
-        "--segment",
-        path,
-        "--memory",
-        "64MiB",
-        "--listen",
-        any,
-        "--metrics",
-        any,
-    ]);
+    let node = Server::node(path, &["--listen", any, "--metrics", any]);
     let pool = format!("tcp:{}", node.address);
     let gateway = Server::start(&[
         "gateway",

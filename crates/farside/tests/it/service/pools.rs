@@ -6,15 +6,7 @@ use super::process::{Server, farside, output};
 
 /// A memory node over a new segment at `path`, on a port of its own.
 fn start_node(path: &str) -> Server {
-    Server::start(&[
-        "node",
-        "--segment",
-        path,
-        "--memory",
-        "64MiB",
-        "--listen",
-        "127.0.0.1:0",
-    ])
+    Server::node(path, &["--listen", "127.0.0.1:0"])
 }
 
 #[test]
@@ -127,17 +119,7 @@ fn clients_stay_connected_when_a_node_restarts() {
 fn pool_of_several_nodes_is_one_store() {
     let folder = tempfile::tempdir().expect("a folder");
     let paths = ["one", "two"].map(|name| folder.path().join(name).to_str().expect("plain").to_owned());
-    let nodes = paths.each_ref().map(|path| {
-        Server::start(&[
-            "node",
-            "--segment",
-            path,
-            "--memory",
-            "64MiB",
-            "--listen",
-            "127.0.0.1:0",
-        ])
-    });
+    let nodes = paths.each_ref().map(|path| start_node(path));
     let pool = format!("shm:{},tcp:{}", paths[0], nodes[1].address);
     let gateway = Server::start(&["gateway", "--pool", &pool, "--listen", "127.0.0.1:0", "--threads", "1"]);
     let mut client = gateway.client();

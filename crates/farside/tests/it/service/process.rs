@@ -102,6 +102,11 @@ impl Server {
         Self::start(&[&["serve", "--listen", "127.0.0.1:0", "--threads", "2"], arguments].concat())
     }
 
+    /// A memory node of 64 MiB over a segment, with these further arguments.
+    pub(crate) fn node(path: &str, arguments: &[&str]) -> Self {
+        Self::start(&[&["node", "--segment", path, "--memory", "64MiB"], arguments].concat())
+    }
+
     /// The next line that it prints and that begins like this.
     pub(crate) fn line_with(&self, start: &str) -> String {
         let later = self.later.lock().expect("no test goes on after a panic");
