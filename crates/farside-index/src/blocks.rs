@@ -16,14 +16,12 @@ use farside_sync::{
 
 use crate::descriptor::{self, Descriptor, Marking, PATIENCE_NS};
 use crate::error::IndexError;
-use crate::item::{GONE_MS, HEADER_BYTES, Header, Item};
+use crate::item::{GONE_MS, HEADER_BYTES, Header, Item, LONG_VALUE_BYTES};
 use crate::local::Local;
 use crate::operation::{Change, Found, Likely, Searched, Wanted};
 
 /// The longest item that is written before it is known whether it will be stored, or while a lock is held.
 pub(crate) const DRAFT_BYTES_MAX: u64 = 4 << 10;
-/// From this length on a value is not copied to the buffer where it can be written from where it is.
-const VALUE_APART_MIN: usize = 1024;
 
 /// A block with an item that is not linked yet.
 #[derive(Clone, Copy, Debug)]
@@ -648,7 +646,7 @@ impl Blocks {
         version: u8,
     ) -> Result<Pointer, IndexError> {
         let bytes = item.bytes();
-        if item.value.len() >= VALUE_APART_MIN
+        if item.value.len() >= LONG_VALUE_BYTES
             && let Some(written) = write_apart(cx, item, block)
         {
             written.inspect_err(|_| self.give_up(Draft { block, bytes }))?;
@@ -677,7 +675,7 @@ impl Blocks {
 /// written. May use the buffer from its start.
 #[inline]
 fn write_now(cx: &mut OpContext, item: Item<'_>, block: RemoteAddr) -> Option<Result<(), FabricError>> {
-    if item.value.len() >= VALUE_APART_MIN {
+    if item.value.len() >= LONG_VALUE_BYTES {
         return write_apart(cx, item, block);
     }
     let bytes = item.bytes();

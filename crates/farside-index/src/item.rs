@@ -6,7 +6,7 @@
 //!          1..4      key length, 24 bits
 //!          4..8      value length
 //!          8..16     expiry: milliseconds since the Unix epoch, 0 = never
-//!          16..      key, then value
+//!          16..      key, then value: a long one, of LONG_VALUE_BYTES and more, from the next whole word on
 //!
 //! bucket   byte 0    kind BUCKET
 //!          4..8      number of entries
@@ -36,6 +36,9 @@ pub(crate) const KIND_RECORD: u8 = 0x54;
 /// Bytes of the header of both kinds.
 pub const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
+/// From this length on a value begins at a whole word, whatever its key is: it is copied from and to memory of a program in
+/// whole words then, and not through a buffer when it is written.
+pub const LONG_VALUE_BYTES: usize = 1024;
 /// How many entries a bucket may have; far beyond what a hash gives, it bounds damaged ones.
 pub const BUCKET_ENTRIES_MAX: usize = 1 << 16;
 
@@ -61,7 +64,7 @@ impl<'a> Item<'a> {
     /// Bytes that the item takes in its block.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (HEADER_BYTES + self.key.len() + self.value.len()) as u64
+        item_bytes(self.key.len(), self.value.len()) as u64
     }
 
     /// Writes the item to the start of `target`.
@@ -83,25 +86,26 @@ impl<'a> Item<'a> {
         target[1..4].copy_from_slice(&(self.key.len() as u32).to_le_bytes()[..3]);
         target[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         target[8..16].copy_from_slice(&self.expiry_ms.to_le_bytes());
-        let value_at = HEADER_BYTES + self.key.len();
-        target[HEADER_BYTES..value_at].copy_from_slice(self.key);
+        let key_end = HEADER_BYTES + self.key.len();
+        let value_at = value_at(self.key.len(), self.value.len());
+        target[HEADER_BYTES..key_end].copy_from_slice(self.key);
+        // Far memory gets nothing that happened to be there.
+        target[key_end..value_at].fill(0);
         value_at
     }
 
-    /// The item in two parts, as they stand one behind the other: the first, of whole words, was written to the start of `target`;
-    /// the second is the rest of the value, which is not copied.
+    /// An item with a long value in two parts, as they stand one behind the other: the first, of whole words, was written to the
+    /// start of `target`; the second is the value, which is not copied.
     ///
     /// # Panics
-    /// If the first does not fit, or the value is shorter than a word.
+    /// If the first does not fit, or the value is not long.
     pub(crate) fn encode_apart<'t>(&self, target: &'t mut [u8]) -> [&'t [u8]; 2]
     where
         'a: 't,
     {
+        assert!(self.value.len() >= LONG_VALUE_BYTES, "a short value begins anywhere");
         let value_at = self.encode_head(target);
-        let end = value_at.next_multiple_of(8);
-        let (first, rest) = self.value.split_at(end - value_at);
-        target[value_at..end].copy_from_slice(first);
-        [&target[..end], rest]
+        [&target[..value_at], self.value]
     }
 }
 
@@ -173,7 +177,7 @@ impl Header {
         match *self {
             Self::Item {
                 key_bytes, value_bytes, ..
-            } => (HEADER_BYTES + key_bytes + value_bytes) as u64,
+            } => item_bytes(key_bytes, value_bytes) as u64,
             Self::Bucket { entries } => bucket_bytes(entries),
             Self::Descriptor => crate::descriptor::BLOCK_BYTES,
         }
@@ -193,13 +197,32 @@ impl Header {
         else {
             panic!("asked for an item where something else was found");
         };
-        let value_at = HEADER_BYTES + key_bytes;
+        let value_at = value_at(key_bytes, value_bytes);
         Item {
-            key: &bytes[HEADER_BYTES..value_at],
+            key: &bytes[HEADER_BYTES..HEADER_BYTES + key_bytes],
             value: &bytes[value_at..value_at + value_bytes],
             expiry_ms,
         }
     }
+}
+
+/// Where in its block the value of an item begins, given the lengths of both.
+#[inline]
+#[must_use]
+pub const fn value_at(key_bytes: usize, value_bytes: usize) -> usize {
+    let key_end = HEADER_BYTES + key_bytes;
+    if value_bytes < LONG_VALUE_BYTES {
+        key_end
+    } else {
+        key_end.next_multiple_of(8)
+    }
+}
+
+/// Bytes that an item takes in its block, given the lengths of its key and its value.
+#[inline]
+#[must_use]
+pub const fn item_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+    value_at(key_bytes, value_bytes) + value_bytes
 }
 
 /// Bytes of a bucket with this many entries.
@@ -261,14 +284,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_survive_encoding(key in vec(any::<u8>(), 0..300), value in vec(any::<u8>(), 0..300), expiry_ms: u64) {
+        fn items_survive_encoding(
+            key in vec(any::<u8>(), 0..300),
+            value in prop_oneof![vec(any::<u8>(), 0..300), vec(any::<u8>(), LONG_VALUE_BYTES - 2..LONG_VALUE_BYTES + 20)],
+            expiry_ms: u64,
+        ) {
             let item = Item { key: &key, value: &value, expiry_ms };
             let mut bytes = vec![0xff; item.bytes() as usize + 9];
             item.encode(&mut bytes);
             let header = Header::decode(&bytes).expect("an item");
             prop_assert_eq!(header.block_bytes(), item.bytes());
             prop_assert_eq!(header.item(&bytes), item);
-            if value.len() >= 8 {
+            let is_long = value.len() >= LONG_VALUE_BYTES;
+            let at = value_at(key.len(), value.len());
+            prop_assert_eq!(&bytes[at..at + value.len()], &value[..]);
+            prop_assert!(at.is_multiple_of(8) || !is_long);
+            prop_assert_eq!(&bytes[HEADER_BYTES + key.len()..at], &[0; 7][..at - HEADER_BYTES - key.len()]);
+            prop_assert!(is_long || at == HEADER_BYTES + key.len());
+            if is_long {
                 let mut target = vec![0xff; HEADER_BYTES + key.len() + 8];
                 let parts = item.encode_apart(&mut target);
                 prop_assert!(parts[0].len().is_multiple_of(8));
@@ -289,7 +322,7 @@ mod tests {
         #[test]
         fn damaged_headers_never_exceed_the_limits(bytes: [u8; HEADER_BYTES]) {
             if let Some(header) = Header::decode(&bytes) {
-                let most = HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+                let most = item_bytes(KEY_BYTES_MAX, VALUE_BYTES_MAX);
                 prop_assert!(header.block_bytes() as usize <= most);
             }
         }

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use farside_fabric::Slice;
 use farside_fabric::mutant::is_planted;
 
-use crate::item::{HEADER_BYTES, Header, Item};
+use crate::item::{Header, Item, value_at};
 
 /// How many keys are looked for together.
 pub const KEYS_AT_ONCE: usize = 16;
@@ -36,7 +36,7 @@ impl Found {
             panic!("asked for a value where a bucket was found");
         };
         Self {
-            value: Slice::new(at + (HEADER_BYTES + key_bytes) as u32, value_bytes as u32),
+            value: Slice::new(at + value_at(key_bytes, value_bytes) as u32, value_bytes as u32),
             expiry_ms,
         }
     }
@@ -45,7 +45,7 @@ impl Found {
     #[inline]
     pub(crate) fn in_item(header: Header, buffer: &[u8], at: usize, key: &[u8]) -> Option<Self> {
         let item = header.item(&buffer[at..]);
-        let value_at = at + HEADER_BYTES + item.key.len();
+        let value_at = at + value_at(item.key.len(), item.value.len());
         let is_same = item.key == key || is_planted("index: a key not compared");
         is_same.then_some(Self {
             value: Slice::new(value_at as u32, item.value.len() as u32),

@@ -6,7 +6,7 @@
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{LocalFuture, OpContext, RemoteAddr, join_all};
-use farside_index::item::HEADER_BYTES;
+use farside_index::item::item_bytes;
 use farside_index::{Approach, Item, KEYS_AT_ONCE, Likely, Searched};
 
 use crate::decision::Deletion;
@@ -155,7 +155,7 @@ impl Store {
             if is_locked || (is_met && !is_planted("kv: two changes of a key in flight")) {
                 return number;
             }
-            bytes += value.map_or(0, |value| HEADER_BYTES + key.len() + value.len());
+            bytes += value.map_or(0, |value| item_bytes(key.len(), value.len()));
             if !self.has_room(bytes as u64) {
                 return number;
             }

@@ -7,7 +7,7 @@
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, OpContext};
 use farside_index::CommitSpace;
-use farside_index::item::HEADER_BYTES;
+use farside_index::item::item_bytes;
 use farside_index::{Approach, Change, Decide, Decision, Found, Index, Item, Likely, SearchMany, Wanted};
 
 use crate::decision::{self, Deletion};
@@ -262,8 +262,7 @@ impl Session {
     pub async fn stored_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
-        let fixed = HEADER_BYTES + size_of::<u64>() + key.len();
-        let bytes = |value_bytes: usize| (fixed + value_bytes) as u64;
+        let bytes = |value_bytes: usize| (size_of::<u64>() + item_bytes(key.len(), value_bytes)) as u64;
         Ok(self
             .store
             .unless_expired(found)
@@ -467,7 +466,7 @@ impl Session {
     /// What makes room for an item, if that is needed.
     #[inline]
     pub(crate) fn room_for(&self, key: &[u8], value_bytes: usize) -> Option<Pending<'_, ()>> {
-        let bytes = (HEADER_BYTES + key.len() + value_bytes) as u64;
+        let bytes = item_bytes(key.len(), value_bytes) as u64;
         (!self.store.has_room(bytes)).then(|| self.store.make_room(bytes))
     }
 

@@ -153,11 +153,12 @@ impl Pool {
         }
         // Each client waits a little longer than the one before it in the table.
         let patience = u64::from(self.shared.owner.client).min(64) * 2;
-        // Whoever has joined sends home what it retires until it has seen that nobody searches. As long as others advance the
-        // epoch its turn to look does not come: it looks all the same.
+        // Whoever has joined sends home what it retires, and takes nothing over, until it has seen that nobody searches. It
+        // looks as it joins, since many stay for a moment only; and later, though its turn to look does not come as
+        // long as others advance the epoch.
         let is_homing = self.shared.heap.borrow().is_homing() && !self.shared.recovering.get();
         let is_ailing = self.shared.ailment.borrow().is_some();
-        let must_look = is_ailing || is_homing && watch.ticks.is_multiple_of(HOMING_TICKS);
+        let must_look = is_ailing || is_homing && watch.ticks % HOMING_TICKS == 1;
         let looks = must_look || watch.ticks - watch.epoch_tick >= patience;
         if looks {
             watch.epoch_tick = watch.ticks;

@@ -2,11 +2,13 @@
 //!
 //! On the path: the slow side of an allocation, once per chunk of blocks. In order:
 //!  1. blocks that others gave back to chunks that this client owns;
-//!  2. a free chunk of any node, taken by one compare-and-swap; the next node each time, so that a
+//!  2. one of the last chunks of this class that nobody owns, if much of it is free: clients that come and go would
+//!     else leave a new chunk each;
+//!  3. a free chunk of any node, taken by one compare-and-swap; the next node each time, so that a
 //!     pool's nodes fill evenly. For an INSERT only while more than the reserve is free;
-//!  3. a chunk of this class that nobody owns and that has free blocks;
-//!  4. chunks of other classes that nobody owns and nobody uses: they become free;
-//!  5. whatever becomes free meanwhile: retired blocks, or those of a dead client.
+//!  4. any chunk of this class that nobody owns and that has free blocks;
+//!  5. chunks of other classes that nobody owns and nobody uses: they become free;
+//!  6. whatever becomes free meanwhile: retired blocks, or those of a dead client.
 //!
 //! When all of that gives nothing, memory is full.
 
@@ -47,6 +49,10 @@ const RESERVE_SHARE: usize = 64;
 const RESERVE_SHARE_EVICTING: usize = 32;
 /// How many owned chunks are asked for returned blocks before a new chunk is taken.
 const COLLECT_FIRST: usize = 8;
+/// How many chunks that nobody owns are looked at before a free chunk is taken, and one in how many of their blocks has to be
+/// free: what is taken over must last for a while.
+const LEFT_LOOKS: usize = 2;
+const LEFT_FREE_SHARE: u64 = 4;
 /// How long full chunk tables are not searched again.
 const FULL_NS: u64 = 5_000_000;
 /// For how many leases an allocation waits for memory that is about to become free: a client that has
@@ -179,6 +185,10 @@ impl Pool {
                 1
             };
             let table = read_chunk_table(cx, &geometry).await?;
+            // A run is taken as a whole, and has no blocks left over.
+            if !is_run && self.adopt_left(cx, &geometry, &table, request.class).await? {
+                return Ok(true);
+            }
             let free = table.iter().filter(|&&state| state == ChunkState::Free).count();
             let reserve = match request.purpose {
                 _ if self.digs() => 0,
@@ -289,6 +299,33 @@ impl Pool {
         Ok(())
     }
 
+    /// Takes over one of the last chunks of the class that nobody owns, if much of it is free. Who left last
+    /// has left the last one.
+    async fn adopt_left(
+        &self,
+        cx: &mut OpContext,
+        geometry: &Geometry,
+        table: &[ChunkState],
+        class: SizeClass,
+    ) -> Result<bool, PoolError> {
+        // During a recovery such chunks are left to those who search them.
+        if self.shared.heap.borrow().is_homing() {
+            return Ok(false);
+        }
+        let wanted = ChunkState::Blocks { owner: None, class };
+        let left = (0..).zip(table).filter(|&(_, &state)| state == wanted);
+        let left: Vec<u32> = left.map(|(index, _)| index).collect();
+        for &index in left.iter().rev().take(LEFT_LOOKS) {
+            let free = count_free(cx, geometry, index).await?;
+            if free * LEFT_FREE_SHARE >= geometry.blocks_per_chunk(class)
+                && self.adopt_unowned(cx, geometry, index, wanted).await?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes over a chunk of the class that nobody owns and that has free blocks.
     async fn adopt_unowned_of(&self, cx: &mut OpContext, class: SizeClass) -> Result<(), PoolError> {
         for geometry in self.shared.geometry.clone() {
@@ -346,8 +383,7 @@ impl Pool {
                     ChunkState::Run { owner: None, .. } => SizeClass::RUN,
                     _ => continue,
                 };
-                let map = read_free_map(cx, &geometry, index).await?;
-                let free: u64 = map.iter().map(|(_, word)| u64::from(word.count_ones())).sum();
+                let free = count_free(cx, &geometry, index).await?;
                 if free == geometry.blocks_per_chunk(class) && self.adopt_unowned(cx, &geometry, index, state).await? {
                     self.free_unused(cx, 0, usize::MAX).await?;
                 }
@@ -516,6 +552,12 @@ pub(crate) async fn read_free_map(
 ) -> Result<Vec<(u64, u64)>, PoolError> {
     let words = read_words(cx, geometry.free_map(u64::from(index)), geometry.free_map_bytes() / 8).await?;
     Ok((0..).zip(words).filter(|&(_, word)| word != 0).collect())
+}
+
+/// How many of a chunk's blocks have come back to its free map.
+async fn count_free(cx: &mut OpContext, geometry: &Geometry, index: u32) -> Result<u64, PoolError> {
+    let map = read_free_map(cx, geometry, index).await?;
+    Ok(map.iter().map(|(_, word)| u64::from(word.count_ones())).sum())
 }
 
 /// The state of every chunk of a node.

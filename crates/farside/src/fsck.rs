@@ -143,7 +143,8 @@ impl Report {
         if self.is_clean {
             lines.push("clean".to_owned());
         } else {
-            lines.push(format!("{} faults", self.faults.len()));
+            let count = self.faults.len();
+            lines.push(format!("{count} fault{}", if count == 1 { "" } else { "s" }));
             if self.clients_live > 0 {
                 lines.push(
                     "clients are in the table: what they change during the check can look like a fault".to_owned(),

@@ -485,10 +485,74 @@ fn what_is_about_to_be_reclaimed_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
+fn clients_that_come_and_go_use_the_same_chunk() {
+    let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
+    let geometry = alone.geometry;
+    let stay = || {
+        let mut cx = OpContext::new(alone.sim.endpoint(alone.sim.add_compute_node()));
+        let pool = alone.sim.block_on(Pool::join(&mut cx, vec![geometry], OPTIONS));
+        let pool = pool.expect("there is room");
+        let restock = pool.restock(256, 1, Purpose::Insert);
+        alone.sim.block_on(restock).expect("there is memory");
+        let block = pool.allocate(256).expect("there is one");
+        alone.sim.block_on(pool.leave()).expect("nothing is in its way");
+        block
+    };
+    // Sixteen blocks in a chunk, of which a quarter has to be free for somebody else to take it over.
+    let blocks: Vec<RemoteAddr> = (0..26).map(|_| stay()).collect();
+    let chunk_of = |block: &RemoteAddr| (block.offset() - geometry.chunk(0).offset()) / CHUNK_BYTES;
+    let used: Vec<u64> = blocks.iter().map(chunk_of).collect();
+    let mut expected = [0; 26];
+    expected[13..].fill(1);
+    assert_eq!(used, expected);
+    let distinct: std::collections::BTreeSet<_> = blocks.iter().map(|block| block.offset()).collect();
+    assert_eq!(distinct.len(), blocks.len(), "none is given to two");
+}
+
+#[test]
+fn the_last_two_chunks_that_nobody_owns_are_looked_at_before_one_is_taken() {
+    let wanted = class(512);
+    // Which chunks of the class have free blocks, how many of eight, and which is taken then.
+    for (free, taken) in [
+        ([0, 0, 8, 0, 2], 5),
+        ([0, 0, 8, 2, 1], 4),
+        ([0, 0, 8, 1, 1], 0),
+        ([8, 8, 8, 0, 0], 0),
+    ] {
+        let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
+        for (index, free) in (1..).zip(free) {
+            alone.set_chunk(
+                index,
+                ChunkState::Blocks {
+                    owner: None,
+                    class: wanted,
+                },
+            );
+            let units: [u64; 2] = core::array::from_fn(|word| {
+                let blocks = (word * 4..word * 4 + 4).filter(|&block| block < free);
+                blocks.fold(0, |map, block| map | 1 << (block % 4 * 16))
+            });
+            for (at, word) in (0..).zip(units) {
+                alone.set(alone.geometry.free_map(index).plus(at * 8), word);
+            }
+        }
+        // Of another class, and somebody's.
+        let owner = Some(Owner { client: 1, life: 1 });
+        for (index, owner, class) in [(6, None, class(2048)), (7, owner, wanted)] {
+            alone.set_chunk(index, ChunkState::Blocks { owner, class });
+            alone.set(alone.geometry.free_map(index), 1);
+        }
+        let restock = alone.pool.restock(512, 1, Purpose::Insert);
+        alone.sim.block_on(restock).expect("there are blocks");
+        assert_eq!(alone.owned(), [taken], "{free:?}");
+    }
+}
+
+#[test]
 fn a_chunk_that_nobody_owns_is_taken_over_when_no_chunk_is_free() {
     let alone = Alone::new(40 * CHUNK_BYTES, CHUNK_BYTES);
     alone.fill();
-    let (wanted, other) = (class(1024), class(2048));
+    let (wanted, other) = (class(512), class(2048));
     let owner = Some(Owner { client: 1, life: 1 });
     let states = [
         (1, None, other),
@@ -500,24 +564,24 @@ fn a_chunk_that_nobody_owns_is_taken_over_when_no_chunk_is_free() {
     for (index, owner, class) in states {
         alone.set_chunk(index, ChunkState::Blocks { owner, class });
     }
-    // Not all of them: the chunk of the other class is in use.
+    // Too little for a chunk to be taken over before a free one.
     for (index, map) in [(1, 1), (2, 1), (4, 1 << 32), (5, 1)] {
         alone.set(alone.geometry.free_map(index), map);
     }
-    let restock = alone.pool.restock(1024, 1, Purpose::Insert);
+    let restock = alone.pool.restock(512, 1, Purpose::Insert);
     alone.sim.block_on(restock).expect("there are blocks");
     assert_eq!(alone.owned(), [4]);
     let owner = Some(alone.pool.owner());
     assert_eq!(alone.chunk(4), ChunkState::Blocks { owner, class: wanted });
     assert_eq!(alone.free_map(4), [0, 0]);
-    assert_eq!(alone.pool.allocate(1024), Some(alone.geometry.chunk(4).plus(1024)));
-    assert_eq!(alone.pool.allocate(1024), None);
+    assert_eq!(alone.pool.allocate(512), Some(alone.geometry.chunk(4).plus(1024)));
+    assert_eq!(alone.pool.allocate(512), None);
     // While somebody may search such chunks they are left alone.
     alone.forget_full();
     alone.pool.shared.heap.borrow_mut().set_homing(true);
     let request = Request {
         class: wanted,
-        bytes: 1024,
+        bytes: 512,
         count: 1,
         purpose: Purpose::Insert,
     };
