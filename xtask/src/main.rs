@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod c;
 mod ci;
 mod deny;
@@ -73,6 +74,10 @@ enum Command {
     Header(header::Options),
     /// Make the wheel for Python
     Python(python::Options),
+    /// Make the documents a site (needs mdbook)
+    Book(book::Options),
+    /// Run every block of the documents, and look for the options that they name
+    Blocks(book::BlockOptions),
     /// Audit licences, advisories, sources and duplicates of the dependencies (needs cargo-deny)
     Deny,
     /// What the store weighs, against its budget: build time, code by crate, copies, instructions of a call (needs valgrind)
@@ -101,6 +106,8 @@ fn main() -> ExitCode {
         Command::C => c::run(),
         Command::Header(options) => header::run(&options),
         Command::Python(options) => python::run(&options),
+        Command::Book(options) => book::run(&options),
+        Command::Blocks(options) => book::run_blocks(&options),
         Command::Deny => deny::run(),
         Command::Weight(options) => weight::run(&options),
         // The status of what ran there is ours.

@@ -99,6 +99,30 @@ fn run_all() -> Result<()> {
 /// The target that holds the tests of a crate's `tests/it`, as cargo names it.
 pub(crate) const IT: &str = "it";
 
+/// Builds what `chosen` names to cargo, or everything that the tests of the workspace need: programs, libraries and tests.
+pub(crate) fn built(chosen: &[&str]) -> Result<Vec<Artifact>> {
+    let mut command = step::cargo(["test", "--workspace"]);
+    command
+        .args(chosen)
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .stdout(Stdio::piped());
+    let line = step::command_line(&command);
+    eprintln!("    $ {line}");
+    let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
+    let output = child.stdout.take().expect("it was asked for");
+    let mut artifacts = Vec::new();
+    for message in Message::parse_stream(BufReader::new(output)) {
+        if let Message::CompilerArtifact(artifact) = message? {
+            artifacts.push(artifact);
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(artifacts)
+}
+
 /// A test program, built.
 pub(crate) struct Program {
     /// The package whose tests it holds.
@@ -114,26 +138,7 @@ impl Program {
     /// Builds the test programs that `chosen` names to cargo, or all of them, in the whole workspace, as `./test` does: one
     /// package alone has other features, and everything below it would be built once more.
     pub(crate) fn build(chosen: &[&str]) -> Result<Vec<Self>> {
-        let mut command = step::cargo(["test", "--workspace"]);
-        command
-            .args(chosen)
-            .args(["--no-run", "--message-format=json-render-diagnostics"])
-            .stdout(Stdio::piped());
-        let line = step::command_line(&command);
-        eprintln!("    $ {line}");
-        let mut child = command.spawn().with_context(|| format!("failed to start `{line}`"))?;
-        let output = child.stdout.take().expect("it was asked for");
-        let mut artifacts = Vec::new();
-        for message in Message::parse_stream(BufReader::new(output)) {
-            if let Message::CompilerArtifact(artifact) = message? {
-                artifacts.push(artifact);
-            }
-        }
-        let status = child.wait()?;
-        if !status.success() {
-            bail!("`{line}` failed ({status})");
-        }
-        Ok(Self::among(artifacts))
+        built(chosen).map(Self::among)
     }
 
     /// The test programs among what cargo has built.
