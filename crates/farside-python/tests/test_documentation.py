@@ -28,5 +28,5 @@ def test_a_block_runs(block, tmp_path):
     pytest.importorskip("numpy")
     # Other tests may use files there at the same time.
     block = block.replace("/dev/shm/", f"{tmp_path}/")
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", block], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", block], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
