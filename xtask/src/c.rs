@@ -54,8 +54,8 @@ pub(crate) fn run() -> Result<()> {
     let mut checked = Command::new("valgrind");
     checked.args(MEMCHECK).arg(&suite);
     workplace.run_suite("memcheck", checked)?;
-    workplace.test_go()?;
-    book::run_blocks_of_c(&workplace.built)
+    let has_go = workplace.test_go()?;
+    book::run_blocks_of_c(&workplace.built, has_go)
 }
 
 struct Workplace {
@@ -130,14 +130,15 @@ impl Workplace {
         Ok(())
     }
 
-    fn test_go(&self) -> Result<()> {
+    /// Whether there is Go.
+    fn test_go(&self) -> Result<bool> {
         if !Command::new("go")
             .arg("version")
             .status()
             .is_ok_and(|status| status.success())
         {
             eprintln!("    skipped: there is no Go (Debian: golang-go)");
-            return Ok(());
+            return Ok(false);
         }
         let [folder, run_path] = self.link_flags();
         for arguments in [&["vet", "./..."][..], &["test", "-count=1", "./..."]] {
@@ -147,6 +148,6 @@ impl Workplace {
             command.env_remove(LIBRARY_PATH);
             step::run(command.env("CGO_LDFLAGS", format!("{folder} {run_path}")))?;
         }
-        Ok(())
+        Ok(true)
     }
 }

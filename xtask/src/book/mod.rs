@@ -81,11 +81,7 @@ fn documents(root: &Path) -> Result<Vec<Document>> {
 pub(crate) fn run_blocks(options: &BlockOptions) -> Result<()> {
     let root = step::workspace_root();
     let mut documents = documents(root)?;
-    let not_run = documents.iter().flat_map(|document| {
-        let blocks = document.blocks.iter();
-        blocks.filter_map(|block| Some((session::block_name(document, block), block.not_run.as_deref()?)))
-    });
-    let not_run: Vec<_> = not_run.collect();
+    let not_run = not_run(&documents);
     for (name, reason) in not_run.iter().filter(|_| options.list) {
         eprintln!("    {name} is not run: {reason}");
     }
@@ -156,14 +152,26 @@ pub(crate) fn run_blocks(options: &BlockOptions) -> Result<()> {
     Ok(())
 }
 
-/// Runs the blocks of the document about the library for C, with what was built for release.
-pub(crate) fn run_blocks_of_c(built: &Path) -> Result<()> {
+/// The blocks that are not run, and why.
+fn not_run(documents: &[Document]) -> Vec<(String, &str)> {
+    let blocks = documents.iter().flat_map(|document| {
+        let blocks = document.blocks.iter();
+        blocks.filter_map(|block| Some((session::block_name(document, block), block.not_run.as_deref()?)))
+    });
+    blocks.collect()
+}
+
+/// Runs the blocks of the document about the library for C, with what was built for release; those in Go only `with_go`.
+pub(crate) fn run_blocks_of_c(built: &Path, with_go: bool) -> Result<()> {
     let root = step::workspace_root();
     let programs = Programs {
         built: built.to_owned(),
         rust: None,
     };
-    let document = Document::read(root, Path::new(OF_C))?;
+    let mut document = Document::read(root, Path::new(OF_C))?;
+    document
+        .blocks
+        .retain(|block| with_go || block.language != Language::Go);
     let place = weight::target_directory()?.join("c/blocks");
     let count = session::run(root, &programs, &place, &document, Isolation::Namespaces)?;
     eprintln!("    {OF_C}: {count} blocks passed");
@@ -213,4 +221,27 @@ fn mistakes_of_syntax(documents: &[Document]) -> Result<Vec<String>> {
         }
     }
     Ok(mistakes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_run_or_says_why_not() {
+        let documents = documents(step::workspace_root()).unwrap();
+        let not_run = not_run(&documents);
+        assert_eq!(not_run.len(), NOT_RUN, "{not_run:#?}");
+        let blocks: usize = documents.iter().map(|document| document.blocks.len()).sum();
+        assert!(blocks > 3 * NOT_RUN, "{blocks} blocks");
+    }
+
+    #[test]
+    fn no_shell_stumbles_over_what_is_not_run() {
+        let documents = documents(step::workspace_root()).unwrap();
+        assert_eq!(mistakes_of_syntax(&documents).unwrap(), [""; 0]);
+        let text = "```sh,norun=an example\nif true\n```\n";
+        let wrong = [Document::parse(Path::new("docs/a.md"), text).unwrap()];
+        assert_eq!(mistakes_of_syntax(&wrong).unwrap().len(), 1);
+    }
 }

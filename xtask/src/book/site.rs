@@ -258,6 +258,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_document_is_a_chapter_and_every_file_that_is_shown_is_there() {
+        let source = tempfile::tempdir().unwrap();
+        let chapters = lay_out(step::workspace_root(), source.path()).unwrap();
+        assert!(chapters > 20, "{chapters}");
+        let is_there = |name: &str| source.path().join("src").join(name).exists();
+        assert!(is_there("docs/papers.md") && is_there("ARCHITECTURE.md") && is_there("docs/images/top.svg"));
+        assert!(is_there("crates/farside-c/include/farside.h.html") && is_there("crates/farside-c/go.html"));
+    }
+
+    #[test]
     fn links_are_changed_where_they_are_links() {
         let change = |target: &str| target.ends_with(".rs").then(|| format!("{target}.html"));
         let text = "[a](b.rs) and [c](d.md#e), f(b.rs)\n";
