@@ -15,6 +15,7 @@ use crate::large;
 use crate::live::{Live, Totals};
 use crate::observer::Survey;
 use crate::password::Password;
+use crate::report::Place;
 use crate::server::SettingsFile;
 use crate::statistics::Statistics;
 
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     /// Memory of the store in bytes: in use, and in all, as last looked up. And the number of keys.
     pub(crate) census: std::sync::Mutex<Census>,
     pub(crate) survey: Survey,
+    /// Where the memory nodes are, in their order.
+    pub(crate) places: Vec<Place>,
     pub(crate) live: Live,
     pub(crate) settings_file: Option<Arc<dyn SettingsFile>>,
     /// Whether the gateway was asked to end.

@@ -57,7 +57,7 @@ pub use listener::Listener;
 pub use live::LiveSettings;
 pub use observer::{NotReady, Observer};
 pub use password::{Password, PasswordError};
-pub use report::{PoolReport, Report};
+pub use report::{IndexReport, NodeReport, Place, PoolReport, Report};
 pub use server::{Gateway, GatewayError, GatewayOptions, SettingsFile, require_password_unless_loopback};
 pub use statistics::Counts;
 pub use tls::{Tls, TlsError, TlsFiles};

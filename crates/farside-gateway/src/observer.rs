@@ -4,6 +4,8 @@
 //! (the verbs of its endpoint), lets hot keys cool down, and looks at the pool when somebody wants to
 //! know. Whoever asks, on whatever thread, gets a [`Report`], or is told whether clients are served.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farside_fabric::host::HostClock;
 use farside_fabric::{CounterSnapshot, Deadline};
 use farside_kv::Usage;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use crate::context::{Context, Shared};
 use crate::hotkeys::DECAY_NS;
-use crate::report::Report;
+use crate::listener::Arrival;
+use crate::report::{IndexReport, Report};
+use crate::stream::Raw;
 
 /// How often a worker publishes its verbs.
 const PUBLISH_NS: u64 = 100_000_000;
@@ -26,10 +30,22 @@ const USAGE_STALE_NS: u64 = 5_000_000_000;
 /// How long to wait for a worker's look at the pool.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
+/// A look at the pool, node by node.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Parts {
+    taken_ns: u64,
+    /// In the order of the nodes; `None` for one that could not be looked at.
+    pub(crate) nodes: Vec<Option<Usage>>,
+    /// What a worker knows of the index.
+    pub(crate) index: Option<IndexReport>,
+}
+
 /// The last look at the pool, and how to ask for another.
 #[derive(Default, Debug)]
 pub(crate) struct Survey {
     latest: Mutex<Option<(u64, Usage)>>,
+    /// The same node by node, whether all could be looked at or not.
+    parts: Mutex<Parts>,
     /// Wakes one worker, whichever is there first.
     wanted: Notify,
     /// Wakes those who wait for it.
@@ -47,6 +63,24 @@ impl Survey {
     /// What is known about the pool, if it is not too old to be told.
     pub(crate) fn known(&self, now_ns: u64) -> Option<Usage> {
         self.latest(now_ns, USAGE_STALE_NS)
+    }
+
+    /// What is known of each node and of the index; of nodes nothing if that is too old to be told.
+    pub(crate) fn parts(&self, now_ns: u64) -> Parts {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if now_ns.saturating_sub(parts.taken_ns) > USAGE_STALE_NS {
+            parts.nodes.clear();
+        }
+        parts
+    }
+
+    fn note(&self, parts: Parts) {
+        if parts.nodes.iter().all(Option::is_some) {
+            let mut all = Usage::default();
+            parts.nodes.iter().flatten().for_each(|node| all.add(node));
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((parts.taken_ns, all));
+        }
+        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
     }
 }
 
@@ -74,9 +108,41 @@ pub enum NotReady {
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(crate) shared: Arc<Shared>,
+    /// The workers, as long as there are any.
+    pub(crate) doors: Vec<mpsc::WeakUnboundedSender<Arrival>>,
 }
 
 impl Observer {
+    /// A connection to the gateway, as any client's, from within its process: no listener is needed, and it is a stranger until
+    /// it has given a password.
+    ///
+    /// # Errors
+    /// If the system gives no sockets, or the gateway has ended.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let (here, there) = UnixStream::pair()?;
+        here.set_nonblocking(true)?;
+        there.set_nonblocking(true)?;
+        let arrival = Arrival {
+            socket: Raw::Unix(there),
+            tls: None,
+        };
+        // The one that has joined the pool: the connections of another wait.
+        let joined = self
+            .shared
+            .statistics
+            .iter()
+            .position(|worker| worker.joined.get() == 1);
+        let door = self
+            .doors
+            .get(joined.unwrap_or(0))
+            .and_then(mpsc::WeakUnboundedSender::upgrade);
+        let sent = door.is_some_and(|door| door.send(arrival).is_ok());
+        match sent && !self.shared.is_stopping.load(Ordering::Relaxed) {
+            true => Ok(here),
+            false => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// What is to be said now. Waits at most a second for a look at the pool; if no worker reaches it,
     /// the report is without. Needs a tokio runtime with timers.
     pub async fn report(&self) -> Report {
@@ -155,12 +221,14 @@ pub(crate) async fn look(context: &Context) {
     let now_ns = HostClock.now_ns();
     if survey.latest(now_ns, USAGE_FRESH_NS).is_none() {
         // Whoever asks has no more patience, and a node that is gone may take long to say so.
-        let deadline = Deadline(now_ns.saturating_add(PATIENCE_NS));
-        match context.store.usage(deadline).await {
-            Ok(usage) => *survey.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some((now_ns, usage)),
-            // Commands report it to their clients, the metrics say that the pool is not there.
-            Err(error) => tracing::debug!("cannot look at the pool: {error}"),
-        }
+        let usages = context.store.usage(PATIENCE_NS).await;
+        // Commands report it to their clients, the metrics say that the pool is not there.
+        let seen = |usage: Result<_, _>| usage.inspect_err(|error| tracing::debug!("cannot look at the pool: {error}"));
+        survey.note(Parts {
+            taken_ns: now_ns,
+            nodes: usages.into_iter().map(|usage| seen(usage).ok()).collect(),
+            index: Some(IndexReport::of(context.store.index())),
+        });
     }
     survey.done.notify_waiters();
 }

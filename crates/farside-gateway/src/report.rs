@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use farside_fabric::VerbKind;
-use farside_kv::Usage;
+use farside_fabric::tcp::NodeLocation;
+use farside_kv::{Index, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::command::group::Group;
@@ -55,6 +56,67 @@ pub struct Report {
     pub hot_keys: Vec<HotKey>,
     /// The pool; absent if it could not be reached lately.
     pub pool: Option<PoolReport>,
+    /// The memory nodes, in their order, as last seen.
+    pub nodes: Vec<NodeReport>,
+    /// The index; absent until somebody has looked.
+    pub index: Option<IndexReport>,
+}
+
+/// Where a memory node is.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Place {
+    /// How it is reached: `shm`, `tcp` or `rdma`.
+    pub transport: String,
+    /// The path of its segment, or its host and port.
+    pub name: String,
+}
+
+/// A memory node, as a gateway sees it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeReport {
+    /// Where it is.
+    pub place: Place,
+    /// What its memory is used for; absent if it could not be reached when somebody last looked.
+    pub usage: Option<PoolReport>,
+}
+
+/// The index, as one of the threads knows it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IndexReport {
+    /// Its name.
+    pub name: String,
+    /// Whether it has the keys in order.
+    pub is_ordered: bool,
+    /// What its structure is like: levels of a tree, entries of a directory.
+    pub outline: BTreeMap<String, u64>,
+}
+
+impl Place {
+    pub(crate) fn of(location: &NodeLocation) -> Self {
+        let (transport, name) = match location {
+            NodeLocation::Mapped(segment) => ("shm", segment.path().display().to_string()),
+            NodeLocation::Remote(name) => ("tcp", name.clone()),
+            NodeLocation::Rdma(name, _) => ("rdma", name.clone()),
+        };
+        Self {
+            transport: transport.to_owned(),
+            name,
+        }
+    }
+}
+
+impl IndexReport {
+    pub(crate) fn of(index: &Index) -> Self {
+        let outline = index.outline().into_iter();
+        Self {
+            name: index.kind().name().to_owned(),
+            is_ordered: index.kind().is_ordered(),
+            outline: outline.map(|(name, number)| (name.to_owned(), number)).collect(),
+        }
+    }
 }
 
 /// What a pool's memory is used for, and who is in it.
@@ -133,6 +195,12 @@ impl Report {
             let posted = workers.iter().map(|worker| worker.verbs[kind as usize].get());
             (kind.name().to_owned(), posted.sum())
         });
+        let parts = shared.survey.parts(now_ns);
+        let usages = parts.nodes.into_iter().chain(core::iter::repeat(None));
+        let nodes = shared.places.iter().zip(usages).map(|(place, usage)| NodeReport {
+            place: place.clone(),
+            usage: usage.as_ref().map(PoolReport::from),
+        });
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
@@ -153,6 +221,8 @@ impl Report {
             eviction_policy: quota.policy().name().to_owned(),
             hot_keys: hottest(workers.iter().map(|worker| &worker.hot_keys), HOT_KEYS),
             pool: shared.survey.known(now_ns).as_ref().map(PoolReport::from),
+            nodes: nodes.collect(),
+            index: parts.index,
         }
     }
 }

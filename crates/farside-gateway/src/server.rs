@@ -20,6 +20,7 @@ use crate::listener::{Arrival, Listener, OpenListener};
 use crate::live::{Live, LiveSettings};
 use crate::observer::{Observer, Survey};
 use crate::password::Password;
+use crate::report::Place;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
 use crate::worker::{Worker, WorkerError};
@@ -132,6 +133,7 @@ impl Gateway {
             statistics: (0..threads).map(|_| Statistics::default()).collect(),
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
+            places: nodes.iter().map(Place::of).collect(),
             live: Live::new(
                 Arc::clone(&options.quota),
                 &options.settings,
@@ -209,6 +211,7 @@ impl Gateway {
     pub fn observer(&self) -> Observer {
         Observer {
             shared: self.shared.clone(),
+            doors: self.workers.iter().map(|(sender, _)| sender.downgrade()).collect(),
         }
     }
 

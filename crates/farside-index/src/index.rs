@@ -284,6 +284,24 @@ impl Index {
         }
     }
 
+    /// What this client knows of the structure, for people: names and numbers.
+    #[must_use]
+    pub fn outline(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Self::PointerArray(array) => vec![("slots", array.slots())],
+            Self::Race(race) => vec![("directory entries", race.directory_entries())],
+            Self::Ordered(ordered) => vec![("levels", u64::from(ordered.height()) + 1)],
+            Self::Smart(smart) => {
+                let structure = smart.structure();
+                vec![
+                    ("nodes made", structure.made),
+                    ("nodes grown", structure.grown),
+                    ("nodes removed", structure.gone),
+                ]
+            }
+        }
+    }
+
     #[inline]
     fn blocks(&self) -> &Blocks {
         match self {

@@ -35,7 +35,9 @@ pub use config::StoreConfig;
 pub use error::{KvError, Pending};
 pub use evict::{EvictionPace, KeyUse};
 pub use expiry::Expiry;
-pub use farside_index::{Change, Cursors, Decide, Decision, IndexKind, Item, KEYS_AT_ONCE, LeafOptions, RaceOptions};
+pub use farside_index::{
+    Change, Cursors, Decide, Decision, Index, IndexKind, Item, KEYS_AT_ONCE, LeafOptions, RaceOptions,
+};
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
 pub use interactive::{Interactive, Journal};

@@ -6,9 +6,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farside_fabric::{Deadline, Endpoint, OpContext, Pipeline};
+use farside_fabric::{Endpoint, LocalFuture, OpContext, Pipeline};
 use farside_index::{Approach, Change, Cursors, Decide, Decision, Found, Index, IndexError, IndexKind, Item, Likely};
-use farside_pool::{Pool, Usage, open_or_format, usage};
+use farside_pool::{Pool, Usage, open_or_format, usage_of_node};
 
 use crate::background::Background;
 use crate::config::StoreConfig;
@@ -143,15 +143,19 @@ impl Store {
         &self.index
     }
 
-    /// What the pool's memory is used for, and who is in it. Reads a word per chunk.
-    ///
-    /// # Errors
-    /// What the fabric reports, that the deadline has passed among it.
-    pub fn usage<'f>(&'f self, deadline: Deadline) -> Pending<'f, Usage> {
+    /// What the memory of each node is used for, and, with node 0, who is in the pool; or why that node cannot be looked at. Reads a
+    /// word per chunk. A node gets its part of `patience_ns`, so that one that is silent does not hide the others.
+    pub fn usage(&self, patience_ns: u64) -> LocalFuture<'_, Vec<Result<Usage, KvError>>> {
         Box::pin(async move {
-            let mut cx = OpContext::new(self.endpoint.clone());
-            cx.set_deadline(deadline);
-            Ok(usage(&mut cx, self.pool().geometry()).await?)
+            let geometry = self.pool().geometry();
+            let share_ns = patience_ns / geometry.len().max(1) as u64;
+            let mut usages = Vec::new();
+            for geometry in geometry {
+                let mut cx = OpContext::new(self.endpoint.clone());
+                cx.set_deadline(self.endpoint.deadline_in(share_ns));
+                usages.push(usage_of_node(&mut cx, geometry).await.map_err(KvError::from));
+            }
+            usages
         })
     }
 

@@ -37,4 +37,4 @@ pub use pool::{Pool, PoolOptions, Purpose};
 pub use recovery::Recovered;
 pub use rest::Rest;
 pub use superblock::{FormatOptions, Root, make_root, open, open_or_format, root};
-pub use usage::{Members, Usage, node_usage, usage};
+pub use usage::{Members, Usage, node_usage, usage, usage_of_node};

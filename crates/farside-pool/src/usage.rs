@@ -62,10 +62,22 @@ pub fn usage<'f>(cx: &'f mut OpContext, geometry: &'f [Geometry]) -> LocalFuture
     Box::pin(async move {
         let mut usage = Usage::default();
         for geometry in geometry {
-            usage.add_node(geometry, &read_chunk_table(cx, geometry).await?);
+            usage.add(&usage_of_node(cx, geometry).await?);
         }
-        if let Some(first) = geometry.first() {
-            usage.members = Some(members(cx, first.clients_max).await?);
+        Ok(usage)
+    })
+}
+
+/// Looks at one node of a pool.
+///
+/// # Errors
+/// As [`usage`].
+pub fn usage_of_node<'f>(cx: &'f mut OpContext, geometry: &'f Geometry) -> LocalFuture<'f, Result<Usage, PoolError>> {
+    Box::pin(async move {
+        let mut usage = Usage::default();
+        usage.add_node(geometry, &read_chunk_table(cx, geometry).await?);
+        if geometry.node == NodeId::new(0) {
+            usage.members = Some(members(cx, geometry.clients_max).await?);
         }
         Ok(usage)
     })
@@ -103,6 +115,19 @@ pub fn node_usage<'f>(cx: &'f mut OpContext) -> LocalFuture<'f, Result<Option<Us
 }
 
 impl Usage {
+    /// Adds what the memory of other nodes is used for.
+    pub fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.bytes_tables += other.bytes_tables;
+        self.bytes_free += other.bytes_free;
+        self.bytes_root += other.bytes_root;
+        self.bytes_run += other.bytes_run;
+        for (&block_bytes, &bytes) in &other.bytes_by_block {
+            *self.bytes_by_block.entry(block_bytes).or_default() += bytes;
+        }
+        self.members = self.members.or(other.members);
+    }
+
     fn add_node(&mut self, geometry: &Geometry, table: &[ChunkState]) {
         self.bytes += geometry.node_bytes;
         // Chunks begin and end at multiples of their size; what is left at the end holds nothing.

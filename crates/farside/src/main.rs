@@ -7,9 +7,11 @@
 
 mod args;
 mod config;
+mod console;
 mod fsck;
 mod gateway;
 mod health;
+mod history;
 mod kv;
 mod list;
 mod listen;

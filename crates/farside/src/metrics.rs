@@ -1,15 +1,17 @@
 //! `--metrics`: where Prometheus may ask, and whoever wants to know whether clients are served; and who answers.
 //!
-//! A thread of its own answers, so that a scrape never waits for a command, nor a command for a scrape.
+//! The same address has the [console](crate::console). A thread of its own answers, so that a scrape never waits for a command, nor a command for a scrape.
 
 mod http;
 mod node;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 
 use clap::Args;
 use farside_fabric::LocalFuture;
-use farside_gateway::{Observer, metrics};
+use farside_gateway::{Observer, Report, metrics};
 
 pub(crate) use self::node::{NodeSource, Pulse};
 use crate::{listen, scalar};
@@ -17,10 +19,10 @@ use farside_cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Where Prometheus may scrape /metrics, and probes ask for /healthz and /readyz, such as 127.0.0.1:9121
+    /// Where a browser finds the console, Prometheus /metrics, and probes /healthz and /readyz, such as 127.0.0.1:9121
     #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address)]
     metrics: Option<SocketAddr>,
-    /// Let --metrics be an address that other machines reach; there is no password
+    /// Let --metrics be an address that other machines reach: numbers are shown without a password, keys and clients are not
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
 }
@@ -32,6 +34,15 @@ pub(crate) trait Source: Send + 'static {
 
     /// Whether clients are served; if not, why, in one line.
     fn readiness(&self) -> LocalFuture<'_, Result<(), String>>;
+
+    /// Everything there is to say now; of a memory node, what its memory is used for.
+    fn report(&self) -> LocalFuture<'_, Report>;
+
+    /// A connection, as a client's; `None` where there are no clients.
+    fn connect(&self) -> Option<io::Result<UnixStream>>;
+
+    /// Whether there are clients.
+    fn serves_clients(&self) -> bool;
 }
 
 impl Source for Observer {
@@ -41,6 +52,18 @@ impl Source for Observer {
 
     fn readiness(&self) -> LocalFuture<'_, Result<(), String>> {
         Box::pin(async { Observer::readiness(self).await.map_err(|why| why.to_string()) })
+    }
+
+    fn report(&self) -> LocalFuture<'_, Report> {
+        Box::pin(Observer::report(self))
+    }
+
+    fn connect(&self) -> Option<io::Result<UnixStream>> {
+        Some(Observer::connect(self))
+    }
+
+    fn serves_clients(&self) -> bool {
+        true
     }
 }
 
@@ -71,6 +94,7 @@ impl Metrics {
         http::start(listener, Box::new(source))
             .map_err(|error| Failure::runtime(format!("no thread for metrics: {error}")))?;
         println!("metrics: http://{address}/metrics");
+        println!("console: http://{address}/");
         tracing::info!(%address, "metrics can be scraped");
         Ok(())
     }

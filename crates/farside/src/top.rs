@@ -1,12 +1,11 @@
 //! `farside top`: a live view of a gateway.
 //!
 //! It speaks to the gateway as any client does, so it works from another machine too: once a second it
-//! asks for `FARSIDE STATS` and shows what has changed. [`frame`] turns the [`history`] into cells and knows
+//! asks for `FARSIDE STATS` and shows what has changed. [`frame`] turns the [`history`](crate::history) into cells and knows
 //! of no terminal; [`screen`], [`svg`] and `--once` show the cells.
 
 mod frame;
-mod history;
-mod link;
+pub(crate) mod link;
 mod plain;
 mod screen;
 mod svg;
@@ -22,8 +21,8 @@ use farside_gateway::{Password, TlsClient, TlsClientFiles};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::history::History;
 use self::link::{Encryption, Link, Target};
+use crate::history::History;
 use crate::scalar;
 use farside_cli::{Failure, chain};
 

@@ -19,10 +19,12 @@ const KEYS_AT_ONCE: usize = 256;
 const NOT_AN_END: &str =
     "ERR an end of a range is [key (with it), (key (without it), - (the first key) or + (the last)";
 /// What FARSIDE HELP says.
-const HELP: [&str; 11] = [
+const HELP: [&str; 13] = [
     "FARSIDE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "HOTKEYS [<count>]",
     "    The keys that are used most, each with its part of all uses (0 to 1).",
+    "LOCKS [<count>]",
+    "    Named locks that are held: name, owner, mode, since when (ms, Unix time), clients in the queue.",
     "RANGE <from> <to> [LIMIT <count>] [VALUES]",
     "    The keys between two ends, in order, with VALUES pairs of key and value. An end is",
     "    [key (with it), (key (without it), - (the first key) or + (the last). Needs an index",
@@ -58,6 +60,9 @@ pub(crate) async fn farside(call: &mut Call<'_>) -> Handled {
             call.reply.bulk(hot.key.as_bytes());
             call.reply.bulk(format!("{:.4}", hot.share).as_bytes());
         }
+    } else if request.arg_is(1, "locks") {
+        require(request.len() <= 3, "farside|locks")?;
+        super::held_locks::held_locks(call).await?;
     } else if request.arg_is(1, "range") {
         require(request.len() >= 4, "farside|range")?;
         range(call, Wanted::parse(request)?).await?;

@@ -14,6 +14,7 @@ mod counters;
 mod expiry;
 mod farside;
 pub(crate) mod group;
+mod held_locks;
 mod info;
 mod introspection;
 mod keys;

@@ -44,6 +44,7 @@ impl Place {
             statistics: vec![Statistics::default()],
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
+            places: Vec::new(),
             live: Live::new(Arc::new(Quota::default()), &LiveSettings::default(), 1),
             settings_file: None,
             is_stopping: false.into(),

@@ -203,6 +203,12 @@ impl Ordered {
         TreeKind::of_shape(self.tree.shape())
     }
 
+    /// How many levels of internal nodes the first layer had when this client last looked.
+    #[must_use]
+    pub fn height(&self) -> u8 {
+        self.tree.height()
+    }
+
     /// SEARCH. The value is left in the context's buffer.
     ///
     /// # Errors

@@ -192,6 +192,12 @@ impl Race {
         self.directory.cache_bytes()
     }
 
+    /// How many entries the directory has, as far as this client knows.
+    #[must_use]
+    pub fn directory_entries(&self) -> u64 {
+        self.directory.cache_bytes() as u64 / 8
+    }
+
     /// How many subtables this client has split, and items and slots of the first of them.
     #[must_use]
     pub fn splits(&self) -> (u64, Option<(u64, u64)>) {

@@ -25,6 +25,7 @@ mod head;
 mod lifeline;
 mod place;
 mod returns;
+mod survey;
 pub(crate) mod table;
 mod waits;
 
@@ -43,6 +44,7 @@ use farside_lock::{Grant, LockError, LockKind, LockOptions, Locker, Site};
 pub use error::LocksError;
 pub use farside_lock::Mode;
 pub use guard::Guard;
+pub use survey::HeldLock;
 pub use table::{LOCK_NAME_BYTES_MAX, OWNER_BYTES_MAX};
 
 use error::readable;

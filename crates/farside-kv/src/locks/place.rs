@@ -116,7 +116,10 @@ impl Shared {
 }
 
 /// The heads of a bucket, each word of which may be of another time.
-async fn read_heads(cx: &mut OpContext, bucket: Bucket) -> Result<Vec<[u8; HEAD_BYTES as usize]>, FabricError> {
+pub(super) async fn read_heads(
+    cx: &mut OpContext,
+    bucket: Bucket,
+) -> Result<Vec<[u8; HEAD_BYTES as usize]>, FabricError> {
     let all = Slice::first((PLACES * HEAD_BYTES) as u32);
     cx.read(bucket.heads(), all).await?;
     // A name is looked at again under its lock, and a note has a checksum.

@@ -92,7 +92,16 @@ impl Table {
 
     /// The bucket of a name.
     pub(super) fn bucket(self, name: &[u8]) -> Bucket {
-        let index = xxhash_rust::xxh3::xxh3_64(name) % self.buckets;
+        self.bucket_at(xxhash_rust::xxh3::xxh3_64(name) % self.buckets)
+    }
+
+    /// How many buckets there are.
+    pub(super) fn buckets(self) -> u64 {
+        self.buckets
+    }
+
+    /// One of them.
+    pub(super) fn bucket_at(self, index: u64) -> Bucket {
         Bucket(self.at.plus(ROSTER_BYTES + index * BUCKET_BYTES))
     }
 

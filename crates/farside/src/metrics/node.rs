@@ -1,12 +1,14 @@
 //! The metrics of a memory node: what its memory is used for; and whether it serves.
 
 use std::cell::RefCell;
+use std::io;
+use std::os::unix::net::UnixStream;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::{Deadline, LocalFuture, OpContext};
-use farside_gateway::PoolReport;
 use farside_gateway::metrics::{self, Family};
+use farside_gateway::{NodeReport, Place, PoolReport, Report};
 use farside_kv::Usage;
 use farside_pool::node_usage;
 use tokio::sync::{mpsc, oneshot};
@@ -99,5 +101,36 @@ impl Source for NodeSource {
 
     fn readiness(&self) -> LocalFuture<'_, Result<(), String>> {
         Box::pin(async { self.pulse.is_felt().await.map_err(str::to_owned) })
+    }
+
+    fn report(&self) -> LocalFuture<'_, Report> {
+        Box::pin(async {
+            let usage = self.usage().await;
+            let pool = usage.as_ref().map(PoolReport::from);
+            let now_ns = HostClock.now_ns();
+            Report {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                process_id: std::process::id(),
+                clock_ns: now_ns,
+                uptime_ms: now_ns.saturating_sub(self.started_ns) / 1_000_000,
+                nodes: vec![NodeReport {
+                    place: Place {
+                        transport: "shm".to_owned(),
+                        name: self.segment.path().display().to_string(),
+                    },
+                    usage: pool.clone(),
+                }],
+                pool,
+                ..Report::default()
+            }
+        })
+    }
+
+    fn connect(&self) -> Option<io::Result<UnixStream>> {
+        None
+    }
+
+    fn serves_clients(&self) -> bool {
+        false
     }
 }

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, RenderDirection, Sparkline, Widget};
 
-use super::history::{Change, History};
+use crate::history::{Change, History};
 use crate::scalar::show_size;
 
 /// In less than this nothing is told apart.

@@ -96,6 +96,17 @@ impl Stream {
     }
 }
 
+/// A command as the gateway reads it.
+pub(crate) fn encode(words: &[&[u8]]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend(format!("${}\r\n", word.len()).bytes());
+        request.extend_from_slice(word);
+        request.extend_from_slice(b"\r\n");
+    }
+    request
+}
+
 impl Link {
     /// Connects, and gives the password.
     pub(super) fn open(target: &Target) -> Result<Self, LinkError> {
@@ -162,13 +173,7 @@ impl Link {
 
     fn ask(&mut self, words: &[&[u8]]) -> Result<OwnedFrame, LinkError> {
         let address = self.address;
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend(format!("${}\r\n", word.len()).bytes());
-            request.extend_from_slice(word);
-            request.extend_from_slice(b"\r\n");
-        }
-        let reply = self.stream.write_all(&request).and_then(|()| self.receive());
+        let reply = self.stream.write_all(&encode(words)).and_then(|()| self.receive());
         reply
             .map_err(|source| LinkError::Gone { address, source })?
             .map_err(|reply| LinkError::Foreign { address, reply })

@@ -9,8 +9,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 
 use super::frame;
-use super::history::History;
 use super::link::{Link, Target};
+use crate::history::History;
 use farside_cli::Failure;
 
 /// How long a key or a new report may wait.

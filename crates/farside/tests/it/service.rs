@@ -4,6 +4,7 @@ mod certificates;
 mod client;
 mod command_line;
 mod commands;
+mod console;
 mod eviction;
 mod expiry;
 mod floods;

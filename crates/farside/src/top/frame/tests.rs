@@ -3,9 +3,9 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::super::history::tests::report;
 use super::super::plain;
 use super::*;
+use crate::history::tests::report;
 
 fn shown(history: &History, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("no terminal is needed");

@@ -1,4 +1,4 @@
-//! What `farside top` knows: reports of the last minutes, and what changed from one to the next.
+//! What `farside top` and the console show: the last report of a gateway, and what changed from the one before to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,45 +10,45 @@ const INTERVALS_MAX: usize = 512;
 
 /// Everything that is shown.
 #[derive(Debug)]
-pub(super) struct History {
-    pub(super) address: SocketAddr,
+pub(crate) struct History {
+    pub(crate) address: SocketAddr,
     /// The last report.
-    pub(super) report: Option<Report>,
+    pub(crate) report: Option<Report>,
     /// What happened between the last two.
-    pub(super) change: Option<Change>,
+    pub(crate) change: Option<Change>,
     /// Commands per second, oldest first.
-    pub(super) throughput: VecDeque<u64>,
+    pub(crate) throughput: VecDeque<u64>,
     /// Why there is no newer report.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
 }
 
 /// What happened between two reports.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     seconds: f64,
     /// Per second.
-    pub(super) commands: f64,
-    pub(super) errors: f64,
-    pub(super) retries: f64,
-    pub(super) bytes_in: f64,
-    pub(super) bytes_out: f64,
+    pub(crate) commands: f64,
+    pub(crate) errors: f64,
+    pub(crate) retries: f64,
+    pub(crate) bytes_in: f64,
+    pub(crate) bytes_out: f64,
     /// Of all lookups, the part that found a key; `None` without lookups.
-    pub(super) hit_rate: Option<f64>,
+    pub(crate) hit_rate: Option<f64>,
     /// What a command costs; `None` if there are so few that housekeeping is most of it.
-    pub(super) per_command: Option<Cost>,
-    pub(super) epochs: f64,
-    pub(super) latencies: BTreeMap<String, Latencies>,
+    pub(crate) per_command: Option<Cost>,
+    pub(crate) epochs: f64,
+    pub(crate) latencies: BTreeMap<String, Latencies>,
     /// Commands per second by name, most first.
-    pub(super) by_name: Vec<(String, f64)>,
+    pub(crate) by_name: Vec<(String, f64)>,
 }
 
 /// What a command costs on average, housekeeping included.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Verbs by kind, most first.
-    pub(super) verbs: Vec<(String, f64)>,
-    pub(super) bytes_read: f64,
-    pub(super) bytes_written: f64,
+    pub(crate) verbs: Vec<(String, f64)>,
+    pub(crate) bytes_read: f64,
+    pub(crate) bytes_written: f64,
 }
 
 /// With fewer commands per second the verbs of the housekeeping, thousands per second, tell nothing about them.
@@ -114,13 +114,13 @@ impl Change {
     }
 
     /// Commands of a group per second.
-    pub(super) fn rate_of(&self, latencies: &Latencies) -> f64 {
+    pub(crate) fn rate_of(&self, latencies: &Latencies) -> f64 {
         latencies.count() as f64 / self.seconds
     }
 }
 
 impl History {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         Self {
             address,
             report: None,
@@ -131,7 +131,7 @@ impl History {
     }
 
     /// A new report, or why there is none. What was known stays to be seen.
-    pub(super) fn take(&mut self, update: Result<Report, String>) {
+    pub(crate) fn take(&mut self, update: Result<Report, String>) {
         let report = match update {
             Ok(report) => report,
             Err(line) => {
@@ -157,12 +157,12 @@ impl History {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use farside_gateway::{Counts, HotKey, PoolReport};
 
     /// A gateway under load, `seconds` after it started.
-    pub(in crate::top) fn report(seconds: u64) -> Report {
+    pub(crate) fn report(seconds: u64) -> Report {
         let counts = Counts {
             clients: 50,
             connections: 52,
