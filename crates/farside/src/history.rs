@@ -230,6 +230,7 @@ pub(crate) mod tests {
                 clients_max: Some(1024),
                 bytes_held: Some(150 << 20),
             }),
+            ..Report::default()
         }
     }
 

@@ -47,6 +47,8 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((bound) => bound >= value) ?? 10 * power;
 }
 
+// How much time a chart shows: as little of it as there are points for.
+const SPANS_S = [60, 120, 300];
 const SPAN_MS = 300_000;
 const HEIGHT = 170;
 
@@ -76,7 +78,9 @@ export class Chart {
     const width = Math.max(200, Math.round(this.holder.clientWidth));
     const [left, right, top, bottom] = [58, 8, 8, 20];
     const most = ceiling(Math.max(1, ...this.points.flatMap((point) => this.series.map(({ at }) => point[at] ?? 0))));
-    const x = (ms) => left + (1 - (this.now - ms) / SPAN_MS) * (width - left - right);
+    const age = (this.now - (this.points[0]?.[0] ?? this.now)) / 1000;
+    const span = SPANS_S.find((span) => span >= age) ?? SPAN_MS / 1000;
+    const x = (ms) => left + (1 - (this.now - ms) / (span * 1000)) * (width - left - right);
     const y = (value) => top + (1 - value / most) * (HEIGHT - top - bottom);
     const drawn = [];
     for (const part of [0, 0.5, 1]) {
@@ -84,10 +88,11 @@ export class Chart {
       drawn.push(svg("line", { class: "rule", x1: left, x2: width - right, y1: level, y2: level }));
       drawn.push(svg("text", { x: left - 6, y: level + 4, "text-anchor": "end" }, this.show(most * part)));
     }
-    const times = width < 420 ? [300, 150, 0] : [300, 240, 180, 120, 60, 0];
-    for (const ago of times) {
-      const anchor = ago === 300 ? "start" : ago === 0 ? "end" : "middle";
-      const text = ago === 0 ? "now" : `−${ago / 60} min`;
+    const parts = width < 420 ? [1, 0.5, 0] : span > 120 ? [1, 0.8, 0.6, 0.4, 0.2, 0] : [1, 0.75, 0.5, 0.25, 0];
+    for (const part of parts) {
+      const ago = span * part;
+      const anchor = part === 1 ? "start" : part === 0 ? "end" : "middle";
+      const text = part === 0 ? "now" : span > 120 ? `−${ago / 60} min` : `−${ago} s`;
       drawn.push(svg("text", { x: x(this.now - ago * 1000), y: HEIGHT - 4, "text-anchor": anchor }, text));
     }
     this.series.forEach(({ at }, index) => {
@@ -118,7 +123,7 @@ export class Chart {
       drawn.push(svg("line", { class: "cross", x1: x(shown[0]), x2: x(shown[0]), y1: top, y2: HEIGHT - bottom }));
     }
     const now = this.series.map(({ name, at }) => `${name} ${shown ? this.show(shown[at] ?? null) : "–"}`);
-    const label = `${this.title}, a line for the last five minutes; the last second: ${now.join(", ")}; top of the scale ${this.show(most)}`;
+    const label = `${this.title}, a line for the last ${seconds(span)}; the last second: ${now.join(", ")}; top of the scale ${this.show(most)}`;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, height: HEIGHT, role: "img", "aria-label": label }, ...drawn);
     const entries = this.series.map(({ name, at }, index) => {
       const entry = document.createElement("span");

@@ -115,7 +115,7 @@ function show() {
     ["Commands", rates ? amount(rates.commands) : "–", "per second"],
     ["Read latency", duration(group("read")?.quantiles_ns[0]), `p99 ${duration(group("read")?.quantiles_ns[1])}`],
     ["Write latency", duration(group("write")?.quantiles_ns[0]), `p99 ${duration(group("write")?.quantiles_ns[1])}`],
-    ["Lookups that found", rates?.hit_rate == null ? "–" : percent(rates.hit_rate), "of the last second"],
+    ["Hit rate", rates?.hit_rate == null ? "–" : percent(rates.hit_rate), "of the last second"],
     ["Errors", rates ? amount(rates.errors) : "–", "per second"],
     memory,
     ["Connections", String(report.counts.clients), `of ${report.connections_max}`],
@@ -132,7 +132,7 @@ function show() {
   fill("nodes", report.nodes.map(({ place, usage }, index) => {
     const taken = usage ? usage.bytes - usage.bytes_free : 0;
     return [element("th", { scope: "row", class: "text" }, `${index}: ${place.transport}:${place.name}`),
-      cell(usage ? "✓ reachable" : "✗ no answer", usage ? "ok" : "fail"), cell(usage ? `${bytes(taken)} of ${bytes(usage.bytes)}` : "–", "number"), element("td", { class: "bar" }, bar(usage ? taken / usage.bytes : 0))];
+      cell(usage ? "✓ reachable" : "✗ no answer", usage ? "ok" : "fail"), cell(usage ? `${bytes(taken)} of ${bytes(usage.bytes)}` : "–", "number")];
   }), "No node is known.");
   fill("groups", (rates?.groups ?? []).map(({ name, rate, quantiles_ns }) => [element("th", { scope: "row" }, name), cell(amount(rate), "number"),
     ...quantiles_ns.map((quantile) => cell(duration(quantile), "number"))]), "Nothing was measured yet.");
@@ -190,6 +190,9 @@ const list = (id, part, rows, empty) => (part.refused ? fill(id, [], `Refused: $
 // Bytes that would not be seen, or turn the text around, are shown by their numbers.
 const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
 
+// The console itself comes from nowhere.
+const end = (address) => (address === "?:0" ? "no address" : address);
+
 async function activity() {
   const told = await ask("api/people");
   const hottest = Number(told.hot_keys[0]?.share ?? 1);
@@ -199,9 +202,9 @@ async function activity() {
     cell(owner ? visible(owner) : "unknown", "text"), cell(mode), cell(since_ms > 0 ? seconds(Math.max(0, Math.floor((status.now_ms - since_ms) / 1000))) : "–", "number"),
     cell(String(in_queue), "number")], "No lock is held.");
   list("slow", told.slow, ({ unix_s, took_us, arguments: words, address, name }) => [cell(new Date(unix_s * 1000).toLocaleTimeString("en-GB")),
-    cell(duration(took_us * 1000), "number"), cell(words.map(visible).join(" "), "text mono"), cell(name ? `${visible(name)} · ${address}` : address)],
+    cell(duration(took_us * 1000), "number"), cell(words.map(visible).join(" "), "text mono"), cell(name ? `${visible(name)} · ${end(address)}` : end(address))],
   "No command was slow.");
-  list("clients", told.clients, (client) => [cell(client.id, "number"), cell(client.addr), cell(visible(client.name) || "–"), cell(visible(client.user)), cell(client.cmd),
+  list("clients", told.clients, (client) => [cell(client.id, "number"), cell(end(client.addr)), cell(visible(client.name) || "–"), cell(visible(client.user)), cell(client.cmd),
     cell(seconds(Number(client.age)), "number"), cell(seconds(Number(client.idle)), "number"), cell(visible(`${client["lib-name"]} ${client["lib-ver"]}`.trim()) || "–")],
   "Nobody is connected.");
 }
@@ -343,7 +346,8 @@ function mode(name) {
   $("value").value = { text: () => chosen.text, json: () => chosen.json, hex }[name]();
   $("value").readOnly = !chosen.is_whole;
   $("save").disabled = !chosen.is_whole;
-  $("value-note").textContent = chosen.is_whole ? (chosen.text === null ? "This is no plain text: it is edited as hexadecimal digits." : "")
+  $("value-note").textContent = chosen.is_whole ? (chosen.text === null ? "This is no plain text: it is edited as hexadecimal digits."
+    : name === "json" ? "Laid out for reading; saved as it stands here." : "")
     : `Only the first ${bytes(chosen.data.length)} are shown: a value as long as this cannot be edited here.`;
 }
 for (const button of $("modes").children) button.addEventListener("click", () => mode(button.dataset.mode));
