@@ -91,11 +91,11 @@ fn verbs_are_published_while_nobody_does_anything() {
 }
 
 #[test]
-fn only_metrics_can_be_had_from_their_port() {
+fn the_port_of_metrics_has_what_it_has_and_no_more() {
     let server = serve();
     let metrics = metrics_of(&server);
     for (request, status) in [
-        ("GET / HTTP/1.1\r\nHost: here\r\n\r\n", "404"),
+        ("GET /keys HTTP/1.1\r\nHost: here\r\n\r\n", "404"),
         (
             "POST /metrics HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
             "405",
@@ -184,7 +184,7 @@ fn hot_keys_are_found() {
             .starts_with("-ERR wrong number of arguments")
     );
     assert!(client.ask("FARSIDE NONSENSE").starts_with("-ERR unknown subcommand"));
-    assert!(client.ask("FARSIDE HELP").starts_with("*11\r\n"));
+    assert!(client.ask("FARSIDE HELP").starts_with("*13\r\n"));
 }
 
 #[test]
