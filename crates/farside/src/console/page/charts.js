@@ -52,10 +52,10 @@ const SPANS_S = [60, 120, 300];
 const SPAN_MS = 300_000;
 const HEIGHT = 170;
 
-// Lines over the last five minutes. `series`: names and the place of their numbers in a point.
+// Lines over the last minutes. `series`: names and the place of their numbers in a point; `least`: how far the scale goes at least.
 export class Chart {
-  constructor(holder, series, show, title) {
-    Object.assign(this, { holder, series, show, title, points: [], now: 0, at: null });
+  constructor(holder, series, show, title, least) {
+    Object.assign(this, { holder, series, show, title, least, points: [], now: 0, at: null });
     this.legend = document.createElement("div");
     this.legend.className = "legend";
     holder.addEventListener("pointermove", (event) => this.point(event));
@@ -77,7 +77,7 @@ export class Chart {
   draw() {
     const width = Math.max(200, Math.round(this.holder.clientWidth));
     const [left, right, top, bottom] = [58, 8, 8, 20];
-    const most = ceiling(Math.max(1, ...this.points.flatMap((point) => this.series.map(({ at }) => point[at] ?? 0))));
+    const most = ceiling(Math.max(this.least, ...this.points.flatMap((point) => this.series.map(({ at }) => point[at] ?? 0))));
     const age = (this.now - (this.points[0]?.[0] ?? this.now)) / 1000;
     const span = SPANS_S.find((span) => span >= age) ?? SPAN_MS / 1000;
     const x = (ms) => left + (1 - (this.now - ms) / (span * 1000)) * (width - left - right);
@@ -157,7 +157,7 @@ export function cluster(holder, { kind, report }) {
     if (others > 0) lefts.push({ title: `${others} more`, text: "clients of the pool: gateways, programs" });
   } else {
     const live = report.pool?.clients_live;
-    lefts.push({ title: live === undefined || live === null ? "clients of the pool" : `${live} clients of the pool`, text: "gateways and programs" });
+    lefts.push({ title: live === undefined || live === null ? "clients of the pool" : `${live} ${live === 1 ? "client" : "clients"} of the pool`, text: "gateways and programs" });
   }
   const rows = Math.max(lefts.length, nodes.length, 1);
   const boxWidth = isNarrow ? width - 4 : Math.min(330, (width - 130) / 2);
@@ -181,11 +181,13 @@ export function cluster(holder, { kind, report }) {
     const at = place(index, nodes.length, 1);
     const used = usage ? usage.bytes - usage.bytes_free : 0;
     const state = usage ? `${bytes(used)} of ${bytes(usage.bytes)} used` : "no answer";
-    const way = { shm: "shared memory", tcp: "TCP", rdma: "RDMA" }[where.transport] ?? where.transport;
-    texts.push(`node ${index} over ${way}, ${state}`);
+    const isOwn = kind === "node";
+    const name = isOwn ? "this node" : `node ${index}`;
+    const way = isOwn ? "" : ({ shm: "shared memory", tcp: "TCP", rdma: "RDMA" }[where.transport] ?? where.transport);
+    texts.push(isOwn ? `${name}, ${state}` : `${name} over ${way}, ${state}`);
     drawn.push(svg("rect", { class: `box ${usage ? "" : "gone"}`, x: at.x, y: at.y, width: boxWidth, height: boxHeight, rx: 10 }));
-    drawn.push(svg("text", { x: at.x + 14, y: at.y + 20, "font-weight": 600 }, `node ${index}`));
-    drawn.push(svg("text", { class: "small", x: at.x + 70, y: at.y + 20 }, shorten(where.name, letters - 10)));
+    drawn.push(svg("text", { x: at.x + 14, y: at.y + 20, "font-weight": 600 }, name));
+    drawn.push(svg("text", { class: "small", x: at.x + (isOwn ? 88 : 70), y: at.y + 20 }, shorten(where.name, letters - 12)));
     drawn.push(svg("text", { class: usage ? "small" : "alarm", x: at.x + 14, y: at.y + 38 }, `${usage ? "✓" : "✗"} ${state}`));
     const inner = boxWidth - 28;
     drawn.push(svg("rect", { class: "track", x: at.x + 14, y: at.y + 47, width: inner, height: 7, rx: 3 }));
@@ -200,7 +202,7 @@ export function cluster(holder, { kind, report }) {
       wires.push(svg("path", { class: `wire ${usage ? "" : "gone"}`, d: path }));
     });
     if (isNarrow) drawn.push(svg("text", { class: "small", x: at.x + boxWidth / 2 + 8, y: at.y - 8 }, way));
-    else {
+    else if (way) {
       const middle = (4 + boxWidth + at.x) / 2;
       const label = at.y + boxHeight / 2;
       const wide = way.length * 7.4 + 12;

@@ -51,9 +51,9 @@ let timer = null;
 let isAsking = false;
 let couldLook = false;
 const charts = [
-  new Chart($("chart-rate"), [{ name: "commands/s", at: 1 }], (value) => amount(value ?? 0), "Commands per second"),
-  new Chart($("chart-read"), [{ name: "p50", at: 2 }, { name: "p99", at: 3 }], duration, "Latency of reads"),
-  new Chart($("chart-write"), [{ name: "p50", at: 4 }, { name: "p99", at: 5 }], duration, "Latency of writes"),
+  new Chart($("chart-rate"), [{ name: "commands/s", at: 1 }], (value) => amount(value ?? 0), "Commands per second", 10),
+  new Chart($("chart-read"), [{ name: "p50", at: 2 }, { name: "p99", at: 3 }], duration, "Latency of reads", 1000),
+  new Chart($("chart-write"), [{ name: "p50", at: 4 }, { name: "p99", at: 5 }], duration, "Latency of writes", 1000),
 ];
 
 function connection(isThere, line) {
