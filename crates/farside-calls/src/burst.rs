@@ -33,7 +33,7 @@ pub(super) fn make(command: &str, count: u64) -> Made<bool> {
     (store.pool.tick_ns, store.pool.lease_ns) = (TICK_NS, 100 * TICK_NS);
     let options = GatewayOptions {
         threads: 1,
-        password: None,
+        users: Arc::default(),
         secret: None,
         store,
         quota: Arc::new(Quota::default()),

@@ -1,13 +1,16 @@
-//! What a connection is to the commands: a client with a name and rights.
+//! What a connection is to the commands: a client with a name, a user and rights.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::acl::{Refused, User};
+use crate::command::table::{Numbered, numbered};
 use crate::context::Shared;
 use crate::latency::Tally;
+use crate::live::lock;
 use crate::queue::Queue;
 use crate::reply::Reply;
-use crate::roster::{Card, Ends};
+use crate::roster::{Card, Ends, Notices};
 
 /// Whether a client gets replies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -28,15 +31,19 @@ pub(crate) struct Client {
     /// What others may know about it; its number stands there.
     pub(crate) card: Arc<Card>,
     shared: Arc<Shared>,
+    /// Whose rights it has.
+    user: Arc<User>,
     /// Whether it still owes a password.
-    pub(crate) is_stranger: bool,
+    is_stranger: bool,
+    /// Whether it may do everything: it is known, and so is its user.
+    is_free: bool,
     /// Whether its connection ends when its replies have been written.
     pub(crate) is_leaving: bool,
     /// The commands of its present burst.
     pub(crate) tally: Tally,
     pub(crate) replies: Replies,
     pub(crate) queue: Queue,
-    /// Index in the table of the command that it gave last.
+    /// Number of the command or subcommand that it gave last.
     pub(crate) command: usize,
 }
 
@@ -45,26 +52,87 @@ impl Client {
     pub(crate) fn enter(shared: &Arc<Shared>, ends: Ends, now_ms: u64) -> Self {
         // Relaxed: only that it is unique matters.
         let id = shared.client_next.fetch_add(1, Ordering::Relaxed);
-        Self {
-            card: shared.live.roster.enter(id, ends, now_ms),
+        // First the card, then what it shall say: whoever changes users, or pauses, does it the other way round.
+        let card = shared.live.roster.enter(id, ends, now_ms);
+        if shared.live.pause.is_on() {
+            card.notify(Notices::PAUSE);
+        }
+        let user = shared.users.default();
+        let mut client = Self {
+            card,
             shared: Arc::clone(shared),
-            is_stranger: shared.password.is_some(),
+            is_stranger: !user.is_open(),
+            user,
+            is_free: false,
             is_leaving: false,
             tally: Tally::default(),
             replies: Replies::On,
             queue: Queue::default(),
             command: usize::MAX,
-        }
+        };
+        client.settle();
+        client
     }
 
-    /// Whether GETs or SETs of this client may be executed together, past the table of commands: it is known, nobody
+    /// Whose rights it has.
+    pub(crate) fn user(&self) -> &Arc<User> {
+        &self.user
+    }
+
+    /// Whether it still owes a password.
+    #[inline]
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.is_stranger
+    }
+
+    /// Whether it may give every command, with any key.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
+    }
+
+    /// It has given the password of this user.
+    pub(crate) fn become_user(&mut self, user: Arc<User>) {
+        self.card.label(|labels| labels.user.clone_from(&user.name));
+        (self.user, self.is_stranger) = (user, false);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.is_free = !self.is_stranger && self.user.may_everything();
+    }
+
+    /// Heeds what others have noted on its card. Returns whether the connection may go on.
+    #[cold]
+    pub(crate) fn heed(&mut self) -> bool {
+        if self.card.take_notice(Notices::USERS) {
+            let Some(user) = self.shared.users.find(&self.user.name) else {
+                return false;
+            };
+            self.is_stranger &= !user.is_open();
+            self.user = user;
+            self.settle();
+        }
+        // Taken first, and left again: a pause that begins meanwhile leaves another.
+        if self.card.take_notice(Notices::PAUSE) && self.shared.live.pause.is_on() {
+            self.card.notify(Notices::PAUSE);
+        }
+        !self.card.is_killed()
+    }
+
+    /// Notes that it was refused something.
+    #[cold]
+    pub(crate) fn note_refused(&self, refused: Refused, now_ms: u64) {
+        self.card.note_command(self.command);
+        let line = (self.card).describe(now_ms, |number| numbered(number).map(Numbered::full_name));
+        lock(&self.shared.users.log).note(refused, line, now_ms);
+    }
+
+    /// Whether GETs or SETs of this client may be executed together, past the table of commands: it may do everything, nobody
     /// watches, it wants replies, and nothing waits for EXEC.
     #[inline]
     pub(crate) fn may_go_together(&self) -> bool {
-        !self.is_stranger
-            && self.replies == Replies::On
-            && !self.queue.is_open()
-            && !self.shared.live.monitors.are_there()
+        self.is_free && self.replies == Replies::On && !self.queue.is_open() && !self.shared.live.monitors.are_there()
     }
 
     /// Does what others called the connection for, after a burst: hands out what its monitor saw. Returns
@@ -81,7 +149,11 @@ impl Client {
     pub(crate) fn reset(&mut self) {
         self.shared.live.monitors.leave(&self.card);
         self.card.label(|labels| labels.name.clear());
-        self.is_stranger = self.shared.password.is_some();
+        let user = self.shared.users.default();
+        let is_open = user.is_open();
+        self.become_user(user);
+        self.is_stranger = !is_open;
+        self.settle();
         self.replies = Replies::On;
         self.queue = Queue::default();
     }

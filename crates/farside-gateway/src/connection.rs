@@ -190,11 +190,12 @@ impl Connection {
             if context.closing().is_some() {
                 break Next::Read;
             }
-            if client.card.is_killed() {
+            let is_noted = client.card.has_notice();
+            if is_noted && !client.heed() {
                 break Next::Close;
             }
-            let rest = &input[at..];
-            if client.may_go_together() {
+            let (start, rest) = (at, &input[at..]);
+            if client.may_go_together() && !is_noted {
                 if let Some((keys, bytes)) = lookahead::gets(rest) {
                     guard.pass();
                     at += bytes;
@@ -210,7 +211,7 @@ impl Connection {
                     continue;
                 }
             }
-            let request = match guard.next(rest, client.is_stranger) {
+            let request = match guard.next(rest, client.is_stranger()) {
                 Ok(Framed::Incomplete) => break Next::Read,
                 Ok(Framed::Nothing { bytes }) => {
                     at += bytes;
@@ -233,6 +234,10 @@ impl Connection {
                     break Next::Close;
                 }
             };
+            if is_noted && !wait_for_pause(&mut self.stream, reply, client, context, &request).await? {
+                at = start;
+                continue;
+            }
             if request.len() > 0 {
                 let mut call = Call {
                     request: &request,
@@ -351,6 +356,31 @@ pub(crate) async fn flush_with(
     }
     reply.append(rest);
     Ok(())
+}
+
+/// Waits as long as a pause holds this command up; what was replied before is written out first. Returns whether the command
+/// may be executed; if not, the worker closes, or the client shall end.
+#[cold]
+async fn wait_for_pause(
+    stream: &mut Stream,
+    reply: &mut Reply,
+    client: &Client,
+    context: &Context,
+    request: &Request<'_>,
+) -> io::Result<bool> {
+    while let Some(left_ns) = context.shared.live.pause.holds(client, request) {
+        if !flush(stream, reply, client, context).await? {
+            return Ok(false);
+        }
+        tokio::select! {
+            biased;
+            () = context.until_closing() => return Ok(false),
+            () = client.card.until_killed() => return Ok(false),
+            () = client.card.until_called() => {}
+            () = context.store.endpoint().sleep(left_ns) => {}
+        }
+    }
+    Ok(true)
 }
 
 /// Writes some bytes out; returns how many, or `None` if the worker closed or the client was ended before that.

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
+use crate::acl::Users;
 use crate::command::table::TABLE;
 use crate::hotkeys::SAMPLE_EVERY;
 use crate::large;
 use crate::live::{Live, Totals};
 use crate::observer::Survey;
-use crate::password::Password;
 use crate::report::Place;
 use crate::server::SettingsFile;
 use crate::statistics::Statistics;
@@ -27,7 +27,7 @@ const SESSION_BYTES_MAX: usize = 32 << 20;
 /// What all workers of a gateway know.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) password: Option<Password>,
+    pub(crate) users: Arc<Users>,
     /// The first port where clients connect; 0.0.0.0:0 if there is none.
     pub(crate) address: core::net::SocketAddr,
     pub(crate) started_ms: u64,

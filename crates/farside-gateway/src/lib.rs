@@ -6,7 +6,7 @@
 //! - `guard` finds where a command ends and bounds what a peer can make us keep;
 //! - `request` and `reply` are the two directions of the protocol: arguments where they arrived, and frames made in place;
 //! - `lookahead` takes GETs, or SETs, that stand one behind the other in a burst all at once;
-//! - `command` is the table of what there is, and one function for each;
+//! - `command` is the table of what there is, and one function for each; `acl` says who may give which;
 //! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `statistics`, `latency` and `hotkeys` count beside the commands; `observer` looks at the counts, `report` and
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod client;
 mod command;
 mod connection;
@@ -35,6 +36,7 @@ pub mod metrics;
 mod monitor;
 mod observer;
 mod password;
+mod pause;
 mod queue;
 mod reply;
 pub mod report;
@@ -48,6 +50,7 @@ mod tls;
 mod tls_client;
 mod worker;
 
+pub use acl::{AclError, Users};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use connection::fuzzing;

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_kv::{Cursors, ExpiryMark, Quota};
 
+use crate::acl;
 use crate::command::scripts::Loaded;
 use crate::monitor::Monitors;
+use crate::pause::Pause;
 use crate::roster::Roster;
 use crate::slow_log::{self, SlowLog};
 
@@ -23,6 +25,7 @@ pub(crate) struct Live {
     pub(crate) roster: Roster,
     pub(crate) monitors: Monitors,
     pub(crate) settings: Settings,
+    pub(crate) pause: Pause,
     /// What CONFIG SET has changed, by its names. Locked while it changes settings, and while CONFIG REWRITE writes them.
     pub(crate) changed: Mutex<BTreeSet<&'static str>>,
     pub(crate) slow_log: Mutex<SlowLog>,
@@ -81,6 +84,8 @@ pub struct LiveSettings {
     pub slow_us: i64,
     /// How many of them are kept.
     pub slow_entries_max: usize,
+    /// How many refusals ACL LOG keeps.
+    pub refusals_max: usize,
     /// Whether MONITOR is allowed.
     pub allows_monitor: bool,
 }
@@ -92,6 +97,7 @@ impl Default for LiveSettings {
             timeout_s: 0,
             slow_us: 10_000,
             slow_entries_max: slow_log::ENTRIES_MAX,
+            refusals_max: acl::log::ENTRIES_MAX,
             allows_monitor: false,
         }
     }

@@ -119,6 +119,7 @@ mod tests {
         let ends = Ends {
             address: "peer".to_owned(),
             local_address: "here".to_owned(),
+            descriptor: 7,
         };
         roster.enter(id, ends, 0)
     }

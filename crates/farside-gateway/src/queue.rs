@@ -131,6 +131,11 @@ impl Queue {
         self.is_open.then(|| self.commands.len())
     }
 
+    /// Whether one of them is such.
+    pub(crate) fn has(&self, is_such: impl Fn(Id) -> bool) -> bool {
+        self.commands.entries.iter().any(|entry| is_such(entry.id))
+    }
+
     /// From now on commands are queued; false if they are already.
     pub(crate) fn open(&mut self) -> bool {
         !core::mem::replace(&mut self.is_open, true)

@@ -140,6 +140,14 @@ impl Reply {
         self.bytes.extend_from_slice(&line[..end + 2]);
     }
 
+    /// A number that need not be whole.
+    pub(crate) fn double(&mut self, number: f64) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(number.to_string().as_bytes()),
+            Protocol::Resp3 => self.line(b',', &number.to_string()),
+        }
+    }
+
     /// How many there are of something.
     pub(crate) fn count(&mut self, count: u64) {
         self.integer(i64::try_from(count).unwrap_or(i64::MAX));

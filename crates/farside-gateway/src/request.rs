@@ -73,6 +73,14 @@ impl<'a> Request<'a> {
         (first..self.len()).map(|index| self.arg(index))
     }
 
+    /// The command that stands from an argument on.
+    pub(crate) fn behind(&self, first: usize) -> Self {
+        Self {
+            bytes: self.bytes,
+            places: self.places.get(first..).unwrap_or_default(),
+        }
+    }
+
     /// Whether an argument is this word, in any case.
     #[inline]
     pub(crate) fn arg_is(&self, index: usize, word: &str) -> bool {
@@ -87,6 +95,11 @@ impl<'a> Request<'a> {
         } else if self.arg_is(0, "hello") {
             // HELLO version AUTH user password: nobody is harmed if more than the password is hidden.
             index >= 3 && (2..index).any(|before| index - before <= 2 && self.arg_is(before, "auth"))
+        } else if self.arg_is(0, "acl") {
+            // Passwords stand among the rules of ACL SETUSER; a rule may be any of its words.
+            index >= 2 && self.arg_is(1, "setuser")
+        } else if self.arg_is(0, "config") {
+            index >= 3 && self.arg_is(index - 1, "requirepass")
         } else {
             false
         };

@@ -1,16 +1,17 @@
 //! The connections of a gateway, over all its workers: what CLIENT LIST shows and CLIENT KILL ends.
 //!
 //! On the path: a connection has a [`Card`] here as long as it is open, and notes on it once per burst
-//! what it did last. Another thread reads the card, or *calls* its owner: to hang up, or to fetch what
-//! a monitor shall see.
+//! what it did last. Another thread reads the card, leaves a notice on it, which the connection looks for before each
+//! command, or *calls* its owner: to hang up, or to fetch what a monitor shall see.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::acl::user::DEFAULT;
 use crate::live::lock;
 
 /// All open connections by their numbers.
@@ -25,11 +26,13 @@ pub(crate) struct Card {
     pub(crate) address: String,
     /// Of this side.
     pub(crate) local_address: String,
-    started_ms: u64,
+    descriptor: i32,
+    pub(crate) started_ms: u64,
     active_ms: AtomicU64,
-    /// Index of the command in the table; that and more for none yet.
+    /// Number of the command or subcommand in the table; a larger one for none yet.
     command: AtomicUsize,
-    is_killed: AtomicBool,
+    /// See [`Notices`].
+    notices: AtomicU8,
     pub(crate) is_monitor: AtomicBool,
     speaks_resp3: AtomicBool,
     /// Commands that wait for EXEC; -1 if none would.
@@ -45,6 +48,20 @@ pub(crate) struct Labels {
     pub(crate) name: Vec<u8>,
     pub(crate) library: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
+    /// Name of its user.
+    pub(crate) user: Vec<u8>,
+}
+
+/// What one connection shall know before its next command, a bit for each.
+pub(crate) struct Notices;
+
+impl Notices {
+    /// It shall end.
+    const END: u8 = 1;
+    /// Somebody has changed users.
+    pub(crate) const USERS: u8 = 2;
+    /// Commands may have to wait.
+    pub(crate) const PAUSE: u8 = 4;
 }
 
 /// Where a connection goes from and to.
@@ -52,6 +69,8 @@ pub(crate) struct Labels {
 pub(crate) struct Ends {
     pub(crate) address: String,
     pub(crate) local_address: String,
+    /// The number of the socket in this process.
+    pub(crate) descriptor: i32,
 }
 
 impl Roster {
@@ -61,14 +80,18 @@ impl Roster {
             id,
             address: ends.address,
             local_address: ends.local_address,
+            descriptor: ends.descriptor,
             started_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
             command: AtomicUsize::new(usize::MAX),
-            is_killed: AtomicBool::new(false),
+            notices: AtomicU8::new(0),
             is_monitor: AtomicBool::new(false),
             speaks_resp3: AtomicBool::new(false),
             queued: AtomicI64::new(-1),
-            labels: Mutex::default(),
+            labels: Mutex::new(Labels {
+                user: DEFAULT.to_vec(),
+                ..Labels::default()
+            }),
             called: Notify::new(),
             killed: Notify::new(),
         });
@@ -79,6 +102,11 @@ impl Roster {
     /// Forgets a connection that has ended.
     pub(crate) fn leave(&self, id: u64) {
         lock(&self.0).remove(&id);
+    }
+
+    /// Leaves a notice on every card. Calls nobody: who waits looks before the next command.
+    pub(crate) fn notify_all(&self, notice: u8) {
+        lock(&self.0).values().for_each(|card| card.notify(notice));
     }
 
     /// Those that are open now, in the order of their numbers.
@@ -94,6 +122,11 @@ impl Card {
         self.command.store(command, Ordering::Relaxed);
         self.active_ms.store(now_ms, Ordering::Relaxed);
         self.speaks_resp3.store(speaks_resp3, Ordering::Relaxed);
+    }
+
+    /// Notes what the client does now.
+    pub(crate) fn note_command(&self, command: usize) {
+        self.command.store(command, Ordering::Relaxed);
     }
 
     /// Notes how many commands wait for EXEC, `None` if none would.
@@ -113,15 +146,36 @@ impl Card {
 
     /// Ends the connection as soon as its worker comes to it.
     pub(crate) fn kill(&self) {
-        // Release, with the acquire of `is_killed`: none is needed for the flag alone, but what led to it is done.
-        self.is_killed.store(true, Ordering::Release);
+        self.notify(Notices::END);
         self.call();
         self.killed.notify_one();
     }
 
     #[inline]
     pub(crate) fn is_killed(&self) -> bool {
-        self.is_killed.load(Ordering::Acquire)
+        self.has(Notices::END)
+    }
+
+    /// Leaves a notice.
+    pub(crate) fn notify(&self, notice: u8) {
+        // Release, with the acquire of those who look: what led to the notice is done when it is seen.
+        self.notices.fetch_or(notice, Ordering::Release);
+    }
+
+    /// Whether there is anything to heed before the next command.
+    #[inline]
+    pub(crate) fn has_notice(&self) -> bool {
+        self.notices.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether there is such a notice.
+    pub(crate) fn has(&self, notice: u8) -> bool {
+        self.notices.load(Ordering::Acquire) & notice != 0
+    }
+
+    /// Takes a notice away; returns whether there was one.
+    pub(crate) fn take_notice(&self, notice: u8) -> bool {
+        self.notices.fetch_and(!notice, Ordering::Acquire) & notice != 0
     }
 
     /// Wakes the connection where it waits; if it does not wait, the next time it wants to.
@@ -153,11 +207,13 @@ impl Card {
         // Writing to a string cannot fail.
         let _ = write!(
             line,
-            "id={} addr={} laddr={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 multi={} qbuf=0 qbuf-free=0 \
-             argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} qbuf=0 \
+             qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} user={} redir=-1 \
+             resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
+            self.descriptor,
             String::from_utf8_lossy(&labels.name),
             seconds_since(self.started_ms),
             seconds_since(self.active_ms.load(Ordering::Relaxed)),
@@ -168,6 +224,7 @@ impl Card {
             },
             queued,
             command_name(self.command.load(Ordering::Relaxed)).unwrap_or("NULL"),
+            String::from_utf8_lossy(&labels.user),
             if self.speaks_resp3.load(Ordering::Relaxed) {
                 3
             } else {
@@ -188,6 +245,7 @@ mod tests {
         Ends {
             address: "127.0.0.1:5".to_owned(),
             local_address: "127.0.0.1:6".to_owned(),
+            descriptor: 7,
         }
     }
 
@@ -209,9 +267,9 @@ mod tests {
         card.note_queued(None);
         assert_eq!(
             line(card),
-            "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 multi=-1 \
-             qbuf=0 qbuf-free=0 argv-mem=0 obl=0 oll=0 omem=0 tot-mem=0 cmd=get user=default redir=-1 resp=3 lib-name= \
-             lib-ver="
+            "id=2 addr=127.0.0.1:5 laddr=127.0.0.1:6 fd=7 name=me age=8 idle=5 flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 \
+             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd=get \
+             user=default redir=-1 resp=3 lib-name= lib-ver="
         );
     }
 

@@ -15,11 +15,11 @@ use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_kv::{IndexKind, Quota, StoreConfig};
 use tokio::sync::{mpsc, watch};
 
+use crate::acl::Users;
 use crate::context::Shared;
 use crate::listener::{Arrival, Listener, OpenListener};
-use crate::live::{Live, LiveSettings};
+use crate::live::{Live, LiveSettings, lock};
 use crate::observer::{Observer, Survey};
-use crate::password::Password;
 use crate::report::Place;
 use crate::statistics::Statistics;
 use crate::tls::Tls;
@@ -33,8 +33,8 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 pub struct GatewayOptions {
     /// How many workers; each is a thread and a client of the pool.
     pub threads: usize,
-    /// What clients have to give.
-    pub password: Option<Password>,
+    /// Who may do what.
+    pub users: Arc<Users>,
     /// What the memory nodes want to hear.
     pub secret: Option<Secret>,
     /// What the store is like.
@@ -83,9 +83,9 @@ pub enum GatewayError {
 pub fn require_password_unless_loopback(
     address: SocketAddr,
     tls: Option<&Tls>,
-    password: Option<&Password>,
+    users: &Users,
 ) -> Result<(), GatewayError> {
-    let knows_clients = password.is_some() || tls.is_some_and(Tls::knows_clients);
+    let knows_clients = !users.let_strangers_in() || tls.is_some_and(Tls::knows_clients);
     if address.ip().to_canonical().is_loopback() || knows_clients {
         Ok(())
     } else {
@@ -115,16 +115,17 @@ impl Gateway {
     ) -> Result<Self, GatewayError> {
         for listener in &listeners {
             if let Some(address) = listener.address() {
-                require_password_unless_loopback(address, listener.tls(), options.password.as_ref())?;
+                require_password_unless_loopback(address, listener.tls(), &options.users)?;
             }
         }
         // One without TLS first: that is what INFO means by the port.
         let address = listeners.iter().filter(|listener| listener.tls().is_none());
         let address = address.chain(&listeners).find_map(Listener::address);
         let address = address.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        lock(&options.users.log).set_entries_max(options.settings.refusals_max);
         let threads = options.threads.max(1);
         let shared = Arc::new(Shared {
-            password: options.password.clone(),
+            users: Arc::clone(&options.users),
             address,
             started_ms: HostClock.unix_ms(),
             started_ns: HostClock.now_ns(),

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
@@ -89,6 +89,7 @@ impl Raw {
                 Ends {
                     address: show(stream.peer_addr()),
                     local_address: show(stream.local_addr()),
+                    descriptor: stream.as_raw_fd(),
                 }
             }
             // The peer of such a socket has no name of its own.
@@ -99,6 +100,7 @@ impl Raw {
                 Ends {
                     address: place.clone(),
                     local_address: place,
+                    descriptor: stream.as_raw_fd(),
                 }
             }
         }

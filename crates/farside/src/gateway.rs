@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{NodeLocation, Secret};
-use farside_gateway::{Gateway, GatewayOptions, Listener, LiveSettings, Password, SettingsFile};
+use farside_gateway::{Gateway, GatewayOptions, Listener, LiveSettings, Password, SettingsFile, Users};
 use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 
 use crate::listeners::ListenArgs;
@@ -70,6 +70,9 @@ pub(crate) struct ServiceArgs {
     /// A file with the password that Redis clients have to give
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
+    /// A file with users and what each may do, a line `user NAME RULE...` for each, as Redis has them
+    #[arg(long, value_name = "PATH")]
+    acl_file: Option<PathBuf>,
     /// Threads that serve clients [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -104,6 +107,9 @@ struct LiveArgs {
     /// How many of them SLOWLOG keeps
     #[arg(long, value_name = "N", default_value = "128")]
     slowlog_max_len: usize,
+    /// How many refusals ACL LOG keeps
+    #[arg(long, value_name = "N", default_value = "128")]
+    acllog_max_len: usize,
     /// Allow MONITOR, which shows every command of every client
     #[arg(long)]
     enable_monitor_command: bool,
@@ -118,7 +124,7 @@ fn policy(name: &str) -> Result<EvictionPolicy, String> {
 
 /// The same after a look at files and machine.
 pub(crate) struct Service {
-    pub(crate) password: Option<Password>,
+    pub(crate) users: Arc<Users>,
     pub(crate) secret: Option<Secret>,
     pub(crate) threads: usize,
     pub(crate) quota: Arc<Quota>,
@@ -129,6 +135,8 @@ pub(crate) struct Service {
 impl ServiceArgs {
     pub(crate) fn read(&self) -> Result<Service, Failure> {
         let password = self.auth_file.as_deref().map(Password::from_file).transpose();
+        let password = password.map_err(Failure::usage)?;
+        let users = Users::open(password.as_ref(), self.acl_file.as_deref()).map_err(Failure::usage)?;
         let quota = Quota::default();
         quota.set_bytes_max(self.maxmemory);
         quota.set_policy(self.maxmemory_policy);
@@ -137,7 +145,7 @@ impl ServiceArgs {
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Service {
-            password: password.map_err(Failure::usage)?,
+            users: Arc::new(users),
             secret: None,
             // The other half is for the kernel's side of the sockets, and for clients on this machine.
             threads: self.threads.map_or(cores.div_ceil(2), usize::from),
@@ -147,6 +155,7 @@ impl ServiceArgs {
                 timeout_s: self.live.timeout.into(),
                 slow_us: self.live.slowlog_log_slower_than,
                 slow_entries_max: self.live.slowlog_max_len,
+                refusals_max: self.live.acllog_max_len,
                 allows_monitor: self.live.enable_monitor_command,
             },
             metrics: self.metrics.bind()?,
@@ -187,7 +196,7 @@ pub(crate) fn start(
     raise_file_limit();
     let options = GatewayOptions {
         threads: service.threads,
-        password: service.password.clone(),
+        users: Arc::clone(&service.users),
         secret: service.secret.clone(),
         store,
         quota: Arc::clone(&service.quota),
@@ -216,7 +225,7 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     let (nodes, secret) = args.pool.locate()?;
     service.secret = secret;
     let stop = signal::Stop::listen()?;
-    let listeners = args.listen.open(service.password.as_ref())?;
+    let listeners = args.listen.open(&service.users)?;
     let (places, hint) = (listeners.text(), listeners.hint());
     let file = args.file.rewritten("gateway");
     let gateway = start(listeners.all, &nodes, &service, args.store.config(), file)?;

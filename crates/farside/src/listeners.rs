@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use farside_gateway::{Listener, Password, Tls, TlsFiles, require_password_unless_loopback};
+use farside_gateway::{Listener, Tls, TlsFiles, Users, require_password_unless_loopback};
 
 use crate::unix_socket::SocketFile;
 use crate::{listen, scalar};
@@ -46,7 +46,7 @@ pub(crate) struct Listeners {
 
 impl ListenArgs {
     /// Checks everything that can be wrong, then opens the listeners.
-    pub(crate) fn open(&self, password: Option<&Password>) -> Result<Listeners, Failure> {
+    pub(crate) fn open(&self, users: &Users) -> Result<Listeners, Failure> {
         let is_alone = self.unix.is_none() && self.tls_listen.is_none();
         let listen = self.listen.or_else(|| {
             let address = || LISTEN_DEFAULT.parse().expect("it is an address");
@@ -55,7 +55,7 @@ impl ListenArgs {
         let tls = self.tls()?;
         for (address, tls) in [(listen, None), (self.tls_listen, tls.as_ref())] {
             if let Some(address) = address {
-                require_password(address, tls, password)?;
+                require_password(address, tls, users)?;
             }
         }
         let mut all = Vec::new();
@@ -89,8 +89,8 @@ impl ListenArgs {
 }
 
 /// Whether clients may connect there.
-fn require_password(address: SocketAddr, tls: Option<&Tls>, password: Option<&Password>) -> Result<(), Failure> {
-    require_password_unless_loopback(address, tls, password).map_err(|error| {
+fn require_password(address: SocketAddr, tls: Option<&Tls>, users: &Users) -> Result<(), Failure> {
+    require_password_unless_loopback(address, tls, users).map_err(|error| {
         Failure::usage(match tls {
             None => format!("{error} (--auth-file names the file)"),
             Some(_) => format!("{error} (--auth-file names the file; --tls-client-ca would do as well)"),

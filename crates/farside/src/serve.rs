@@ -39,7 +39,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let service = args.service.read()?;
     let stop = signal::Stop::listen()?;
     // Before anything else is made.
-    let listeners = args.listen.open(service.password.as_ref())?;
+    let listeners = args.listen.open(&service.users)?;
     let (places, hint) = (listeners.text(), listeners.hint());
     let memory = args.segment.map_or(Memory::Anonymous, Memory::File);
     let is_kept = memory != Memory::Anonymous;

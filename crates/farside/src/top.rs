@@ -39,6 +39,9 @@ pub(crate) struct TopArgs {
     /// A file with the gateway's password
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
+    /// The user to be, with --auth-file
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "auth_file")]
+    user: String,
     /// Speak TLS, with a gateway for which one of these certificates in PEM format vouches
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
@@ -69,6 +72,7 @@ pub(crate) fn run(args: TopArgs) -> Result<ExitCode, Failure> {
     let password = args.auth_file.as_deref().map(Password::from_file).transpose();
     let target = Target {
         address: args.connect,
+        user: args.user.clone(),
         password: password.map_err(Failure::usage)?,
         tls: encryption(&args)?,
     };

@@ -2,14 +2,17 @@
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::table::TABLE;
-use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
+use super::table::{Numbered, numbered};
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help};
+use crate::acl::Users;
 use crate::client::{Replies, is_plain};
 use crate::integer;
-use crate::reply::Protocol;
+use crate::pause::Held;
+use crate::reply::{Protocol, Reply};
 use crate::request::Request;
-use crate::roster::Card;
+use crate::roster::{Card, Notices};
 
 const HELP: &[&str] = &[
     "GETNAME",
@@ -24,85 +27,108 @@ const HELP: &[&str] = &[
     "    Kill connection made from <ip:port>.",
     "KILL <option> <value> [<option> <value> [...]]",
     "    Kill connections. Options are:",
-    "    * ADDR <ip:port>, LADDR <ip:port>, ID <client-id>, TYPE <type>, USER <username>, SKIPME (YES|NO)",
+    "    * ADDR <ip:port>, LADDR <ip:port>, ID <client-id>, TYPE <type>, USER <username>, MAXAGE <seconds>,",
+    "      SKIPME (YES|NO)",
     "LIST [TYPE <type>] [ID <client-id> [<client-id> ...]]",
     "    Return information about client connections.",
     "NO-EVICT (ON|OFF)",
     "    Accepted: no client is ever evicted.",
     "NO-TOUCH (ON|OFF)",
     "    Accepted: no command changes the time of the last access, which is not kept.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Suspend all, or just write, clients of this gateway for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETINFO <option> <value>",
     "    Set client meta attr. Options are LIB-NAME and LIB-VER.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection: it is off.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Return 0: no command blocks.",
+    "UNPAUSE",
+    "    Stop the current client pause, resuming traffic.",
 ];
 
 pub(crate) async fn client(call: &mut Call<'_>) -> Handled {
     let request = call.request;
-    let require = |name: &str, arity: usize| match request.len() == arity {
-        true => Ok(()),
-        false => Err(Refusal::from(wrong_arity(&format!("client|{name}")))),
-    };
-    if request.arg_is(1, "id") {
-        require("id", 2)?;
+    let is = |name: &str| request.arg_is(1, name);
+    if is("id") {
         call.reply.count(call.client.card.id);
-    } else if request.arg_is(1, "getname") {
-        require("getname", 2)?;
+    } else if is("getname") {
         let name = call.client.card.labels().name;
         call.reply
             .bulk_or_null(Some(name.as_slice()).filter(|name| !name.is_empty()));
-    } else if request.arg_is(1, "setname") {
-        require("setname", 3)?;
+    } else if is("setname") {
         call.client.set_name(request.arg(2))?;
         call.reply.ok();
-    } else if request.arg_is(1, "setinfo") {
-        require("setinfo", 4)?;
+    } else if is("setinfo") {
         set_info(call)?;
-    } else if request.arg_is(1, "info") {
-        require("info", 2)?;
+    } else if is("info") {
         let line = describe(call, &call.client.card);
         call.reply.text(&line);
-    } else if request.arg_is(1, "list") {
+    } else if is("list") {
         list(call)?;
-    } else if request.arg_is(1, "kill") {
-        if request.len() < 3 {
-            return Err(wrong_arity("client|kill").into());
-        }
+    } else if is("kill") {
         kill(call)?;
-    } else if request.arg_is(1, "reply") {
-        require("reply", 3)?;
+    } else if is("reply") {
         set_replies(call)?;
-    } else if request.arg_is(1, "no-evict") || request.arg_is(1, "no-touch") {
-        require(
-            if request.arg_is(1, "no-evict") {
-                "no-evict"
-            } else {
-                "no-touch"
-            },
-            3,
-        )?;
+    } else if is("no-evict") || is("no-touch") {
         if !request.arg_is(2, "on") && !request.arg_is(2, "off") {
             return Err(SYNTAX.into());
         }
         call.reply.ok();
-    } else if request.arg_is(1, "getredir") {
-        require("getredir", 2)?;
+    } else if is("getredir") {
         call.reply.integer(-1);
-    } else if request.arg_is(1, "unblock") {
-        if request.len() < 3 {
-            return Err(wrong_arity("client|unblock").into());
-        }
+    } else if is("trackinginfo") {
+        track_nothing(call.reply);
+    } else if is("unblock") {
         integer::parse(request.arg(2)).ok_or(NOT_AN_INTEGER)?;
         call.reply.integer(0);
-    } else if request.arg_is(1, "help") {
-        help(call.reply, "CLIENT", HELP);
+    } else if is("pause") {
+        pause(call)?;
+    } else if is("unpause") {
+        let live = &call.context.shared.live;
+        live.pause.end();
+        // Those who wait go on.
+        live.roster.cards().iter().for_each(|card| card.call());
+        call.reply.ok();
     } else {
-        return Err(unknown_subcommand(request).into());
+        help(call.reply, "CLIENT", HELP);
     }
+    Ok(())
+}
+
+/// What CLIENT TRACKINGINFO says of a client that has not switched tracking on.
+fn track_nothing(reply: &mut Reply) {
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(1);
+    reply.bulk(b"off");
+    reply.bulk(b"redirect");
+    reply.integer(-1);
+    reply.bulk(b"prefixes");
+    reply.array(0);
+}
+
+fn pause(call: &mut Call<'_>) -> Handled {
+    let request = call.request;
+    let held = match request.len() {
+        3 => Held::All,
+        4 if request.arg_is(3, "all") => Held::All,
+        4 if request.arg_is(3, "write") => Held::Writes,
+        4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+        _ => return Err(SYNTAX.into()),
+    };
+    let time_ms = integer::parse(request.arg(2)).ok_or("ERR timeout is not an integer or out of range")?;
+    let time_ms = u64::try_from(time_ms).map_err(|_| "ERR timeout is negative")?;
+    let live = &call.context.shared.live;
+    live.pause.begin(Duration::from_millis(time_ms), held);
+    live.roster.notify_all(Notices::PAUSE);
+    // Who waits already may have to wait longer.
+    live.roster.cards().iter().for_each(|card| card.call());
+    call.reply.ok();
     Ok(())
 }
 
@@ -152,7 +178,7 @@ fn describe(call: &Call<'_>, card: &Arc<Card>) -> String {
         );
     }
     let now_ms = call.context.store.endpoint().unix_ms();
-    let mut line = card.describe(now_ms, |index| TABLE.get(index).map(|command| command.name));
+    let mut line = card.describe(now_ms, |number| numbered(number).map(Numbered::full_name));
     line.push('\n');
     line
 }
@@ -199,23 +225,28 @@ struct Victims<'a> {
     id: Option<i64>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
+    user: Option<&'a [u8]>,
+    /// At least so old, in seconds.
+    age_s: Option<u64>,
     is_no_type: bool,
     spares_me: bool,
 }
 
 impl Victims<'_> {
-    fn contain(&self, card: &Card, own_id: u64) -> bool {
+    fn contain(&self, card: &Card, own_id: u64, now_ms: u64) -> bool {
         self.id.is_none_or(|id| id == card.id as i64)
             && self.address.is_none_or(|address| address == card.address.as_bytes())
             && self
                 .local_address
                 .is_none_or(|address| address == card.local_address.as_bytes())
+            && self.user.is_none_or(|user| user == card.labels().user)
+            && (self.age_s).is_none_or(|age_s| now_ms.saturating_sub(card.started_ms) / 1000 >= age_s)
             && !self.is_no_type
             && !(self.spares_me && card.id == own_id)
     }
 }
 
-fn victims<'a>(request: &Request<'a>) -> Result<Victims<'a>, Refusal> {
+fn victims<'a>(request: &Request<'a>, users: &Users) -> Result<Victims<'a>, Refusal> {
     let mut victims = Victims {
         spares_me: true,
         ..Victims::default()
@@ -233,9 +264,13 @@ fn victims<'a>(request: &Request<'a>) -> Result<Victims<'a>, Refusal> {
             } else if request.arg_is(index, "type") {
                 victims.is_no_type = !is_type_of_clients(value)?;
             } else if request.arg_is(index, "user") {
-                if value != b"default" {
+                if users.find(value).is_none() {
                     return Err(format!("ERR No such user '{}'", super::excerpt(value)).into());
                 }
+                victims.user = Some(value);
+            } else if request.arg_is(index, "maxage") {
+                let age_s = integer::parse(value).ok_or("ERR maxage is not an integer or out of range")?;
+                victims.age_s = Some(u64::try_from(age_s).map_err(|_| "ERR maxage should be greater than 0")?);
             } else if request.arg_is(index, "skipme") && (value.eq_ignore_ascii_case(b"yes")) {
                 victims.spares_me = true;
             } else if request.arg_is(index, "skipme") && (value.eq_ignore_ascii_case(b"no")) {
@@ -258,12 +293,13 @@ fn kill(call: &mut Call<'_>) -> Handled {
             address: Some(request.arg(2)),
             ..Victims::default()
         },
-        false => victims(request)?,
+        false => victims(request, &call.context.shared.users)?,
     };
     let own_id = call.client.card.id;
+    let now_ms = call.context.store.endpoint().unix_ms();
     let mut count = 0;
     for card in call.context.shared.live.roster.cards() {
-        if !card.is_killed() && victims.contain(&card, own_id) {
+        if !card.is_killed() && victims.contain(&card, own_id, now_ms) {
             count += 1;
             if card.id == own_id {
                 // It gets its reply first.

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use farside_kv::{EvictionPolicy, SAMPLES_MAX};
 
-use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, SYNTAX, help};
 use crate::glob::{self, Case};
 use crate::guard::BULK_BYTES_MAX;
 use crate::integer;
@@ -20,25 +20,17 @@ const TIMEOUT_S_MAX: i64 = i32::MAX as i64;
 
 pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
     let request = call.request;
-    let require = |name: &str, is_right: bool| match is_right {
-        true => Ok(()),
-        false => Err(Refusal::from(wrong_arity(&format!("config|{name}")))),
-    };
     if request.arg_is(1, "get") {
-        require("get", request.len() >= 3)?;
         get(call);
     } else if request.arg_is(1, "set") {
-        require("set", request.len() >= 4)?;
         set(call)?;
     } else if request.arg_is(1, "resetstat") {
-        require("resetstat", request.len() == 2)?;
         let shared = &call.context.shared;
         shared.live.reset_counts(shared.totals(), shared.calls());
         call.reply.ok();
     } else if request.arg_is(1, "rewrite") {
-        require("rewrite", request.len() == 2)?;
         rewrite(call)?;
-    } else if request.arg_is(1, "help") {
+    } else {
         help(
             call.reply,
             "CONFIG",
@@ -53,8 +45,6 @@ pub(crate) async fn config(call: &mut Call<'_>) -> Handled {
                 "    Write what CONFIG SET has changed to the file of settings that the gateway was started with.",
             ],
         );
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }
@@ -66,6 +56,16 @@ fn settings(call: &Call<'_>) -> Vec<(&'static str, String)> {
     let quota = &shared.live.quota;
     let yes_or_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
     vec![
+        // There are no channels: a new user has none, whatever it is called.
+        ("acl-pubsub-default", "resetchannels".to_owned()),
+        (
+            "aclfile",
+            shared
+                .users
+                .file()
+                .map_or_else(String::new, |path| path.display().to_string()),
+        ),
+        ("acllog-max-len", lock(&shared.users.log).entries_max().to_string()),
         ("appendonly", "no".to_owned()),
         ("databases", "1".to_owned()),
         ("enable-debug-command", "yes".to_owned()),
@@ -127,6 +127,7 @@ enum Change {
     TimeoutS(u64),
     SlowUs(i64),
     SlowEntriesMax(usize),
+    RefusalsMax(usize),
     AllowsMonitor(bool),
     BytesMax(u64),
     Policy(EvictionPolicy),
@@ -174,9 +175,12 @@ fn change(name: &str, value: &[u8]) -> Result<Option<Change>, String> {
         "maxclients" => Change::ClientsMax(number(value, 1, CLIENTS_MAX)?.unsigned_abs()),
         "timeout" => Change::TimeoutS(number(value, 0, TIMEOUT_S_MAX)?.unsigned_abs()),
         "slowlog-log-slower-than" => Change::SlowUs(number(value, -1, i64::MAX)?),
-        "slowlog-max-len" => {
-            let count = number(value, 0, i64::MAX)?;
-            Change::SlowEntriesMax(usize::try_from(count).unwrap_or(usize::MAX))
+        "slowlog-max-len" | "acllog-max-len" => {
+            let count = usize::try_from(number(value, 0, i64::MAX)?).unwrap_or(usize::MAX);
+            match name {
+                "slowlog-max-len" => Change::SlowEntriesMax(count),
+                _ => Change::RefusalsMax(count),
+            }
         }
         "maxmemory" => Change::BytesMax(memory(value).ok_or("argument must be a memory value")?),
         "maxmemory-policy" => Change::Policy(policy(value)?),
@@ -226,6 +230,7 @@ fn set(call: &mut Call<'_>) -> Handled {
             }
             Change::SlowUs(us) => live.settings.slow_us.store(us, Ordering::Relaxed),
             Change::SlowEntriesMax(count) => lock(&live.slow_log).set_entries_max(count),
+            Change::RefusalsMax(count) => lock(&call.context.shared.users.log).set_entries_max(count),
             Change::BytesMax(bytes) => live.quota.set_bytes_max(bytes),
             Change::Policy(policy) => live.quota.set_policy(policy),
             Change::Samples(count) => live.quota.set_samples(count),
@@ -300,6 +305,7 @@ mod tests {
             ("timeout", "-1"),
             ("timeout", "2147483648"),
             ("slowlog-max-len", "-1"),
+            ("acllog-max-len", "-1"),
             ("slowlog-log-slower-than", "-2"),
             ("enable-monitor-command", "maybe"),
             ("maxmemory", "-1"),

@@ -2,6 +2,9 @@
 
 use super::{Call, Handled, Refusal, SYNTAX, wrong_arity};
 use crate::REDIS_VERSION;
+use crate::acl::Refused;
+use crate::acl::log::Reason;
+use crate::acl::user::DEFAULT;
 use crate::integer;
 use crate::reply::Protocol;
 
@@ -32,21 +35,29 @@ pub(crate) async fn quit(call: &mut Call<'_>) -> Handled {
     Ok(())
 }
 
-/// Lets the client in if it knows the password; every user but the default one is unknown.
-fn authenticate(call: &mut Call<'_>, user: &[u8], offered: &[u8]) -> Handled {
-    let password = call.context.shared.password.as_ref();
-    if user != b"default" || password.is_some_and(|password| !password.matches(offered)) {
+/// Makes the client this user if it knows the password.
+fn authenticate(call: &mut Call<'_>, name: &[u8], offered: &[u8]) -> Handled {
+    let user = call.context.shared.users.find(name);
+    let Some(user) = user.filter(|user| user.lets_in(offered)) else {
+        let refused = Refused {
+            reason: Reason::Auth,
+            is_in_multi: call.client.queue.is_open(),
+            object: call.request.arg(0).to_vec(),
+            user: name.to_vec(),
+        };
+        let now_ms = call.context.store.endpoint().unix_ms();
+        call.client.note_refused(refused, now_ms);
         return Err(WRONG_PASSWORD.into());
-    }
-    call.client.is_stranger = false;
+    };
+    call.client.become_user(user);
     Ok(())
 }
 
 pub(crate) async fn auth(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     match request.len() {
-        2 if call.context.shared.password.is_none() => return Err(NO_PASSWORD_SET.into()),
-        2 => authenticate(call, b"default", request.arg(1))?,
+        2 if call.context.shared.users.default().needs_no_password() => return Err(NO_PASSWORD_SET.into()),
+        2 => authenticate(call, DEFAULT, request.arg(1))?,
         3 => authenticate(call, request.arg(1), request.arg(2))?,
         _ => return Err(SYNTAX.into()),
     }
@@ -79,7 +90,7 @@ pub(crate) async fn hello(call: &mut Call<'_>) -> Handled {
             return Err(Refusal::from(format!("ERR Syntax error in HELLO option '{option}'")));
         }
     }
-    if call.client.is_stranger {
+    if call.client.is_stranger() {
         return Err(HELLO_NEEDS_AUTH.into());
     }
     if let Some(name) = name {

@@ -5,7 +5,7 @@
 use farside_fabric::host::HostClock;
 use tokio::task::yield_now;
 
-use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, wrong_arity};
 use crate::hotkeys::hottest;
 use crate::report::Report;
 use crate::request::Request;
@@ -38,15 +38,14 @@ const HELP: [&str; 13] = [
 pub(crate) async fn farside(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if request.arg_is(1, "stats") {
-        require(request.len() == 2, "farside|stats")?;
         observer::look(call.context).await;
         let report = Report::take(&call.context.shared, HostClock.now_ns());
         let text = serde_json::to_string(&report).map_err(|error| format!("ERR no report: {error}"))?;
         call.reply.bulk(text.as_bytes());
     } else if request.arg_is(1, "hotkeys") {
-        require(request.len() <= 3, "farside|hotkeys")?;
         let most = match request.len() {
             2 => HOT_KEYS,
+            4.. => return Err(wrong_arity("farside|hotkeys").into()),
             _ => {
                 let most = integer::parse(request.arg(2)).ok_or(NOT_AN_INTEGER)?;
                 usize::try_from(most).map_err(|_| "ERR count must not be negative")?
@@ -61,17 +60,15 @@ pub(crate) async fn farside(call: &mut Call<'_>) -> Handled {
             call.reply.bulk(format!("{:.4}", hot.share).as_bytes());
         }
     } else if request.arg_is(1, "locks") {
-        require(request.len() <= 3, "farside|locks")?;
+        if request.len() > 3 {
+            return Err(wrong_arity("farside|locks").into());
+        }
         super::held_locks::held_locks(call).await?;
     } else if request.arg_is(1, "range") {
-        require(request.len() >= 4, "farside|range")?;
         range(call, Wanted::parse(request)?).await?;
-    } else if request.arg_is(1, "help") {
-        require(request.len() == 2, "farside|help")?;
+    } else {
         call.reply.array(HELP.len());
         HELP.iter().for_each(|line| call.reply.simple(line));
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }
@@ -176,13 +173,6 @@ async fn range(call: &mut Call<'_>, wanted: Wanted) -> Handled {
         call.reply.bulk(value);
     }
     Ok(())
-}
-
-fn require(is_right: bool, command: &str) -> Handled {
-    match is_right {
-        true => Ok(()),
-        false => Err(wrong_arity(command).into()),
-    }
 }
 
 #[cfg(test)]

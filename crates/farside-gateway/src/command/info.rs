@@ -8,6 +8,7 @@ use farside_kv::Store;
 use super::table::TABLE;
 use super::{Call, Handled, Refusal};
 use crate::REDIS_VERSION;
+use crate::acl::log::Reason;
 use crate::context::Census;
 use crate::live::lock;
 
@@ -198,6 +199,7 @@ fn stats(call: &Call<'_>, text: &mut String) {
     let shared = &call.context.shared;
     let before = *lock(&shared.live.before_reset);
     let totals = shared.totals().since(before);
+    let refused = lock(&shared.users.log).counts();
     section(
         text,
         "Stats",
@@ -211,6 +213,11 @@ fn stats(call: &Call<'_>, text: &mut String) {
             ("evicted_keys", &totals.evicted),
             ("keyspace_hits", &totals.hits),
             ("keyspace_misses", &totals.misses),
+            ("acl_access_denied_auth", &refused[Reason::Auth as usize]),
+            ("acl_access_denied_cmd", &refused[Reason::Command as usize]),
+            ("acl_access_denied_key", &refused[Reason::Key as usize]),
+            // There are no channels.
+            ("acl_access_denied_channel", &0),
         ],
     );
 }

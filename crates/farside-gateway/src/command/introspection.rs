@@ -1,9 +1,9 @@
 //! COMMAND: the table, as client libraries and redis-cli want to see it.
 
-use super::table::{Command, TABLE, find};
-use super::{Call, Handled, Refusal, SYNTAX, help, unknown_subcommand, wrong_arity};
+use super::table::{Command, TABLE, find, number, numbered};
+use super::{Call, Handled, Refusal, SYNTAX, category, help};
+use crate::acl::permit::script_keys;
 use crate::glob::{self, Case};
-use crate::integer;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -14,18 +14,12 @@ pub(crate) async fn command(call: &mut Call<'_>) -> Handled {
         reply.array(TABLE.len());
         TABLE.iter().for_each(|command| describe(reply, command));
     } else if request.arg_is(1, "count") {
-        if request.len() != 2 {
-            return Err(wrong_arity("command|count").into());
-        }
         reply.count(TABLE.len() as u64);
     } else if request.arg_is(1, "list") {
         let named = listed(request)?;
         reply.array(named.len());
         named.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
     } else if request.arg_is(1, "getkeys") {
-        if request.len() < 4 {
-            return Err(wrong_arity("command|getkeys").into());
-        }
         let keys = keys_of(request)?;
         reply.array(keys.len());
         keys.iter().for_each(|key| reply.bulk(key));
@@ -69,8 +63,6 @@ pub(crate) async fn command(call: &mut Call<'_>) -> Handled {
         };
         reply.map(named.len());
         named.into_iter().for_each(|command| document(reply, command));
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }
@@ -84,7 +76,8 @@ fn listed(request: &Request<'_>) -> Result<Vec<&'static Command>, Refusal> {
             &|command| glob::matches(value, command.name.as_bytes(), Case::Ignored)
         }
         5 if request.arg_is(2, "filterby") && request.arg_is(3, "aclcat") => {
-            &|command| command.group.as_bytes().eq_ignore_ascii_case(value)
+            // As in Redis, nothing is in a category that does not exist.
+            &|command| category::find(value).is_some_and(|category| command.categories & category != 0)
         }
         5 if request.arg_is(2, "filterby") && request.arg_is(3, "module") => &|_| false,
         _ => return Err(SYNTAX.into()),
@@ -94,38 +87,55 @@ fn listed(request: &Request<'_>) -> Result<Vec<&'static Command>, Refusal> {
 
 /// The keys of the command that stands from argument 2 on.
 fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
-    let (_, command) = find(request.arg(2)).ok_or("ERR Invalid command specified")?;
-    let count = request.len() - 2;
-    if !command.takes(count) {
+    let whole = request.behind(2);
+    let count = whole.len();
+    let (id, command) = find(whole.arg(0)).ok_or("ERR Invalid command specified")?;
+    let what = number(id, &whole)
+        .and_then(numbered)
+        .ok_or("ERR Invalid command specified")?;
+    if !what.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     if command.flags.contains(&"movablekeys") {
-        // EVAL and EVALSHA: the third argument says how many keys follow it.
-        let keys = integer::parse(request.arg(4)).and_then(|keys| usize::try_from(keys).ok());
-        // As in Redis, a number that cannot be right is none.
-        let keys = keys.filter(|&keys| keys <= count - 3).unwrap_or(0);
-        return Ok(request.args(5).take(keys).collect());
+        return Ok(script_keys(&whole).map(|place| whole.arg(place)).collect());
     }
-    if command.keys[0] == 0 {
-        return Err("ERR The command has no key arguments".into());
+    let keys: Vec<&[u8]> = what.keys(count).map(|(place, _)| whole.arg(place)).collect();
+    match keys.is_empty() {
+        true => Err("ERR The command has no key arguments".into()),
+        false => Ok(keys),
     }
-    Ok(command.key_places(count).map(|place| request.arg(2 + place)).collect())
 }
 
 fn describe(reply: &mut Reply, command: &Command) {
-    reply.array(10);
-    reply.bulk(command.name.as_bytes());
-    reply.integer(command.arity);
-    reply.set(command.flags.len());
-    command.flags.iter().for_each(|flag| reply.simple(flag));
-    command.keys.iter().for_each(|&key| reply.integer(key));
-    let category = format!("@{}", command.group);
-    reply.set(1);
-    reply.simple(&category);
-    // Tips, key specifications, subcommands.
-    for _ in 0..3 {
+    describe_one(
+        reply,
+        command.name,
+        command.arity,
+        command.flags,
+        command.keys,
+        command.categories,
+    );
+    reply.array(command.subcommands.len());
+    for sub in command.subcommands {
+        describe_one(reply, sub.full_name, sub.arity, sub.flags, sub.keys, sub.categories);
         reply.array(0);
     }
+}
+
+/// Everything but the subcommands.
+fn describe_one(reply: &mut Reply, name: &str, arity: i64, flags: &[&str], keys: [i64; 3], categories: u32) {
+    reply.array(10);
+    reply.bulk(name.as_bytes());
+    reply.integer(arity);
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.simple(flag));
+    keys.iter().for_each(|&key| reply.integer(key));
+    let categories = category::names(categories);
+    reply.set(categories.clone().count());
+    categories.for_each(|name| reply.simple(&format!("@{name}")));
+    // Tips, key specifications.
+    reply.array(0);
+    reply.array(0);
 }
 
 fn document(reply: &mut Reply, command: &Command) {

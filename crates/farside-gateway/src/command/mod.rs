@@ -3,11 +3,14 @@
 //! On the path: between a connection and the store. [`table`] says what there is; the other files
 //! hold one function per command, in groups.
 //!
-//! Order of the checks, as in Redis: the command exists; the number of arguments is right; the client
-//! has given the password. What a function refuses comes back as a [`Refusal`] and becomes an error
+//! Order of the checks, as in Redis: the command exists, and its subcommand; the number of arguments is right; the client
+//! has given the password; its user may do that. What a function refuses comes back as a [`Refusal`] and becomes an error
 //! line.
 
+mod acl;
+pub(crate) mod category;
 mod clients;
+mod cluster;
 mod config;
 mod connection;
 mod counters;
@@ -37,6 +40,7 @@ use farside_kv::KvError;
 
 use self::group::Group;
 pub(crate) use self::keyspace::Keys;
+use crate::acl::permit::permit;
 use crate::client::{Client, Replies};
 use crate::context::{Closing, Context};
 use crate::monitor;
@@ -104,8 +108,8 @@ pub(crate) async fn execute(call: &mut Call<'_>) -> io::Result<()> {
     let mark = call.reply.mark();
     let replies = call.client.replies;
     let outcome = match check(call) {
-        Ok(id) => {
-            call.client.command = id as usize;
+        Ok((id, number)) => {
+            call.client.command = number;
             if call.context.shared.live.monitors.are_there() {
                 show(call);
             }
@@ -144,8 +148,8 @@ async fn run_timed(id: table::Id, call: &mut Call<'_>) -> Handled {
 /// Shows the command to whoever watches. What an administrator does is not shown, as in Redis.
 #[cold]
 fn show(call: &Call<'_>) {
-    let command = &table::TABLE[call.client.command];
-    if !command.flags.contains(&"admin") {
+    let command = table::numbered(call.client.command);
+    if command.is_some_and(|command| !command.flags().contains(&"admin")) {
         let now_ms = call.context.store.endpoint().unix_ms();
         let line = monitor::line(call.request, &call.client.card.address, now_ms);
         call.context.shared.live.monitors.show(&line);
@@ -242,20 +246,58 @@ fn line(context: &Context, refusal: Refusal) -> Cow<'static, str> {
 }
 
 #[inline]
-fn check(call: &Call<'_>) -> Result<table::Id, Refusal> {
+fn check(call: &mut Call<'_>) -> Result<(table::Id, usize), Refusal> {
     let Some((id, command)) = table::find(call.request.arg(0)) else {
         return Err(unknown(call.request).into());
     };
-    if !command.takes(call.request.len()) {
+    let count = call.request.len();
+    let number = match command.subcommands.is_empty() || count < 2 {
+        true => id as usize,
+        false => check_subcommand(id, call.request)?,
+    };
+    if !command.takes(count) {
         return Err(match id {
             table::Id::exec => transactions::EXEC_WITH_ARGUMENTS.into(),
             _ => wrong_arity(command.name).into(),
         });
     }
-    if call.client.is_stranger && !command.flags.contains(&"no_auth") {
-        return Err("NOAUTH Authentication required.".into());
+    // The only place where rights are asked for, but for EXEC, which asks again.
+    if !call.client.is_free() {
+        check_rights(id, number, call)?;
     }
-    Ok(id)
+    Ok((id, number))
+}
+
+/// The number of the subcommand that is asked for.
+fn check_subcommand(id: table::Id, request: &Request<'_>) -> Result<usize, Refusal> {
+    let number = table::find_subcommand(id, request.arg(1)).ok_or_else(|| unknown_subcommand(request))?;
+    match table::numbered(number) {
+        Some(what) if !what.takes(request.len()) => Err(wrong_arity(what.full_name()).into()),
+        _ => Ok(number),
+    }
+}
+
+/// Whether a client that may not do everything may do this.
+#[cold]
+fn check_rights(id: table::Id, number: usize, call: &mut Call<'_>) -> Handled {
+    let command = &table::TABLE[id as usize];
+    if call.client.is_stranger() {
+        return match command.flags.contains(&"no_auth") {
+            true => Ok(()),
+            false => Err("NOAUTH Authentication required.".into()),
+        };
+    }
+    permit(call.client.user(), id, number, call.request).map_err(|denial| {
+        // So that the list of clients has it, as in Redis.
+        call.client.command = number;
+        let text = denial.text(call.client.user(), false);
+        let is_in_multi = call.client.queue.is_open();
+        acl::note_denied(call.client, call.context, denial, is_in_multi);
+        match id {
+            table::Id::exec => format!("{} NOPERM {text}", transactions::DISCARDED).into(),
+            _ => format!("NOPERM {text}").into(),
+        }
+    })
 }
 
 /// The error line for a wrong number of arguments.
@@ -264,7 +306,7 @@ pub(crate) fn wrong_arity(name: &str) -> String {
 }
 
 /// The error line for a subcommand that does not exist.
-pub(crate) fn unknown_subcommand(request: &Request<'_>) -> String {
+fn unknown_subcommand(request: &Request<'_>) -> String {
     let command = String::from_utf8_lossy(request.arg(0)).to_uppercase();
     format!(
         "ERR unknown subcommand '{}'. Try {command} HELP.",

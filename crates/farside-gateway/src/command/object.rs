@@ -5,7 +5,7 @@
 
 use farside_kv::KeyUse;
 
-use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help};
 use crate::integer;
 
 /// How the value is stored: as its bytes, whatever they are.
@@ -20,8 +20,8 @@ const SLEEP_S_MAX: f64 = 3600.0;
 
 pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
     let request = call.request;
-    let subcommands = ["encoding", "freq", "idletime", "refcount"];
-    if request.arg_is(1, "help") {
+    let is = |name: &str| request.arg_is(1, name);
+    if is("help") {
         help(
             call.reply,
             "OBJECT",
@@ -38,29 +38,23 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
         );
         return Ok(());
     }
-    let Some(name) = subcommands.into_iter().find(|name| request.arg_is(1, name)) else {
-        return Err(unknown_subcommand(request).into());
-    };
-    if request.len() != 3 {
-        return Err(wrong_arity(&format!("object|{name}")).into());
-    }
     if call.keys.session()?.expiry_ms(request.arg(2)).await?.is_none() {
         call.reply.null();
         return Ok(());
     }
-    match name {
-        "encoding" => call.reply.bulk(ENCODING.as_bytes()),
-        "refcount" => call.reply.integer(1),
-        _ => {
-            let count = match (name, call.context.store.key_use(request.arg(2))) {
-                ("idletime", Some(KeyUse::Idle(idle_ms))) => idle_ms / 1000,
-                ("idletime", None) => return Err(NO_IDLE_TIME.into()),
-                ("idletime", Some(KeyUse::Frequency(_))) => return Err(FREQUENCY_INSTEAD.into()),
-                (_, Some(KeyUse::Frequency(count))) => count,
-                (_, _) => return Err(NO_FREQUENCY.into()),
-            };
-            call.reply.count(count);
-        }
+    if is("encoding") {
+        call.reply.bulk(ENCODING.as_bytes());
+    } else if is("refcount") {
+        call.reply.integer(1);
+    } else {
+        let count = match (is("idletime"), call.context.store.key_use(request.arg(2))) {
+            (true, Some(KeyUse::Idle(idle_ms))) => idle_ms / 1000,
+            (true, None) => return Err(NO_IDLE_TIME.into()),
+            (true, Some(KeyUse::Frequency(_))) => return Err(FREQUENCY_INSTEAD.into()),
+            (false, Some(KeyUse::Frequency(count))) => count,
+            (false, _) => return Err(NO_FREQUENCY.into()),
+        };
+        call.reply.count(count);
     }
     Ok(())
 }
@@ -68,11 +62,8 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     if request.arg_is(1, "usage") {
-        if request.len() < 3 {
-            return Err(wrong_arity("memory|usage").into());
-        }
         usage(call).await?;
-    } else if request.arg_is(1, "stats") && request.len() == 2 {
+    } else if request.arg_is(1, "stats") {
         let store = &call.context.store;
         let (used, most) = (store.held().await?, super::info::memory_bytes(store));
         let taken = super::info::taken_bytes(store).await?;
@@ -89,7 +80,7 @@ pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
             call.reply.bulk(name.as_bytes());
             call.reply.count(number);
         }
-    } else if request.arg_is(1, "doctor") && request.len() == 2 {
+    } else if request.arg_is(1, "doctor") {
         let store = &call.context.store;
         let (used, most) = (super::info::taken_bytes(store).await?, super::info::memory_bytes(store));
         let text = match used >= most / 10 * 9 && !store.quota().policy().evicts() {
@@ -97,12 +88,12 @@ pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
             false => "There is memory left, and nothing else is looked at.",
         };
         call.reply.text(text);
-    } else if request.arg_is(1, "malloc-stats") && request.len() == 2 {
+    } else if request.arg_is(1, "malloc-stats") {
         call.reply
             .text("Keys and values are not in this process: INFO memory counts the memory nodes.");
-    } else if request.arg_is(1, "purge") && request.len() == 2 {
+    } else if request.arg_is(1, "purge") {
         call.reply.ok();
-    } else if request.arg_is(1, "help") {
+    } else {
         help(
             call.reply,
             "MEMORY",
@@ -119,8 +110,6 @@ pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
                 "    Return memory in bytes used by <key> and its value.",
             ],
         );
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }

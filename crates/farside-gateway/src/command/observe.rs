@@ -3,7 +3,7 @@
 //! Only commands whose duration depends on what is stored, or on how many keys they name, are timed: the
 //! others (GET, SET, INCR and what else Redis calls fast) would be slowed down by two looks at the clock.
 
-use super::{Call, Handled, excerpt, help, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, excerpt, help};
 use crate::integer;
 use crate::live::lock;
 use crate::slow_log::{self, Entry};
@@ -50,12 +50,17 @@ pub(crate) async fn slowlog(call: &mut Call<'_>) -> Handled {
             call.reply.bulk(entry.address.as_bytes());
             call.reply.bulk(&entry.name);
         }
-    } else if request.arg_is(1, "len") && request.len() == 2 {
+    } else if request.arg_is(1, "len") {
         call.reply.count(lock(log).entries().len() as u64);
-    } else if request.arg_is(1, "reset") && request.len() == 2 {
+    } else if request.arg_is(1, "reset") {
         lock(log).clear();
         call.reply.ok();
-    } else if request.arg_is(1, "help") {
+    } else if request.arg_is(1, "get") {
+        let name = excerpt(request.arg(1));
+        return Err(
+            format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.").into(),
+        );
+    } else {
         help(
             call.reply,
             "SLOWLOG",
@@ -71,17 +76,6 @@ pub(crate) async fn slowlog(call: &mut Call<'_>) -> Handled {
                 "    Reset the slowlog.",
             ],
         );
-    } else if request.arg_is(1, "get") {
-        let name = excerpt(request.arg(1));
-        return Err(
-            format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try SLOWLOG HELP.").into(),
-        );
-    } else if request.arg_is(1, "len") {
-        return Err(wrong_arity("slowlog|len").into());
-    } else if request.arg_is(1, "reset") {
-        return Err(wrong_arity("slowlog|reset").into());
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }
@@ -89,19 +83,16 @@ pub(crate) async fn slowlog(call: &mut Call<'_>) -> Handled {
 /// No event is ever sampled, and it says so, as Redis does while its threshold is 0.
 pub(crate) async fn latency(call: &mut Call<'_>) -> Handled {
     let request = call.request;
-    let is_of = |name: &str, count: usize| request.arg_is(1, name) && request.len() == count;
-    if is_of("latest", 2) || is_of("history", 3) {
+    if request.arg_is(1, "latest") || request.arg_is(1, "history") {
         call.reply.array(0);
-    } else if request.arg_is(1, "history") {
-        return Err(wrong_arity("latency|history").into());
     } else if request.arg_is(1, "reset") {
         call.reply.integer(0);
     } else if request.arg_is(1, "histogram") {
         call.reply.map(0);
-    } else if request.arg_is(1, "doctor") && request.len() == 2 {
+    } else if request.arg_is(1, "doctor") {
         call.reply
             .text("Latency events are not sampled. SLOWLOG has the commands that took long.");
-    } else if request.arg_is(1, "help") {
+    } else {
         help(
             call.reply,
             "LATENCY",
@@ -112,8 +103,6 @@ pub(crate) async fn latency(call: &mut Call<'_>) -> Handled {
                 "    Return 0: there is nothing to reset.",
             ],
         );
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }

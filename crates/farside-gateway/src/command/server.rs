@@ -1,6 +1,6 @@
-//! SELECT: there is one database. TIME. WAIT: there are no replicas.
+//! SELECT: there is one database. TIME. WAIT: there are no replicas. MODULE: there are no modules.
 
-use super::{Call, Handled, NOT_AN_INTEGER};
+use super::{Call, Handled, NOT_AN_INTEGER, help};
 use crate::integer;
 
 pub(crate) async fn select(call: &mut Call<'_>) -> Handled {
@@ -34,5 +34,17 @@ pub(crate) async fn wait(call: &mut Call<'_>) -> Handled {
         return Err("ERR timeout is negative".into());
     }
     call.reply.integer(0);
+    Ok(())
+}
+
+pub(crate) async fn module(call: &mut Call<'_>) -> Handled {
+    match call.request.arg_is(1, "list") {
+        true => call.reply.array(0),
+        false => help(
+            call.reply,
+            "MODULE",
+            &["LIST", "    Return an empty list: there are no modules."],
+        ),
+    }
     Ok(())
 }

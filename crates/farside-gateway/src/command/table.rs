@@ -2,12 +2,19 @@
 //!
 //! A line: the name, which is also the function's; the file it is in; how many arguments, the name
 //! included, or the least number if negative; flags; the first key, the last (negative: from the
-//! end) and the step between them; the group; what it does.
+//! end) and the step between them; what is done to each of these keys, if the flags do not say it; the group; its
+//! categories, if the group does not say them; what it does; its subcommands, each with its arguments (the name of the
+//! command included), its flags and its keys.
+//!
+//! Commands and subcommands have numbers, those of the commands first: by their number, users are allowed them, and CLIENT
+//! LIST shows them.
 
+use super::category::{self, Access};
 use super::{
-    Call, Group, Handled, clients, config, connection, counters, expiry, farside, info, introspection, keys, object,
-    observe, scan, scripts, server, set, strings, transactions, transfer,
+    Call, Group, Handled, acl, clients, cluster, config, connection, counters, expiry, farside, info, introspection,
+    keys, object, observe, scan, scripts, server, set, strings, transactions, transfer,
 };
+use crate::request::Request;
 
 /// A command as the table has it.
 #[derive(Debug)]
@@ -20,50 +27,86 @@ pub(crate) struct Command {
     pub(crate) flags: &'static [&'static str],
     /// First key, last key, step.
     pub(crate) keys: [i64; 3],
+    /// What is done to these keys, in turn.
+    pub(crate) access: &'static [Access],
     /// Group in the documentation.
     pub(crate) group: &'static str,
+    /// The categories of users' rules that it is in, a bit for each.
+    pub(crate) categories: u32,
     /// With which commands its latency is counted.
     pub(crate) latency: Group,
     /// One line for people.
     pub(crate) summary: &'static str,
     /// Whether it may take long enough to be noted as slow; two looks at the clock would slow others down.
     pub(crate) is_timed: bool,
+    /// In the order of their names.
+    pub(crate) subcommands: &'static [Subcommand],
+}
+
+/// A subcommand, likewise.
+#[derive(Debug)]
+pub(crate) struct Subcommand {
+    pub(crate) name: &'static str,
+    /// With that of the command and a bar: `config|get`.
+    pub(crate) full_name: &'static str,
+    pub(crate) arity: i64,
+    pub(crate) flags: &'static [&'static str],
+    pub(crate) keys: [i64; 3],
+    pub(crate) access: &'static [Access],
+    pub(crate) categories: u32,
 }
 
 impl Command {
     /// Whether so many arguments, the name included, are right.
     #[inline]
     pub(crate) fn takes(&self, count: usize) -> bool {
-        let count = count as i64;
-        if self.arity < 0 {
-            count >= -self.arity
-        } else {
-            count == self.arity
-        }
+        takes(self.arity, count)
     }
 
     /// Which of so many arguments are keys.
     pub(crate) fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
-        let [first, last, step] = self.keys;
-        // A last key that is negative is counted from the end; no key at all is an empty range.
-        let last = if last < 0 { count as i64 + last } else { last };
-        let end = if first == 0 { first } else { last + 1 };
-        (first..end).step_by(step.max(1) as usize).map(|place| place as usize)
+        key_places(self.keys, count)
     }
 }
 
+#[inline]
+fn takes(arity: i64, count: usize) -> bool {
+    let count = count as i64;
+    if arity < 0 { count >= -arity } else { count == arity }
+}
+
+/// Which of so many arguments are keys: see [`Command::keys`].
+pub(crate) fn key_places(keys: [i64; 3], count: usize) -> impl Iterator<Item = usize> + use<> {
+    let [first, last, step] = keys;
+    // A last key that is negative is counted from the end; no key at all is an empty range.
+    let last = if last < 0 { count as i64 + last } else { last };
+    let end = if first == 0 { first } else { last + 1 };
+    (first..end).step_by(step.max(1) as usize).map(|place| place as usize)
+}
+
 macro_rules! commands {
-    ($($name:ident in $file:ident, $arity:literal, [$($flag:literal)*], $keys:expr, $group:literal, $summary:literal;)*) => {
+    ($(
+        $name:ident in $file:ident, $arity:literal, [$($flag:literal)*], $keys:expr $(=> [$($access:ident)*])?,
+        $group:literal $(= [$($category:literal)*])?, $summary:literal
+        $(, $subcommands:tt)?;
+    )*) => {
         /// Every command, in the order of their names.
         pub(crate) static TABLE: &[Command] = &[$(Command {
             name: plain(stringify!($name)),
             arity: $arity,
             flags: &[$($flag),*],
             keys: $keys,
+            access: commands!(@access [$($flag)*] $([$($access)*])?),
             group: $group,
+            categories: match commands!(@is_container $($subcommands)?) && $arity == -2 {
+                // It is nothing by itself.
+                true => category::of(&[], "", &[]),
+                false => category::of(&[$($flag),*], $group, &[$($($category),*)?]),
+            },
             latency: Group::of(&[$($flag),*], $keys),
             summary: $summary,
             is_timed: may_take_long(plain(stringify!($name)), &[$($flag),*]),
+            subcommands: commands!(@subcommands $name $group [$($($category)*)?] $($subcommands)?),
         }),*];
 
         /// Which command.
@@ -83,6 +126,28 @@ macro_rules! commands {
             }
         }
     };
+    (@access [$($flag:literal)*]) => { category::access(&[$($flag),*]) };
+    (@access [$($flag:literal)*] [$($access:ident)*]) => { &[$(Access::$access),*] };
+    (@is_container) => { false };
+    (@is_container $subcommands:tt) => { true };
+    (@subcommands $name:ident $group:literal $categories:tt) => { &[] };
+    (@subcommands $name:ident $group:literal $categories:tt {
+        $($sub:literal $arity:literal [$($flag:literal)*] $(at $keys:expr)?;)*
+    }) => {
+        &[$(Subcommand {
+            name: $sub,
+            full_name: concat!(stringify!($name), "|", $sub),
+            arity: $arity,
+            flags: &[$($flag),*],
+            keys: commands!(@keys $($keys)?),
+            // What OBJECT and MEMORY tell about a key is told to whoever may do anything with it.
+            access: &[Access::ANY],
+            categories: category::of(&[$($flag),*], $group, commands!(@categories $categories)),
+        }),*]
+    };
+    (@categories [$($category:literal)*]) => { &[$($category),*] };
+    (@keys) => { NO_KEYS };
+    (@keys $keys:expr) => { $keys };
 }
 
 /// A name without the mark of one that is a word of Rust.
@@ -110,21 +175,82 @@ const fn may_take_long(name: &str, flags: &[&str]) -> bool {
 const NO_KEYS: [i64; 3] = [0, 0, 0];
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const ALL_KEYS: [i64; 3] = [1, -1, 1];
+/// The key behind the name of a subcommand.
+const SECOND: [i64; 3] = [2, 2, 1];
 
 commands! {
-    append in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+    acl in acl, -2, [], NO_KEYS, "server",
+        "Says who may do what, and changes it.", {
+            "cat" -2 ["noscript" "loading" "stale"];
+            "deluser" -3 ["admin" "noscript" "loading" "stale"];
+            "dryrun" -4 ["admin" "noscript" "loading" "stale"];
+            "genpass" -2 ["noscript" "loading" "stale"];
+            "getuser" 3 ["admin" "noscript" "loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "list" 2 ["admin" "noscript" "loading" "stale"];
+            "load" 2 ["admin" "noscript" "loading" "stale"];
+            "log" -2 ["admin" "noscript" "loading" "stale"];
+            "save" 2 ["admin" "noscript" "loading" "stale"];
+            "setuser" -3 ["admin" "noscript" "loading" "stale"];
+            "users" 2 ["admin" "noscript" "loading" "stale"];
+            "whoami" 2 ["noscript" "loading" "stale"];
+        };
+    append in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [W], "string",
         "Appends a string to the value of a key. Creates the key if it does not exist.";
     auth in connection, -2, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Authenticates the connection.";
-    client in clients, -2, ["noscript" "loading" "stale"], NO_KEYS, "connection",
-        "Names, describes and ends connections.";
-    command in introspection, -1, ["loading" "stale"], NO_KEYS, "server",
-        "Returns information about all commands.";
-    config in config, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
-        "Returns configuration parameters, and changes some.";
-    copy in transfer, -3, ["write" "denyoom"], [1, 2, 1], "generic",
+    client in clients, -2, [], NO_KEYS, "connection",
+        "Names, describes and ends connections.", {
+            "getname" 2 ["noscript" "loading" "stale"];
+            "getredir" 2 ["noscript" "loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "id" 2 ["noscript" "loading" "stale"];
+            "info" 2 ["noscript" "loading" "stale"];
+            "kill" -3 ["admin" "noscript" "loading" "stale"];
+            "list" -2 ["admin" "noscript" "loading" "stale"];
+            "no-evict" 3 ["admin" "noscript" "loading" "stale"];
+            "no-touch" 3 ["noscript" "loading" "stale"];
+            "pause" -3 ["admin" "noscript" "loading" "stale"];
+            "reply" 3 ["noscript" "loading" "stale"];
+            "setinfo" 4 ["noscript" "loading" "stale"];
+            "setname" 3 ["noscript" "loading" "stale"];
+            "trackinginfo" 2 ["noscript" "loading" "stale"];
+            "unblock" -3 ["admin" "noscript" "loading" "stale"];
+            "unpause" 2 ["admin" "noscript" "loading" "stale"];
+        };
+    cluster in cluster, -2, [], NO_KEYS, "cluster",
+        "Says that there is no cluster.", {
+            "countkeysinslot" 3 ["stale"];
+            "getkeysinslot" 4 ["stale"];
+            "help" 2 ["stale"];
+            "info" 2 ["stale"];
+            "keyslot" 3 ["stale"];
+            "links" 2 ["stale"];
+            "myid" 2 ["stale"];
+            "nodes" 2 ["stale"];
+            "shards" 2 ["stale"];
+            "slots" 2 ["stale"];
+        };
+    command in introspection, -1, ["loading" "stale"], NO_KEYS, "server" = ["connection"],
+        "Returns information about all commands.", {
+            "count" 2 ["loading" "stale"];
+            "docs" -2 ["loading" "stale"];
+            "getkeys" -4 ["loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "info" -2 ["loading" "stale"];
+            "list" -2 ["loading" "stale"];
+        };
+    config in config, -2, [], NO_KEYS, "server",
+        "Returns configuration parameters, and changes some.", {
+            "get" -3 ["admin" "noscript" "loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "resetstat" 2 ["admin" "noscript" "loading" "stale"];
+            "rewrite" 2 ["admin" "noscript" "loading" "stale"];
+            "set" -4 ["admin" "noscript" "loading" "stale"];
+        };
+    copy in transfer, -3, ["write" "denyoom"], [1, 2, 1] => [R W], "generic",
         "Copies the value of a key to a new key.";
-    dbsize in keys, 1, ["readonly" "fast" "no_multi"], NO_KEYS, "server",
+    dbsize in keys, 1, ["readonly" "fast" "no_multi"], NO_KEYS, "server" = ["keyspace"],
         "Returns the number of keys in the database.";
     debug in object, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Waits, or describes a value.";
@@ -132,31 +258,37 @@ commands! {
         "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
     decrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.";
-    del in keys, -2, ["write"], ALL_KEYS, "generic",
+    del in keys, -2, ["write"], ALL_KEYS => [W], "generic",
         "Deletes one or more keys.";
     discard in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Discards a transaction.";
     echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Returns the given string.";
-    eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS, "scripting",
+    eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS => [RW], "scripting",
         "Executes one of the known scripts of lock libraries.";
-    evalsha in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS, "scripting",
+    evalsha in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS => [RW], "scripting",
         "Executes one of the known scripts, given its SHA1 digest.";
     exec in transactions, 1, ["noscript" "loading" "stale"], NO_KEYS, "transactions",
         "Executes all commands in a transaction.";
-    exists in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
+    exists in keys, -2, ["readonly" "fast"], ALL_KEYS => [ANY], "generic",
         "Determines whether one or more keys exist.";
-    expire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+    expire in expiry, -3, ["write" "fast"], ONE_KEY => [W], "generic",
         "Sets the expiration time of a key in seconds.";
-    expireat in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+    expireat in expiry, -3, ["write" "fast"], ONE_KEY => [W], "generic",
         "Sets the expiration time of a key to a Unix timestamp.";
     expiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix timestamp.";
-    farside in farside, -2, ["admin" "noscript" "loading" "stale" "no_multi"], NO_KEYS, "server",
-        "Tells what this gateway counts and which keys are used most, and reads keys in order.";
-    flushall in keys, -1, ["write" "no_multi"], NO_KEYS, "server",
+    farside in farside, -2, ["no_multi"], NO_KEYS, "server",
+        "Tells what this gateway counts, which keys are used most and which locks are held, and reads keys in order.", {
+            "help" 2 ["loading" "stale"];
+            "hotkeys" -2 ["admin" "noscript" "loading" "stale"];
+            "locks" -2 ["admin" "noscript" "loading" "stale"];
+            "range" -4 ["readonly"];
+            "stats" 2 ["admin" "noscript" "loading" "stale"];
+        };
+    flushall in keys, -1, ["write" "no_multi"], NO_KEYS, "server" = ["keyspace" "dangerous"],
         "Removes all keys from all databases.";
-    flushdb in keys, -1, ["write" "no_multi"], NO_KEYS, "server",
+    flushdb in keys, -1, ["write" "no_multi"], NO_KEYS, "server" = ["keyspace" "dangerous"],
         "Removes all keys from the current database.";
     get in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the string value of a key.";
@@ -176,37 +308,62 @@ commands! {
         "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.";
     incrbyfloat in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Increments the number of a key by a decimal number. Uses 0 as initial value if the key doesn't exist.";
-    info in info, -1, ["loading" "stale"], NO_KEYS, "server",
+    info in info, -1, ["loading" "stale"], NO_KEYS, "server" = ["dangerous"],
         "Returns information and statistics about the server.";
-    keys in scan, 2, ["readonly" "no_multi"], NO_KEYS, "generic",
+    keys in scan, 2, ["readonly" "no_multi"], NO_KEYS, "generic" = ["keyspace" "dangerous"],
         "Returns all key names that match a pattern.";
-    latency in observe, -2, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
-        "Returns no latency events: none are sampled.";
-    memory in object, -2, ["readonly"], NO_KEYS, "server",
-        "Tells how much memory a key and the store take.";
+    latency in observe, -2, [], NO_KEYS, "server",
+        "Returns no latency events: none are sampled.", {
+            "doctor" 2 ["admin" "noscript" "loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "histogram" -2 ["admin" "noscript" "loading" "stale"];
+            "history" 3 ["admin" "noscript" "loading" "stale"];
+            "latest" 2 ["admin" "noscript" "loading" "stale"];
+            "reset" -2 ["admin" "noscript" "loading" "stale"];
+        };
+    memory in object, -2, [], NO_KEYS, "server",
+        "Tells how much memory a key and the store take.", {
+            "doctor" 2 [];
+            "help" 2 ["loading" "stale"];
+            "malloc-stats" 2 [];
+            "purge" 2 [];
+            "stats" 2 [];
+            "usage" -3 ["readonly"] at SECOND;
+        };
     mget in strings, -2, ["readonly" "fast"], ALL_KEYS, "string",
         "Returns the string values of one or more keys; each is read for itself.";
+    module in server, -2, [], NO_KEYS, "server",
+        "Lists no modules: there are none.", {
+            "help" 2 ["loading" "stale"];
+            "list" 2 ["admin" "noscript"];
+        };
     monitor in clients, 1, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Shows every command of every client, if CONFIG SET enable-monitor-command allows it.";
-    mset in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
+    mset in strings, -3, ["write" "denyoom"], [1, -1, 2] => [W], "string",
         "Sets the string values of one or more keys; each is set for itself.";
-    msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2], "string",
+    msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2] => [W], "string",
         "Sets the string values of one or more keys only when none of them exists.";
     multi in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Starts a transaction.";
-    object in object, -2, ["readonly"], NO_KEYS, "generic",
-        "Describes how a value is stored.";
-    persist in expiry, 2, ["write" "fast"], ONE_KEY, "generic",
+    object in object, -2, [], NO_KEYS, "generic",
+        "Describes how a value is stored.", {
+            "encoding" 3 ["readonly"] at SECOND;
+            "freq" 3 ["readonly"] at SECOND;
+            "help" 2 ["loading" "stale"];
+            "idletime" 3 ["readonly"] at SECOND;
+            "refcount" 3 ["readonly"] at SECOND;
+        };
+    persist in expiry, 2, ["write" "fast"], ONE_KEY => [W], "generic",
         "Removes the expiration time of a key.";
-    pexpire in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+    pexpire in expiry, -3, ["write" "fast"], ONE_KEY => [W], "generic",
         "Sets the expiration time of a key in milliseconds.";
-    pexpireat in expiry, -3, ["write" "fast"], ONE_KEY, "generic",
+    pexpireat in expiry, -3, ["write" "fast"], ONE_KEY => [W], "generic",
         "Sets the expiration time of a key to a Unix milliseconds timestamp.";
     pexpiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix milliseconds timestamp.";
     ping in connection, -1, ["fast"], NO_KEYS, "connection",
         "Returns the server's liveliness response.";
-    psetex in set, 4, ["write" "denyoom"], ONE_KEY, "string",
+    psetex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.";
     pttl in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time in milliseconds of a key.";
@@ -214,47 +371,58 @@ commands! {
         "Closes the connection.";
     randomkey in scan, 1, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Returns a random key name from the database.";
-    rename in transfer, 3, ["write"], [1, 2, 1], "generic",
+    rename in transfer, 3, ["write"], [1, 2, 1] => [RW W], "generic",
         "Renames a key and overwrites the destination.";
-    renamenx in transfer, 3, ["write" "fast"], [1, 2, 1], "generic",
+    renamenx in transfer, 3, ["write" "fast"], [1, 2, 1] => [RW W], "generic",
         "Renames a key only when the destination doesn't exist.";
     reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Resets the connection.";
     scan in scan, -2, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Iterates over the key names in the database.";
-    script in scripts, -2, ["noscript"], NO_KEYS, "scripting",
-        "Loads, looks for and forgets scripts.";
+    script in scripts, -2, [], NO_KEYS, "scripting",
+        "Loads, looks for and forgets scripts.", {
+            "exists" -3 ["noscript"];
+            "flush" -2 ["noscript"];
+            "help" 2 ["loading" "stale"];
+            "kill" 2 ["noscript"];
+            "load" 3 ["noscript" "stale"];
+        };
     select in server, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Changes the selected database; there is one.";
-    set in set, -3, ["write" "denyoom"], ONE_KEY, "string",
+    set in set, -3, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.";
-    setex in set, 4, ["write" "denyoom"], ONE_KEY, "string",
+    setex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.";
-    setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
+    setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [W], "string",
         "Sets the string value of a key only when the key doesn't exist.";
-    setrange in strings, 4, ["write" "denyoom"], ONE_KEY, "string",
+    setrange in strings, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.";
-    slowlog in observe, -2, ["admin" "loading" "stale"], NO_KEYS, "server",
-        "Returns the commands that took long.";
-    strlen in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
+    slowlog in observe, -2, [], NO_KEYS, "server",
+        "Returns the commands that took long.", {
+            "get" -2 ["admin" "loading" "stale"];
+            "help" 2 ["loading" "stale"];
+            "len" 2 ["admin" "loading" "stale"];
+            "reset" 2 ["admin" "loading" "stale"];
+        };
+    strlen in strings, 2, ["readonly" "fast"], ONE_KEY => [ANY], "string",
         "Returns the length of a string value.";
     substr in strings, 4, ["readonly"], ONE_KEY, "string",
         "Returns a substring from a string value.";
     time in server, 1, ["loading" "stale" "fast"], NO_KEYS, "server",
         "Returns the server time.";
-    touch in keys, -2, ["readonly" "fast"], ALL_KEYS, "generic",
+    touch in keys, -2, ["readonly" "fast"], ALL_KEYS => [ANY], "generic",
         "Returns the number of existing keys out of those specified.";
     ttl in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time in seconds of a key.";
-    r#type in keys, 2, ["readonly" "fast"], ONE_KEY, "generic",
+    r#type in keys, 2, ["readonly" "fast"], ONE_KEY => [ANY], "generic",
         "Determines the type of value stored at a key.";
-    unlink in keys, -2, ["write" "fast"], ALL_KEYS, "generic",
+    unlink in keys, -2, ["write" "fast"], ALL_KEYS => [W], "generic",
         "Deletes one or more keys.";
     unwatch in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Forgets about watched keys of a transaction.";
-    wait in server, 3, ["noscript"], NO_KEYS, "generic",
+    wait in server, 3, ["noscript"], NO_KEYS, "generic" = ["connection"],
         "Returns 0: there are no replicas.";
-    watch in transactions, -2, ["noscript" "loading" "stale" "fast"], ALL_KEYS, "transactions",
+    watch in transactions, -2, ["noscript" "loading" "stale" "fast"], ALL_KEYS => [ANY], "transactions",
         "Monitors changes to keys to determine the execution of a transaction.";
 }
 
@@ -313,6 +481,104 @@ pub(crate) fn find(name: &[u8]) -> Option<(Id, &'static Command)> {
     None
 }
 
+/// How many commands and subcommands there are.
+pub(crate) const COUNT: usize = FIRST_SUBCOMMAND[TABLE.len()] as usize;
+
+/// The number of the first subcommand of each command; behind the last command, that of all.
+const FIRST_SUBCOMMAND: [u16; TABLE.len() + 1] = {
+    let mut first = [TABLE.len() as u16; TABLE.len() + 1];
+    let mut index = 0;
+    while index < TABLE.len() {
+        first[index + 1] = first[index] + TABLE[index].subcommands.len() as u16;
+        index += 1;
+    }
+    first
+};
+
+/// What has a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Numbered {
+    Command(&'static Command),
+    Subcommand(&'static Subcommand),
+}
+
+impl Numbered {
+    /// With the command's name in front of a subcommand's.
+    pub(crate) fn full_name(self) -> &'static str {
+        match self {
+            Self::Command(command) => command.name,
+            Self::Subcommand(subcommand) => subcommand.full_name,
+        }
+    }
+
+    pub(crate) fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Command(command) => command.flags,
+            Self::Subcommand(subcommand) => subcommand.flags,
+        }
+    }
+
+    pub(crate) fn categories(self) -> u32 {
+        match self {
+            Self::Command(command) => command.categories,
+            Self::Subcommand(subcommand) => subcommand.categories,
+        }
+    }
+
+    /// Whether so many arguments, the command's name included, are right.
+    pub(crate) fn takes(self, count: usize) -> bool {
+        match self {
+            Self::Command(command) => command.takes(count),
+            Self::Subcommand(subcommand) => takes(subcommand.arity, count),
+        }
+    }
+
+    /// Which of so many arguments are keys, and what is done to each.
+    pub(crate) fn keys(self, count: usize) -> impl Iterator<Item = (usize, Access)> {
+        let (keys, access) = match self {
+            Self::Command(command) => (command.keys, command.access),
+            Self::Subcommand(subcommand) => (subcommand.keys, subcommand.access),
+        };
+        key_places(keys, count).zip(access.iter().copied().cycle())
+    }
+}
+
+/// What has this number; nothing has one that is too large.
+pub(crate) fn numbered(number: usize) -> Option<Numbered> {
+    if let Some(command) = TABLE.get(number) {
+        return Some(Numbered::Command(command));
+    }
+    let command = FIRST_SUBCOMMAND
+        .partition_point(|&first| usize::from(first) <= number)
+        .checked_sub(1)?;
+    let subcommand = TABLE
+        .get(command)?
+        .subcommands
+        .get(number - usize::from(FIRST_SUBCOMMAND[command]))?;
+    Some(Numbered::Subcommand(subcommand))
+}
+
+/// The numbers of the subcommands of a command.
+pub(crate) fn subcommands(id: Id) -> core::ops::Range<usize> {
+    let index = id as usize;
+    usize::from(FIRST_SUBCOMMAND[index])..usize::from(FIRST_SUBCOMMAND[index + 1])
+}
+
+/// The number of a subcommand, its name in any case.
+pub(crate) fn find_subcommand(id: Id, name: &[u8]) -> Option<usize> {
+    let mut subcommands = TABLE[id as usize].subcommands.iter();
+    let index = subcommands.position(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))?;
+    Some(usize::from(FIRST_SUBCOMMAND[id as usize]) + index)
+}
+
+/// The number of what a request asks for: of the subcommand, if it names one.
+pub(crate) fn number(id: Id, request: &Request<'_>) -> Option<usize> {
+    match TABLE[id as usize].subcommands.is_empty() || request.len() < 2 {
+        true => Some(id as usize),
+        false => find_subcommand(id, request.arg(1)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,6 +615,35 @@ mod tests {
         let takes = |name: &str, count| find(name.as_bytes()).expect("it is in the table").1.takes(count);
         assert!(takes("get", 2) && !takes("get", 1) && !takes("get", 3));
         assert!(takes("del", 2) && takes("del", 200) && !takes("del", 1));
+    }
+
+    #[test]
+    fn numbers_are_those_of_commands_and_then_those_of_subcommands() {
+        let all: Vec<_> = (0..COUNT)
+            .map(|number| numbered(number).expect("it has one").full_name())
+            .collect();
+        assert!(numbered(COUNT).is_none() && numbered(usize::MAX).is_none());
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), COUNT);
+        let mut seen = TABLE.len();
+        for (index, command) in TABLE.iter().enumerate() {
+            assert_eq!(subcommands(IDS[index]).start, seen);
+            assert!(
+                command.subcommands.is_sorted_by(|one, next| one.name < next.name),
+                "{}",
+                command.name
+            );
+            for subcommand in command.subcommands {
+                let name = format!("{}|{}", command.name, subcommand.name);
+                assert_eq!((all[seen], subcommand.full_name), (name.as_str(), name.as_str()));
+                let upper = subcommand.name.to_uppercase();
+                assert_eq!(find_subcommand(IDS[index], upper.as_bytes()), Some(seen));
+                seen += 1;
+            }
+        }
+        assert_eq!(
+            (seen, find_subcommand(Id::config, b"ge"), find_subcommand(Id::get, b"")),
+            (COUNT, None, None)
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use farside_fabric::shm::{Fabric, Segment};
 use farside_fabric::{FabricError, NodeId};
 use farside_kv::{Quota, Session, Store, StoreConfig};
 
+use super::table::Numbered;
 use super::*;
 use crate::context::Shared;
 use crate::guard::{Framed, Guard};
@@ -35,7 +36,7 @@ impl Place {
         let endpoint = Fabric::new(vec![segment]).endpoint().expect("room in the table");
         let store = Store::open(endpoint, StoreConfig::default()).await.expect("a store");
         let shared = Arc::new(Shared {
-            password: None,
+            users: Arc::default(),
             address: ([127, 0, 0, 1], 1).into(),
             started_ms: 0,
             started_ns: 0,
@@ -55,6 +56,7 @@ impl Place {
         let ends = Ends {
             address: "client:1".to_owned(),
             local_address: "gateway:1".to_owned(),
+            descriptor: 7,
         };
         let client = Client::enter(&shared, ends, 0);
         let context = Context::new(store, shared, 0);
@@ -105,7 +107,10 @@ fn commands_are_counted_and_remembered() {
         assert_eq!(place.execute("get key").await, "$5\r\nvalue\r\n");
         assert_eq!(place.execute("get other").await, "$-1\r\n");
         assert_eq!((place.calls("set"), place.calls("get"), place.calls("del")), (1, 2, 0));
-        assert_eq!(table::TABLE[place.client.command].name, "get");
+        assert_eq!(
+            table::numbered(place.client.command).map(Numbered::full_name),
+            Some("get")
+        );
         let statistics = place.context.statistics();
         assert_eq!((statistics.commands.get(), statistics.errors.get()), (3, 0));
         place.client.tally.settle(&statistics.latencies, 1);
@@ -200,20 +205,148 @@ fn so_much_of_an_unknown_command_is_repeated() {
 fn a_stranger_may_say_who_it_is_and_nothing_else() {
     run(async {
         let mut place = Place::new().await;
-        place.client.is_stranger = true;
+        let users = Arc::clone(&place.context.shared.users);
+        users
+            .change(b"default", [&b">password"[..]].into_iter())
+            .expect("a rule");
+        // Whoever is there already has been let in.
+        assert_eq!(place.execute("GET key").await, "$-1\r\n");
+        place.client.reset();
         let unauthorised = "-NOAUTH Authentication required.\r\n";
-        for line in ["GET key", "PING", "INFO"] {
+        for line in ["GET key", "PING", "INFO", "ACL WHOAMI", "MULTI"] {
             assert_eq!(place.execute(line).await, unauthorised, "{line}");
         }
         for line in ["AUTH password", "HELLO", "RESET", "QUIT"] {
-            place.client.is_stranger = true;
+            place.client.reset();
             assert_ne!(place.execute(line).await, unauthorised, "{line}");
         }
         // What does not exist is said to everybody.
-        place.client.is_stranger = true;
+        place.client.reset();
         assert!(place.execute("nothing").await.starts_with("-ERR unknown command"));
-        place.client.is_stranger = false;
+        assert!(
+            place
+                .execute("ACL nothing")
+                .await
+                .starts_with("-ERR unknown subcommand")
+        );
+        assert_eq!(place.execute("AUTH password").await, "+OK\r\n");
         assert_eq!(place.execute("GET key").await, "$-1\r\n");
+    });
+}
+
+/// A line with the right number of arguments.
+fn line_of(what: Numbered) -> String {
+    let arity = match what {
+        Numbered::Command(command) => command.arity,
+        Numbered::Subcommand(subcommand) => subcommand.arity,
+    };
+    let mut words: Vec<&str> = what.full_name().split('|').collect();
+    while (words.len() as i64) < arity.abs() {
+        words.push("1");
+    }
+    words.join(" ")
+}
+
+#[test]
+fn whoever_may_do_nothing_is_refused_every_command() {
+    run(async {
+        let mut place = Place::new().await;
+        let users = Arc::clone(&place.context.shared.users);
+        let rules = [&b"on"[..], b"nopass", b"~*", b"&*"];
+        users.change(b"nobody", rules.into_iter()).expect("rules");
+        let mut refused = 0;
+        for what in (0..table::COUNT).filter_map(table::numbered) {
+            place.client.become_user(users.find(b"nobody").expect("it is there"));
+            let reply = place.execute(&line_of(what)).await;
+            let text = format!(
+                "NOPERM User nobody has no permissions to run the '{}' command",
+                what.full_name()
+            );
+            let expected = match what.full_name() {
+                "exec" => format!("-EXECABORT Transaction discarded because of: {text}\r\n"),
+                _ => format!("-{text}\r\n"),
+            };
+            // A container by itself is no command.
+            let is_container =
+                matches!(what, Numbered::Command(command) if command.arity == -2 && !command.subcommands.is_empty());
+            if is_container {
+                assert!(reply.starts_with("-ERR unknown subcommand '1'"), "{reply}");
+            } else if what.flags().contains(&"no_auth") {
+                assert!(!reply.starts_with("-NOPERM"), "{reply}");
+            } else {
+                assert_eq!(reply, expected);
+                refused += 1;
+            }
+        }
+        // All but the four that let one come and go, and the containers.
+        let containers = table::TABLE
+            .iter()
+            .filter(|command| !command.subcommands.is_empty())
+            .count();
+        // COMMAND is one that may stand alone.
+        assert_eq!(refused, table::COUNT - 4 - (containers - 1));
+        let counts = lock(&users.log).counts();
+        assert_eq!(counts[crate::acl::log::Reason::Command as usize], refused as u64);
+    });
+}
+
+#[test]
+fn a_transaction_is_judged_when_it_is_queued_and_when_it_is_executed() {
+    run(async {
+        let mut place = Place::new().await;
+        let users = Arc::clone(&place.context.shared.users);
+        let change = |rules: &[&str]| {
+            let rules = ["on", "nopass"].iter().chain(rules).map(|rule| rule.as_bytes());
+            users.change(b"alice", rules).expect("rules");
+        };
+        change(&["~a*", "+@all"]);
+        place.client.become_user(users.find(b"alice").expect("it is there"));
+        let (ok, queued) = ("+OK\r\n", "+QUEUED\r\n");
+        let key = "-NOPERM No permissions to access a key\r\n";
+        for (line, expected) in [
+            ("MULTI", ok),
+            ("SET a 1", queued),
+            ("SET b 1", key),
+            (
+                "EXEC",
+                "-EXECABORT Transaction discarded because of previous errors.\r\n",
+            ),
+            ("MULTI", ok),
+            ("SET a 1", queued),
+            ("SET ab 2", queued),
+            ("PING", queued),
+            ("GET a", queued),
+            ("ECHO x", queued),
+        ] {
+            assert_eq!(place.execute(line).await, expected, "{line}");
+        }
+        change(&["resetkeys", "~a", "-ping"]);
+        place.client.card.notify(crate::roster::Notices::USERS);
+        assert!(place.client.heed());
+        let changed = "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+                       command is no longer allowed for the following reason: no permission to";
+        let expected = format!(
+            "*5\r\n+OK\r\n{changed} touch the specified keys\r\n{changed} execute the command or subcommand\r\n$1\r\n1\r\n$1\r\nx\r\n"
+        );
+        assert_eq!(place.execute("EXEC").await, expected);
+        assert_eq!(place.execute("EXISTS a").await, ":1\r\n");
+        let shown: Vec<_> = lock(&users.log)
+            .entries()
+            .map(|entry| {
+                (
+                    entry.refused.is_in_multi,
+                    String::from_utf8_lossy(&entry.refused.object).into_owned(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (true, "ping".to_owned()),
+                (true, "ab".to_owned()),
+                (true, "b".to_owned())
+            ]
+        );
     });
 }
 
@@ -224,6 +357,7 @@ fn who_watches_sees_what_is_not_administration() {
         let ends = Ends {
             address: "watcher:1".to_owned(),
             local_address: "gateway:1".to_owned(),
+            descriptor: 7,
         };
         let shared = Arc::clone(&place.context.shared);
         let watcher = Client::enter(&shared, ends, 0);

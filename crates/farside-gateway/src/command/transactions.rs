@@ -12,7 +12,8 @@ use farside_kv::{KEY_BYTES_MAX, KvError, Transaction};
 
 use super::keyspace::Keys;
 use super::table::{Id, TABLE};
-use super::{Call, Handled, Refusal, line, table};
+use super::{Call, Handled, Refusal, acl, line, table};
+use crate::acl::permit::{Denial, permit};
 use crate::client::Replies;
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::queue::{Batch, Queue, has_keys};
@@ -27,6 +28,9 @@ pub(super) const ANSWERS_BYTES_MAX: usize = 256 << 20;
 const TOO_LONG: &str = "ERR the replies are longer than 256 MiB";
 pub(super) const EXEC_WITH_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
+pub(super) const DISCARDED: &str = "EXECABORT Transaction discarded because of:";
+const RULES_CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC \
+                             call. This command is no longer allowed for the following reason: ";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 
 pub(crate) async fn multi(call: &mut Call<'_>) -> Handled {
@@ -109,14 +113,35 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Handled {
     if batch.is_broken {
         return Err(ABORTED.into());
     }
-    let done = run_all(call, &batch).await;
+    let denied = denied(call, &batch);
+    let done = run_all(call, &batch, &denied).await;
     call.client.queue.give_back(batch.commands);
     done
 }
 
-async fn run_all(call: &mut Call<'_>, batch: &Batch) -> Handled {
+/// For each command, in which words it is refused, if its client may not do it any more; nothing for one that may do
+/// everything.
+fn denied(call: &Call<'_>, batch: &Batch) -> Vec<Option<String>> {
+    let client = &*call.client;
+    if client.is_free() {
+        return Vec::new();
+    }
+    let judge = |(id, request): (Id, Request<'_>)| {
+        let number = table::number(id, &request)?;
+        let denial = permit(client.user(), id, number, &request).err()?;
+        let why = match denial {
+            Denial::Command(_) => "no permission to execute the command or subcommand",
+            Denial::Key(_) => "no permission to touch the specified keys",
+        };
+        acl::note_denied(client, call.context, denial, true);
+        Some(format!("{RULES_CHANGED}{why}"))
+    };
+    batch.commands.each().map(judge).collect()
+}
+
+async fn run_all(call: &mut Call<'_>, batch: &Batch, denied: &[Option<String>]) -> Handled {
     let mut answers = Answers::new(call.reply, batch.commands.with_keys().count());
-    match transact(call, batch, &mut answers).await {
+    match transact(call, batch, denied, &mut answers).await {
         Ok(Outcome::Done) => {}
         Ok(Outcome::Overtaken) => {
             call.reply.null_array();
@@ -130,10 +155,11 @@ async fn run_all(call: &mut Call<'_>, batch: &Batch) -> Handled {
     }
     call.reply.array(batch.commands.len());
     let mut answered = answers.each();
-    for (id, request) in batch.commands.each() {
-        match has_keys(id) {
-            true => call.reply.append(answered.next().expect("one for each")),
-            false => run_apart(call, id, request).await?,
+    for (index, (id, request)) in batch.commands.each().enumerate() {
+        match (has_keys(id), denial(denied, index)) {
+            (true, _) => call.reply.append(answered.next().expect("one for each")),
+            (false, None) => run_apart(call, id, request).await?,
+            (false, Some(why)) => super::refuse(call.context, call.reply, why.into()),
         }
         if call.reply.len() > REPLY_BYTES_MAX && call.client.replies == Replies::On {
             flush(call.stream, call.reply, call.client, call.context).await?;
@@ -144,7 +170,12 @@ async fn run_all(call: &mut Call<'_>, batch: &Batch) -> Handled {
 
 fn discarded(why: Refusal, call: &Call<'_>) -> Refusal {
     let why = line(call.context, why);
-    format!("EXECABORT Transaction discarded because of: {why}").into()
+    format!("{DISCARDED} {why}").into()
+}
+
+/// Why a command is refused by EXEC, if it is.
+fn denial(denied: &[Option<String>], index: usize) -> Option<String> {
+    denied.get(index).cloned().flatten()
 }
 
 /// What has become of the commands that have keys.
@@ -158,7 +189,12 @@ enum Outcome {
 }
 
 /// Runs the commands that have keys as one transaction.
-async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> Result<Outcome, KvError> {
+async fn transact(
+    call: &mut Call<'_>,
+    batch: &Batch,
+    denied: &[Option<String>],
+    answers: &mut Answers,
+) -> Result<Outcome, KvError> {
     let mut keys: Vec<&[u8]> = batch.commands.keys().collect();
     keys.extend(batch.watched.keys().map(Vec::as_slice));
     if keys.is_empty() {
@@ -181,7 +217,14 @@ async fn transact(call: &mut Call<'_>, batch: &Batch, answers: &mut Answers) -> 
                 return Ok(Outcome::Overtaken);
             }
         }
-        for (id, request) in batch.commands.with_keys() {
+        for (index, (id, request)) in batch.commands.each().enumerate() {
+            if !has_keys(id) {
+                continue;
+            }
+            if let Some(why) = denial(denied, index) {
+                answers.end(Err(why.into()), context);
+                continue;
+            }
             let mut call = Call {
                 request: &request,
                 client,

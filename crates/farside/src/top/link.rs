@@ -17,6 +17,7 @@ const REPLY_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
+    pub(super) user: String,
     pub(super) password: Option<Password>,
     pub(super) tls: Option<Encryption>,
 }
@@ -128,10 +129,9 @@ impl Link {
         };
         let mut link = Self { address, stream };
         if let Some(password) = &target.password {
-            match link.ask(&[b"AUTH", password.reveal()])? {
+            match link.ask(&[b"AUTH", target.user.as_bytes(), password.reveal()])? {
+                // Whoever needs none takes any.
                 OwnedFrame::SimpleString(_) => {}
-                // Whoever needs none says so; then it was not needed.
-                OwnedFrame::Error(reply) if reply.contains("without any password configured") => {}
                 OwnedFrame::Error(reply) => return Err(LinkError::Password { address, reply }),
                 other => return Err(link.foreign(&other)),
             }

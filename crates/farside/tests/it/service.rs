@@ -1,5 +1,6 @@
 //! The service as a user meets it: the built binary, over real sockets, files and signals.
 
+mod acl;
 mod certificates;
 mod client;
 mod command_line;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use sha1::{Digest, Sha1};
 
 use self::known::Script;
-use super::{Call, Handled, NOT_AN_INTEGER, Refusal, help, unknown_subcommand, wrong_arity};
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, help};
 use crate::integer;
 use crate::live::lock;
 use crate::request::Request;
@@ -100,15 +100,9 @@ pub(crate) async fn script(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let scripts = &call.context.shared.live.scripts;
     if request.arg_is(1, "load") {
-        if request.len() != 3 {
-            return Err(wrong_arity("script|load").into());
-        }
         let (sha, _) = load(call, request.arg(2)).ok_or(UNKNOWN)?;
         call.reply.bulk(to_hex(sha).as_bytes());
     } else if request.arg_is(1, "exists") {
-        if request.len() < 3 {
-            return Err(wrong_arity("script|exists").into());
-        }
         let loaded = lock(scripts);
         call.reply.array(request.len() - 2);
         for text in request.args(2) {
@@ -128,7 +122,7 @@ pub(crate) async fn script(call: &mut Call<'_>) -> Handled {
         call.reply.ok();
     } else if request.arg_is(1, "kill") {
         return Err("NOTBUSY No scripts in execution right now.".into());
-    } else if request.arg_is(1, "help") {
+    } else {
         help(
             call.reply,
             "SCRIPT",
@@ -143,8 +137,6 @@ pub(crate) async fn script(call: &mut Call<'_>) -> Handled {
                 "    Load a known script into the script cache without executing it.",
             ],
         );
-    } else {
-        return Err(unknown_subcommand(request).into());
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ fn clients_are_listed() {
         .find(|line| field(line, "name").is_empty())
         .expect("no name");
     assert_eq!((field(mine, "lib-name"), field(mine, "lib-ver")), ("lib", "1.2"));
-    assert_eq!((field(mine, "cmd"), field(others, "cmd")), ("client", "get"));
+    assert_eq!((field(mine, "cmd"), field(others, "cmd")), ("client|list", "get"));
     assert_eq!(
         field(mine, "addr"),
         one.stream.local_addr().expect("a socket").to_string()

@@ -85,7 +85,7 @@ fn keys_have_a_type_and_can_be_touched() {
             (
                 "COMMAND INFO type",
                 "*1\r\n*10\r\n$4\r\ntype\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n\
-                 :1\r\n:1\r\n:1\r\n*1\r\n+@generic\r\n*0\r\n*0\r\n*0\r\n",
+                 :1\r\n:1\r\n:1\r\n*3\r\n+@keyspace\r\n+@read\r\n+@fast\r\n*0\r\n*0\r\n*0\r\n",
             ),
         ],
     );

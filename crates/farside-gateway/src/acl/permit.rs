@@ -1,0 +1,120 @@
+//! Whether a user may give a command, with these keys.
+//!
+//! On the path: where a command is checked, for every client that may not do everything; for a transaction again at EXEC.
+
+use super::selector::{Patterns, Selector};
+use super::user::User;
+use crate::command::category::Access;
+use crate::command::table::{Id, Numbered, TABLE, numbered};
+use crate::glob::{self, Case};
+use crate::integer;
+use crate::request::Request;
+
+/// What is not allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Denial {
+    /// The command or subcommand with this name.
+    Command(&'static str),
+    /// What it does to this key.
+    Key(Vec<u8>),
+}
+
+impl Denial {
+    /// In the words of Redis; a key is named only if `is_verbose`.
+    pub(crate) fn text(&self, user: &User, is_verbose: bool) -> String {
+        let name = String::from_utf8_lossy(&user.name);
+        match self {
+            Self::Command(command) => format!("User {name} has no permissions to run the '{command}' command"),
+            Self::Key(key) if is_verbose => {
+                let key = String::from_utf8_lossy(key);
+                format!("User {name} has no permissions to access the '{key}' key")
+            }
+            Self::Key(_) => "No permissions to access a key".to_owned(),
+        }
+    }
+}
+
+/// Whether a user may give the command with this id and this number.
+pub(crate) fn permit(user: &User, id: Id, number: usize, request: &Request<'_>) -> Result<(), Denial> {
+    let what = numbered(number).expect("it was found in the table");
+    // The denial that is told is that of the selector which came furthest.
+    let mut furthest: Option<(usize, Denial)> = None;
+    for selector in user.selectors() {
+        match permit_by(selector, id, number, what, request) {
+            Ok(()) => return Ok(()),
+            Err(denial) => {
+                if furthest.as_ref().is_none_or(|(progress, _)| *progress < denial.0) {
+                    furthest = Some(denial);
+                }
+            }
+        }
+    }
+    let (_, denial) = furthest.expect("there is at least one selector");
+    Err(denial)
+}
+
+/// Whether a selector allows it; if not, how far it came: 0 for the command, and the place of the key.
+fn permit_by(
+    selector: &Selector,
+    id: Id,
+    number: usize,
+    what: Numbered,
+    request: &Request<'_>,
+) -> Result<(), (usize, Denial)> {
+    // As in Redis: whoever may nothing else may still come and go.
+    if !what.flags().contains(&"no_auth") && !selector.allows(number, request.arg(1)) {
+        return Err((0, Denial::Command(what.full_name())));
+    }
+    let Patterns::Some(patterns) = &selector.keys else {
+        return Ok(());
+    };
+    let check = |place: usize, access: Access| {
+        let key = request.arg(place);
+        let mut allowing = patterns.iter().filter(|known| known.access.allows(access));
+        match allowing.any(|known| glob::matches(&known.pattern, key, Case::Exact)) {
+            true => Ok(()),
+            false => Err((place, Denial::Key(key.to_vec()))),
+        }
+    };
+    match id {
+        Id::eval | Id::evalsha => {
+            let access = TABLE[id as usize].access.first().copied().unwrap_or(Access::RW);
+            script_keys(request).try_for_each(|place| check(place, access))
+        }
+        // With GET, it also tells the value that was there.
+        Id::set if (3..request.len()).any(|index| request.arg_is(index, "get")) => check(1, Access::RW),
+        Id::farside if reads_values(what, request) => {
+            let mut whole = patterns.iter().filter(|known| known.access.allows(Access::R));
+            match whole.any(|known| known.pattern == b"*") {
+                true => Ok(()),
+                false => Err((2, Denial::Key(request.arg(2).to_vec()))),
+            }
+        }
+        _ => what
+            .keys(request.len())
+            .try_for_each(|(place, access)| check(place, access)),
+    }
+}
+
+/// The places of the keys of EVAL or EVALSHA: the third argument says how many they are. As in Redis, a number that cannot be
+/// right is none; the command itself refuses it.
+pub(crate) fn script_keys(request: &Request<'_>) -> impl Iterator<Item = usize> + use<> {
+    let count = integer::parse(request.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let count = count
+        .filter(|&count| count <= request.len().saturating_sub(3))
+        .unwrap_or(0);
+    3..3 + count
+}
+
+/// Whether it is FARSIDE RANGE with VALUES, which names no key and tells the values of many.
+fn reads_values(what: Numbered, request: &Request<'_>) -> bool {
+    what.full_name() == "farside|range" && (4..request.len()).any(|index| request.arg_is(index, "values"))
+}
+
+/// What becomes of a command with its arguments; `None` if there is none with this name.
+#[cfg(test)]
+pub(crate) fn judge(user: &User, request: &Request<'_>) -> Option<Result<(), Denial>> {
+    let (id, _) = crate::command::table::find(request.arg(0))?;
+    let number = crate::command::table::number(id, request)?;
+    Some(permit(user, id, number, request))
+}
