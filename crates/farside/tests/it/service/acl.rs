@@ -1,10 +1,10 @@
 //! Users and what each may do, over sockets.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 
 use super::client::{Client, encode};
 use super::command_line::refusal;
@@ -530,8 +530,8 @@ fn what_was_refused_is_logged() {
     );
 }
 
-/// A server whose log goes to a file.
-fn logging(path: &Path) -> (std::process::Child, SocketAddr) {
+/// A server whose log goes to a file, and what it prints, which is to be kept open.
+fn logging(path: &Path) -> (Child, SocketAddr, Lines<BufReader<ChildStdout>>) {
     let log = fs::File::create(path).expect("a folder of ours");
     let mut child = farside(&[
         "serve",
@@ -546,21 +546,21 @@ fn logging(path: &Path) -> (std::process::Child, SocketAddr) {
     .stderr(log)
     .spawn()
     .expect("the binary is built");
-    let stdout = child.stdout.take().expect("it is a pipe");
-    let first = BufReader::new(stdout).lines().next().expect("a line").expect("text");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+    let first = lines.next().expect("a line").expect("text");
     let words = first.split([' ', ',']).map(|word| word.trim_end_matches(':'));
     let address = words
         .filter_map(|word| word.parse().ok())
         .next()
         .expect("an address in the line");
-    (child, address)
+    (child, address, lines)
 }
 
 #[test]
 fn no_password_is_shown_anywhere() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
-    let (mut child, address) = logging(&path);
+    let (mut child, address, printed) = logging(&path);
     let mut admin = Client::connect(address);
     let mut monitor = Client::connect(address);
     assert_eq!(monitor.ask("MONITOR"), OK);
@@ -592,6 +592,7 @@ fn no_password_is_shown_anywhere() {
     let clients = admin.ask("CLIENT LIST");
     child.kill().expect("it is ours");
     child.wait().expect("it is ours");
+    drop(printed);
     let log = fs::read_to_string(&path).expect("it is there");
     assert!(slow.contains("requirepass") && slow.contains("(redacted)"), "{slow}");
     assert!(
