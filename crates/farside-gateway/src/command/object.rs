@@ -150,11 +150,16 @@ pub(crate) async fn debug(call: &mut Call<'_>) -> Handled {
             value.len()
         );
         call.reply.simple(&text);
+    } else if request.arg_is(1, "error") && request.len() == 3 {
+        // Tests of clients ask for the errors of a server that loads, is out of memory, or may not be written to.
+        return Err(String::from_utf8_lossy(request.arg(2)).into_owned().into());
     } else if request.arg_is(1, "help") {
         help(
             call.reply,
             "DEBUG",
             &[
+                "ERROR <string>",
+                "    Return an error with <string> as its message.",
                 "OBJECT <key>",
                 "    Show low level info about `key` and associated value.",
                 "SLEEP <seconds>",

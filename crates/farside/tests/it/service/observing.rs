@@ -353,6 +353,7 @@ fn tools_get_what_they_ask_for() {
             ("MEMORY USAGE key x 1", "-ERR syntax error\r\n"),
             ("MEMORY x", "-ERR unknown subcommand 'x'. Try MEMORY HELP.\r\n"),
             ("DEBUG SLEEP 0", "+OK\r\n"),
+            ("DEBUG ERROR LOADING\ntwo", "-LOADING two\r\n"),
             ("DEBUG OBJECT none", "-ERR no such key\r\n"),
             (
                 "DEBUG JMAP",
