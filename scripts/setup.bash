@@ -4,6 +4,8 @@
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
 #   need_test_tools     redis-cli and redis-benchmark, redis-py, node-redis, ioredis and redlock: the tests talk to the
 #                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
+#   need_client_tools   hiredis, which `cargo xtask clients` compiles a program with. (Go, Java with Maven, and memtier_benchmark are used
+#                       if they are there; what is not is skipped, and that is said.)
 #   need_lint_tools     rustfmt and clippy
 #   need_fuzz_tools     C++ compiler, of which libFuzzer is built
 #   need_weight_tools   valgrind, which counts instructions and checks the use of memory
@@ -69,6 +71,12 @@ need_client_libraries() {
       || fail "npm could not install node-redis, ioredis, redlock, playwright-core and axe-core"
     mv "$clients/node.part" "$clients/node"
   fi
+}
+
+need_client_tools() {
+  [ -e /usr/include/hiredis/hiredis.h ] || install_packages libhiredis-dev
+  # redis-py and its tests live in an environment of their own.
+  need_python_tools
 }
 
 need_lint_tools() {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{book, c, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
+use crate::{book, c, clients, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;
@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Also the wheel for Python (3.11 or newer, with its module venv)
     #[arg(long)]
     python: bool,
+    /// Also Redis clients of several languages, as far as their tools are there (Go, Java with Maven, Python, Node, hiredis)
+    #[arg(long)]
+    clients: bool,
     /// Only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
@@ -111,6 +114,9 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     }
     if options.python {
         tests.push(("python", Box::new(|| python::run(&python::Options::CHECKED))));
+    }
+    if options.clients {
+        tests.push(("clients", Box::new(|| clients::run(&clients::Options::ALL))));
     }
     if options.vm {
         tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));

@@ -8,6 +8,7 @@
 mod book;
 mod c;
 mod ci;
+mod clients;
 mod deny;
 mod fuzz;
 mod generated;
@@ -74,6 +75,8 @@ enum Command {
     Header(header::Options),
     /// Make the wheel for Python
     Python(python::Options),
+    /// Try Redis clients of several languages, and redis-py's own tests, against the gateway
+    Clients(clients::Options),
     /// Make the documents a site (needs mdbook)
     Book(book::Options),
     /// Run every block of the documents, and look for the options that they name
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::C => c::run(),
         Command::Header(options) => header::run(&options),
         Command::Python(options) => python::run(&options),
+        Command::Clients(options) => clients::run(&options),
         Command::Book(options) => book::run(&options),
         Command::Blocks(options) => book::run_blocks(&options),
         Command::Deny => deny::run(),

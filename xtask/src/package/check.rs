@@ -178,7 +178,7 @@ pub(crate) fn await_connection(address: SocketAddr) -> Result<()> {
     bail!("nobody listens on {address}")
 }
 
-pub(super) fn ask(address: SocketAddr, request: &str, expected: &str) -> Result<()> {
+pub(crate) fn ask(address: SocketAddr, request: &str, expected: &str) -> Result<()> {
     let mut connection = TcpStream::connect(address)?;
     connection.write_all(request.as_bytes())?;
     let mut answer = vec![0; expected.len()];

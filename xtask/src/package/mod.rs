@@ -11,7 +11,7 @@ mod deb;
 mod image;
 mod recipes;
 
-pub(crate) use self::check::{Service, await_connection, free_address};
+pub(crate) use self::check::{Service, ask, await_connection, free_address};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
