@@ -10,6 +10,7 @@ mod check;
 mod deb;
 mod image;
 mod recipes;
+mod standalone;
 
 pub(crate) use self::check::{Service, ask, await_connection, free_address};
 
@@ -26,6 +27,9 @@ pub(crate) struct Options {
     /// Also try what is in the package
     #[arg(long)]
     check: bool,
+    /// In their place a program that is linked statically, in a tar file
+    #[arg(long = "static")]
+    is_static: bool,
     /// Where packages go
     #[arg(long, value_name = "FOLDER", default_value = "target/package")]
     out: PathBuf,
@@ -36,6 +40,7 @@ impl Options {
     pub(crate) fn checked() -> Self {
         Self {
             check: true,
+            is_static: false,
             out: PathBuf::from("target/package"),
         }
     }
@@ -44,6 +49,14 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let out = step::workspace_root().join(&options.out);
     std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
+    if options.is_static {
+        let archive = standalone::build(&out)?;
+        if options.check {
+            standalone::check(&archive, &out)?;
+        }
+        println!("{}", archive.display());
+        return Ok(());
+    }
     let program = weight::release_program()?;
     let files = out.join("files");
     remade(&files)?;
