@@ -11,7 +11,9 @@ use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{book, c, clients, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight};
+use crate::{
+    book, c, clients, deny, fuzz, generated, header, loom, memcheck, package, python, sim, step, tidy, vm, weight,
+};
 
 /// How much of what a failed step printed is said again.
 const LINES_SAID_AGAIN: usize = 60;

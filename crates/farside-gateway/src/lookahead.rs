@@ -74,7 +74,7 @@ fn starts_with(input: &[u8], head: &[u8; 8], name: [u8; 3]) -> bool {
 }
 
 /// The string at `at`, if it may be a key or a value, and where what follows it starts.
-#[inline]
+#[inline(always)]
 fn bulk(input: &[u8], at: usize) -> Option<(&[u8], usize)> {
     if *input.get(at)? != b'$' {
         return None;

@@ -72,11 +72,12 @@ impl<'a> Item<'a> {
     /// # Panics
     /// If it does not fit, or key or value are longer than allowed.
     pub fn encode(&self, target: &mut [u8]) {
-        let value_at = self.encode_head(target);
+        let key_end = self.encode_head(target);
+        let value_at = self.fill_up(key_end, target);
         target[value_at..value_at + self.value.len()].copy_from_slice(self.value);
     }
 
-    /// Writes header and key to the start of `target`; returns where the value comes.
+    /// Writes header and key to the start of `target`; returns where they end.
     fn encode_head(&self, target: &mut [u8]) -> usize {
         assert!(
             self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX,
@@ -87,9 +88,18 @@ impl<'a> Item<'a> {
         target[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         target[8..16].copy_from_slice(&self.expiry_ms.to_le_bytes());
         let key_end = HEADER_BYTES + self.key.len();
-        let value_at = value_at(self.key.len(), self.value.len());
         target[HEADER_BYTES..key_end].copy_from_slice(self.key);
-        // Far memory gets nothing that happened to be there.
+        key_end
+    }
+
+    /// Fills up what is between the key and the value: far memory gets nothing that happened to be there. Returns where the value
+    /// comes.
+    #[inline]
+    fn fill_up(&self, key_end: usize, target: &mut [u8]) -> usize {
+        if self.value.len() < LONG_VALUE_BYTES {
+            return key_end;
+        }
+        let value_at = value_at(self.key.len(), self.value.len());
         target[key_end..value_at].fill(0);
         value_at
     }
@@ -104,7 +114,8 @@ impl<'a> Item<'a> {
         'a: 't,
     {
         assert!(self.value.len() >= LONG_VALUE_BYTES, "a short value begins anywhere");
-        let value_at = self.encode_head(target);
+        let key_end = self.encode_head(target);
+        let value_at = self.fill_up(key_end, target);
         [&target[..value_at], self.value]
     }
 }
@@ -171,7 +182,7 @@ impl Header {
     }
 
     /// Bytes that the block has in use.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn block_bytes(&self) -> u64 {
         match *self {
@@ -207,19 +218,15 @@ impl Header {
 }
 
 /// Where in its block the value of an item begins, given the lengths of both.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn value_at(key_bytes: usize, value_bytes: usize) -> usize {
-    let key_end = HEADER_BYTES + key_bytes;
-    if value_bytes < LONG_VALUE_BYTES {
-        key_end
-    } else {
-        key_end.next_multiple_of(8)
-    }
+    let within_word = if value_bytes < LONG_VALUE_BYTES { 0 } else { 7 };
+    (HEADER_BYTES + key_bytes + within_word) & !within_word
 }
 
 /// Bytes that an item takes in its block, given the lengths of its key and its value.
-#[inline]
+#[inline(always)]
 #[must_use]
 pub const fn item_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     value_at(key_bytes, value_bytes) + value_bytes

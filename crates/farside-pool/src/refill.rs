@@ -313,9 +313,9 @@ impl Pool {
             return Ok(false);
         }
         let wanted = ChunkState::Blocks { owner: None, class };
-        let left = (0..).zip(table).filter(|&(_, &state)| state == wanted);
-        let left: Vec<u32> = left.map(|(index, _)| index).collect();
-        for &index in left.iter().rev().take(LEFT_LOOKS) {
+        let left = table.iter().enumerate().rev().filter(|&(_, &state)| state == wanted);
+        for (index, _) in left.take(LEFT_LOOKS) {
+            let index = index as u32;
             let free = count_free(cx, geometry, index).await?;
             if free * LEFT_FREE_SHARE >= geometry.blocks_per_chunk(class)
                 && self.adopt_unowned(cx, geometry, index, wanted).await?
