@@ -71,9 +71,13 @@ fn lay_out(root: &Path, source: &Path) -> Result<usize> {
     let read = |path: &Path| {
         std::fs::read_to_string(root.join(path)).with_context(|| format!("failed to read {}", path.display()))
     };
-    let write = |path: &Path, text: &str| -> Result<()> {
+    let place = |path: &Path| -> Result<PathBuf> {
         let path = source.join("src").join(path);
         std::fs::create_dir_all(path.parent().context("a file lies in a folder")?)?;
+        Ok(path)
+    };
+    let write = |path: &Path, text: &str| -> Result<()> {
+        let path = place(path)?;
         std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     };
     for entry in std::fs::read_dir(root.join(SETTINGS))? {
@@ -115,7 +119,8 @@ fn lay_out(root: &Path, source: &Path) -> Result<usize> {
     }
     for (path, is_picture) in &shown {
         if *is_picture {
-            write(path, &read(path)?)?;
+            std::fs::copy(root.join(path), place(path)?)
+                .with_context(|| format!("failed to copy {}", path.display()))?;
         } else {
             let page = PathBuf::from(format!("{}.html", path.display()));
             write(&page, &page_of(path, &contents(&root.join(path))?))?;
@@ -264,6 +269,7 @@ mod tests {
         assert!(chapters > 20, "{chapters}");
         let is_there = |name: &str| source.path().join("src").join(name).exists();
         assert!(is_there("docs/papers.md") && is_there("ARCHITECTURE.md") && is_there("docs/images/top.svg"));
+        assert!(is_there("docs/images/console.png"));
         assert!(is_there("crates/farside-c/include/farside.h.html") && is_there("crates/farside-c/go.html"));
     }
 

@@ -4,8 +4,8 @@
 //! command is held against the user's rules (`permit`) where it is checked. A change puts another user into the table and
 //! leaves a mark on the card of each connection, which looks anew before its next command.
 //!
-//! [`selector`] has the rules about commands and keys, [`user`] those about the user, [`file`] users as lines, [`log`] what
-//! was refused.
+//! [`selector`] has the rules about commands and keys, [`user`] those about the user, [`file`](mod@file) users as lines,
+//! [`log`] what was refused.
 
 mod digest;
 mod file;
