@@ -23,7 +23,7 @@ def test_the_documents_have_blocks():
     assert len(list(blocks())) >= 7
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_a_block_runs(block, tmp_path):
     pytest.importorskip("numpy")
     # Other tests may use files there at the same time.

@@ -129,9 +129,11 @@ fn shell(isolation: Isolation, work: &Path, steps: &Path, programs: &Programs, s
     command.args(["--signal=KILL", SECONDS_MAX]);
     let mut start = "";
     if isolation == Isolation::Namespaces {
-        // As root of a namespace of users, whoever we are.
-        command.args(["unshare", "--map-root-user", "--net", "--pid", "--mount", "--fork"]);
-        command.args(["--kill-child", "--mount-proc"]);
+        command.arg("unshare");
+        if !package::is_superuser() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]);
         start = "ip link set lo up && mount -t tmpfs tmpfs /dev/shm || exit 1\n";
     }
     command.args(["bash", "--norc", "-c"]).arg(format!("{start}{script}"));

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use super::server::Server;
 use super::{Outcome, Transport, Workplace, filled, missing};
@@ -75,6 +75,16 @@ enum Built {
     Skipped(String),
 }
 
+/// The first two numbers of a version of Go, such as 1.26.8 or 1.27rc1.
+fn go_version(text: &str) -> Vec<u32> {
+    let numbers = text.split('.').take(2);
+    let number = |part: &str| {
+        let digits = part.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse().unwrap_or(0)
+    };
+    numbers.map(number).collect()
+}
+
 /// Builds a program in the versions of our `go.mod`, if there is a Go that is new enough.
 fn go(workplace: &Workplace, package: &str, name: &str) -> Result<Built> {
     if let Some(Outcome::Skipped(why)) = missing(&[("go", "Debian: golang-go")]) {
@@ -88,12 +98,24 @@ fn go(workplace: &Workplace, package: &str, name: &str) -> Result<Built> {
             .env("GOFLAGS", "-mod=readonly");
         go
     };
-    let looked = go(&["list", "-m"]).output().context("failed to start go")?;
-    let complaint = String::from_utf8_lossy(&looked.stderr);
-    if complaint.contains("requires go >=") {
-        return Ok(Built::Skipped(complaint.trim().to_owned()));
+    // An old one cannot even read the file.
+    let asked = Command::new("go")
+        .args(["env", "GOVERSION"])
+        .current_dir("/")
+        .env("GOTOOLCHAIN", "local")
+        .output()
+        .context("failed to start go")?;
+    let found = String::from_utf8_lossy(&asked.stdout)
+        .trim()
+        .trim_start_matches("go")
+        .to_owned();
+    let file = workplace.sources.join("go-redis/go.mod");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+    let wanted = text.lines().find_map(|line| line.strip_prefix("go "));
+    let wanted = wanted.context("go.mod does not say which Go it wants")?;
+    if go_version(&found) < go_version(wanted) {
+        return Ok(Built::Skipped(format!("Go is {found} here, and {wanted} is wanted")));
     }
-    ensure!(looked.status.success(), "go cannot read go.mod: {complaint}");
     let program = workplace.folder.join("go").join(name);
     step::run(go(&["build", "-o"]).arg(&program).arg(package))?;
     Ok(Built::At(program))
@@ -229,4 +251,16 @@ pub(super) fn memtier(workplace: &Workplace) -> Result<Outcome> {
         )?;
     }
     Ok(Outcome::Tried)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_go_are_compared_by_their_numbers() {
+        assert!(go_version("1.9.7") < go_version("1.26") && go_version("1.19.8") < go_version("1.26.0"));
+        assert_eq!(go_version("1.27rc1"), go_version("1.27.2"));
+        assert!(go_version("") < go_version("1.1"));
+    }
 }

@@ -80,7 +80,8 @@ pub(super) fn contained(root: &Path) -> Command {
     command
 }
 
-fn is_superuser() -> bool {
+/// Who is not has to become the superuser of a user namespace, which may make the others; who is may be where there can be none.
+pub(crate) fn is_superuser() -> bool {
     procfs::process::Process::myself().is_ok_and(|own| own.uid().is_ok_and(|uid| uid == 0))
 }
 

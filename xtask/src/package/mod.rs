@@ -12,7 +12,7 @@ mod image;
 mod recipes;
 mod standalone;
 
-pub(crate) use self::check::{Service, ask, await_connection, free_address};
+pub(crate) use self::check::{Service, ask, await_connection, free_address, is_superuser};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -390,7 +390,7 @@ impl Smart {
         let mut cache = self.shared.cache.borrow_mut();
         let version = self.shared.version.get();
         if let Some(places) = cache.places() {
-            let way = places.way(addr, key, known)?;
+            let way = places.way(addr, key, known).filter(|way| way.depth >= known)?;
             return Some(Next::Look(Slot {
                 node: addr,
                 place: way.place,
@@ -401,7 +401,8 @@ impl Smart {
             }));
         }
         let node = cache.get(addr)?;
-        if node.header.course(key, known) != Course::Same {
+        // In damaged memory, ways that are remembered could go round in a circle.
+        if !node.header.is_sound(known) || node.header.course(key, known) != Course::Same {
             return None;
         }
         let depth = node.header.depth();
