@@ -5,11 +5,12 @@
 //! which shows it. `docs/SUMMARY.md` says which documents are chapters, and all of them have to be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::tidy::normalized;
 use crate::{package, step, weight};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -181,19 +182,6 @@ fn page_of(path: &Path, text: &str) -> String {
          pre {{ overflow: auto }}</style>\n\
          </head>\n<body><h1>{name}</h1>\n<pre>{escaped}</pre></body>\n</html>\n"
     )
-}
-
-/// Without `.` and `..`, as links are read.
-fn normalized(path: &Path) -> PathBuf {
-    let mut parts = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => _ = parts.pop(),
-            Component::CurDir => {}
-            other => parts.push(other),
-        }
-    }
-    parts
 }
 
 /// Links of the site to what is not in it, each with its page.

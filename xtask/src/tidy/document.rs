@@ -43,7 +43,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Without `.` and `..`, so that paths can be compared as text.
-fn normalized(path: &Path) -> PathBuf {
+pub(crate) fn normalized(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {
         match part {

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::{generated, step};
+pub(crate) use document::normalized;
 use workspace::Workspace;
 
 /// One thing to mend, where, and what would be right.

@@ -4,13 +4,12 @@
 //! one, which it replaces at one instant.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::io;
 use std::path::Path;
 
 use super::selector::is_word;
 use super::user::{User, Wrong};
+use crate::replace::replace_file;
 
 /// What is wrong with a line, which is counted from 1.
 #[derive(PartialEq, Eq, Debug)]
@@ -67,44 +66,7 @@ fn told(wrong: &Wrong) -> String {
 /// Gives a file these lines as its content: who reads it, at any time and after any crash, finds the old or the new ones.
 pub(super) fn write(path: &Path, lines: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
     let text: Vec<u8> = lines.flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
-    // What is renamed is the file, and not a link to it.
-    let path = match fs::canonicalize(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-        found => found?,
-    };
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::IsADirectory.into());
-    };
-    let folder = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
-    let beside = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    // One that a process of this number has left behind.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    let written = (|| {
-        if let Ok(before) = fs::metadata(&path) {
-            // Who may not give it away keeps it.
-            let _ = fchown(&file, Some(before.uid()), Some(before.gid()));
-            file.set_permissions(before.permissions())?;
-        }
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)
-    })();
-    if written.is_err() {
-        // What is left of it is removed next time.
-        let _ = fs::remove_file(&beside);
-    }
-    written?;
-    // The rename, too.
-    File::open(folder)?.sync_all()
+    replace_file(path, &text)
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! CONFIG REWRITE: new values in a table of the file, which is otherwise as somebody has written it.
 //!
 //!  1. read the file anew, since somebody may have changed it, and change the values in it;
-//!  2. write all of it to a file beside it, and wait until that is on the disk;
-//!  3. rename that one: who reads the file, at any time and after any crash, finds the old one or the new one.
+//!  2. replace the file as a whole: who reads it, at any time and after any crash, finds the old one or the new one.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use farside_cli::chain;
 use toml_edit::{DocumentMut, Item, Value};
@@ -21,11 +18,9 @@ pub(super) struct Table {
 
 impl farside_gateway::SettingsFile for Table {
     fn rewrite(&self, settings: &[(&'static str, String)]) -> Result<(), String> {
-        // What is renamed is the file, and not a link to it.
-        let path = fs::canonicalize(&self.path).map_err(|error| error.to_string())?;
-        let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
         let text = changed(&text, self.command, settings)?;
-        replace(&path, &text).map_err(|error| chain(&error))
+        farside_gateway::replace_file(&self.path, text.as_bytes()).map_err(|error| chain(&error))
     }
 }
 
@@ -61,44 +56,11 @@ pub(crate) fn as_value(text: &str) -> Value {
     }
 }
 
-/// Gives a file, which is no link, another content at one instant.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let before = fs::metadata(path)?;
-    if before.permissions().readonly() {
-        return Err(io::Error::new(ErrorKind::PermissionDenied, "nobody may write to it"));
-    }
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(ErrorKind::IsADirectory.into());
-    };
-    let beside = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    // One that a process of this number has left behind.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    let written = (|| {
-        // Who may not give it away keeps it.
-        let _ = fchown(&file, Some(before.uid()), Some(before.gid()));
-        file.set_permissions(before.permissions())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    })();
-    if written.is_err() {
-        // What is left of it is removed next time.
-        let _ = fs::remove_file(&beside);
-    }
-    written?;
-    // The rename, too.
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::Path;
 
     #[test]
     fn comments_order_and_all_other_values_stay() {
