@@ -22,9 +22,8 @@ const LOGGED: usize = 10;
 /// The longest password that ACL GENPASS makes, in bits, and the usual one.
 const GENPASS_BITS_MAX: i64 = 4096;
 const GENPASS_BITS: i64 = 256;
-const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the \
-                       ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) \
-                       in order to store users in the Redis configuration.";
+const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. Start the gateway with --acl-file PATH \
+                       to keep users.";
 const HELP: &[&str] = &[
     "CAT [<category>]",
     "    List all commands that belong to <category>, or all command categories",
