@@ -78,7 +78,7 @@ enum Bench {
     Verbs(VerbsArgs),
     /// GET over mapped memory against the latency of the memory itself
     Latency(LatencyArgs),
-    /// Embedded in a program, against maps of one process, LMDB and Redis (needs the feature `peers`)
+    /// The store embedded in a program, against single-process maps, LMDB and Redis (needs the feature `peers`)
     Embedded(EmbeddedArgs),
     /// A process of `bench embedded`
     #[command(hide = true)]
@@ -88,7 +88,7 @@ enum Bench {
     /// A process of `bench lock-peers`
     #[command(hide = true)]
     LockWorker(LockWorkerArgs),
-    /// Processes that change a few keys, by one scheme after the other
+    /// Processes that change a few keys, with one scheme after the other
     HotKeys(HotKeysArgs),
     /// A process of `bench hot-keys`
     #[command(hide = true)]
@@ -97,7 +97,7 @@ enum Bench {
     LockServices(LockServicesArgs),
     /// Transfers between the accounts of a bank: our transactions and locks against Redis (needs redis-server)
     Bank(BankArgs),
-    /// The transactions of TATP, TPC-C or SmallBank, and whether their rows belong together afterwards
+    /// The transactions of TATP, TPC-C or SmallBank, and whether their rows are consistent afterwards
     Transactions(TransactionsArgs),
 }
 
@@ -116,12 +116,12 @@ struct StageArgs {
     /// How long to run before that [default: half as long]
     #[arg(long, value_parser = parse_duration)]
     warm_up: Option<u64>,
-    /// Decides everything that chance decides
+    /// The seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Print one object of JSON per line and nothing else
+    /// Print one JSON object per line and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -133,26 +133,26 @@ struct LockArgs {
     /// Locks to measure, by name
     #[arg(long, value_delimiter = ',', value_parser = parse_lock, required = true)]
     lock: Vec<LockKind>,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, default_value_t = 1)]
     clients: u64,
-    /// How many compute nodes they run on; threads on a real fabric [default: 48 clients each; one per core]
+    /// Number of compute nodes that they run on; threads on a real fabric [default: 48 clients each; one per core]
     #[arg(long)]
     cns: Option<u64>,
-    /// How many locks there are
+    /// Number of locks
     #[arg(long, default_value_t = 1)]
     locks: u64,
     /// How much more popular some locks are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// The share of acquires in shared mode
+    /// Fraction of acquires in shared mode
     #[arg(long, default_value_t = 0.0)]
     read_ratio: f64,
-    /// How many words are read while a lock is held
+    /// Number of words to read while a lock is held
     #[arg(long, default_value_t = 0)]
     section_verbs: u64,
-    /// Take the locks of transactions, under two-phase locking: tatp or tpc-c. An operation is a transaction then; how many locks
-    /// there are, which it takes in which mode, and how long it works, the workload says
+    /// Take the locks of transactions, under two-phase locking: tatp or tpc-c. An operation is then a transaction; the workload
+    /// determines how many locks there are, which it takes in which mode, and how long it works
     #[arg(long, value_parser = TransactionWorkload::by_name, conflicts_with_all = ["locks", "theta", "read_ratio", "section_verbs"])]
     workload: Option<TransactionWorkload>,
 }
@@ -170,19 +170,19 @@ struct StoreArgs {
     /// Let a compute node's clients combine their writes of a key, and share their reads of it
     #[arg(long)]
     local_wc: bool,
-    /// Write values where they are, under a lock in the item, as SMART's leaves have it; for smart
+    /// Write values in place, under a lock in the item, as SMART's leaves do; only with smart
     #[arg(long)]
     in_place: bool,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, default_value_t = 1)]
     clients: u64,
-    /// How many compute nodes they run on; threads on a real fabric [default: 4 clients each; one per core]
+    /// Number of compute nodes that they run on; threads on a real fabric [default: 4 clients each; one per core]
     #[arg(long)]
     cns: Option<u64>,
-    /// How many keys there are at the start
+    /// Number of keys at the start
     #[arg(long, default_value_t = 1_000_000)]
     items: u64,
-    /// What is done with them: write-intensive, read-intensive, write-only, load, ycsb-a to ycsb-f
+    /// The workload: write-intensive, read-intensive, write-only, load, ycsb-a to ycsb-f
     #[arg(long, value_parser = Workload::by_name, default_value = "write-intensive")]
     workload: Workload,
     /// Bytes of a key
@@ -194,19 +194,19 @@ struct StoreArgs {
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// What a compute node may remember of a tree, hotspots included, or of smart, marlin or a tree of data pointers [default: 100MB; 256MiB]
+    /// Cache of a compute node, for a tree with its hotspots [default: 100MB], or for smart, marlin or a tree of data pointers [default: 256MiB]
     #[arg(long, value_parser = parse_bytes_or_none)]
     cache: Option<u64>,
-    /// How much of that are hotspots of hashed leaves; 0 to read neighbourhoods always [default: three tenths, at most 30MB]
+    /// How much of that is for hotspots of hashed leaves; with 0 neighbourhoods are always read [default: three tenths, at most 30MB]
     #[arg(long, value_parser = parse_bytes_or_none)]
     hotspots: Option<u64>,
-    /// Let `load` go on with a tree of all keys, for as long as is measured, rather than store them into an empty one
+    /// Let `load` start with a tree of all keys and run for the duration, rather than fill an empty tree
     #[arg(long)]
     filled: bool,
-    /// Entries of a leaf of a tree [default: 64; 16 of rolex]
+    /// Entries in a leaf of a tree [default: 64; 16 of rolex]
     #[arg(long)]
     span: Option<usize>,
-    /// Entries of a neighbourhood of a hashed leaf [default: 8]
+    /// Entries in a neighbourhood of a hashed leaf [default: 8]
     #[arg(long)]
     neighbourhood: Option<usize>,
     /// How clients of a tree of values take turns to lock leaves: cas, spin, hierarchical, on-chip (simulated only), or the name of a
@@ -219,10 +219,10 @@ struct StoreArgs {
 struct VerbsArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// How many READs are in flight
+    /// Number of READs in flight
     #[arg(long, default_value_t = 256)]
     in_flight: u64,
-    /// How many bytes each returns
+    /// Bytes that each returns
     #[arg(long, value_parser = parse_bytes, default_value = "64")]
     bytes: u64,
 }
@@ -230,7 +230,7 @@ struct VerbsArgs {
 /// What `bench latency` takes.
 #[derive(Args, Clone, Debug)]
 pub struct LatencyArgs {
-    /// How many keys the store holds
+    /// Number of keys in the store
     #[arg(long, default_value_t = 10_000_000)]
     items: u64,
     /// Which index
@@ -239,19 +239,19 @@ pub struct LatencyArgs {
     /// How many slots a pointer array has; keys that share one cost a READ more [default: as many as items]
     #[arg(long)]
     slots: Option<u64>,
-    /// How many GETs are in flight in the pipelined part
+    /// Number of GETs in flight in the pipelined part
     #[arg(long, default_value_t = 16)]
     in_flight: u64,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 7)]
     rounds: u64,
     /// A new file for the segment, say on a tmpfs mounted with huge=always [default: anonymous memory]
     #[arg(long)]
     segment: Option<PathBuf>,
-    /// Decides the keys
+    /// The seed of the keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -262,13 +262,13 @@ pub struct FigureArgs {
     /// Figures, by name
     #[arg(required = true)]
     ids: Vec<String>,
-    /// A smaller sweep that takes less than a minute
+    /// Run a smaller sweep that takes less than a minute
     #[arg(long)]
     quick: bool,
-    /// Another seed of workload and simulation
+    /// The seed of workload and simulation
     #[arg(long)]
     seed: Option<u64>,
-    /// Another constant of the NIC model, to see which claims it moves; may be repeated
+    /// Override a constant of the NIC model, to see which claims it affects; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     with: Vec<Constant>,
     /// Folder for data and plots
@@ -276,15 +276,15 @@ pub struct FigureArgs {
     out: PathBuf,
 }
 
-/// What a profile of the NIC model follows from, and what rests on it.
+/// What a profile of the NIC model follows from, and which claims depend on it.
 #[derive(Args, Clone, Debug)]
 pub struct CalibrateArgs {
     /// cx4, cx5 or cx6
     profile: String,
-    /// Headline claims in a smaller set-up
+    /// Evaluate headline claims in a smaller set-up
     #[arg(long)]
     quick: bool,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }
@@ -294,17 +294,17 @@ pub struct CalibrateArgs {
 pub struct ReportArgs {
     /// Figures, by name [default: all]
     ids: Vec<String>,
-    /// Smaller sweeps that take less than a minute each
+    /// Run smaller sweeps that take less than a minute each
     #[arg(long)]
     quick: bool,
-    /// Folder for data, plots and the page, report.html; results that are there already are not measured again
+    /// Folder for data, plots and the page, report.html; existing results are not measured again
     #[arg(long, default_value = "out")]
     out: PathBuf,
-    /// A document whose tables of these figures are written anew; not with --quick
+    /// Rewrite the tables of these figures in this document; not with --quick
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     tables: Option<PathBuf>,
-    /// Run what is simulated once more, with another seed, nine tenths of the clients and four fifths of the keys, and say
-    /// which claims are judged otherwise then
+    /// Run the simulated figures again, with another seed, nine tenths of the clients and four fifths of the keys, and report
+    /// which claims are judged differently
     #[arg(long)]
     held_out: bool,
 }

@@ -13,13 +13,13 @@ use clap::{Parser, Subcommand};
 use farside_cli::{LogFormat, explain, start_logging};
 use farside_lab::cli::{BenchArgs, CalibrateArgs, FigureArgs, PROGRAM, ReportArgs, TraceArgs};
 
-/// The laboratory of Farside: locks, stores and fabrics measured, and published figures run again.
+/// The laboratory of Farside: measures locks, stores and fabrics, and reproduces published figures.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version, styles = Styles::plain(), infer_long_args = false)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// How events are printed on standard error; RUST_LOG chooses them
+    /// The format of events on standard error; RUST_LOG selects which
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
@@ -32,9 +32,9 @@ enum Command {
     Figure(FigureArgs),
     /// Run every figure that has no result yet, and put all of them on one HTML page
     Report(ReportArgs),
-    /// Fit the constants of a NIC to what its testbed has measured, and show which claims rest on them
+    /// Fit the constants of a NIC to its testbed's measurements, and show which claims depend on them
     Calibrate(CalibrateArgs),
-    /// Write a file of requests, for `bench objects --trace`
+    /// Write a trace of requests, for `bench objects --trace`
     Trace(TraceArgs),
     /// Show locks, workloads and figures
     List,

@@ -15,7 +15,7 @@ use crate::{config, fsck, gateway, health, kv, node, rdma, serve, top};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// How events are printed on standard error; RUST_LOG chooses them
+    /// The format of events on standard error; RUST_LOG selects which
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
 }
@@ -31,15 +31,15 @@ pub(crate) enum Command {
     Gateway(gateway::GatewayArgs),
     /// Watch a gateway: throughput, latencies, hot keys, memory
     Top(top::TopArgs),
-    /// Ask a server that was started with --metrics whether it serves its clients
+    /// Ask a server that was started with --metrics whether it is ready to serve clients
     Health(health::HealthArgs),
-    /// Read, change and list keys straight in the memory, without a gateway
+    /// Read, change and list keys directly in the memory, without a gateway
     Kv(kv::KvArgs),
-    /// Walk every structure of a pool and say what is wrong
+    /// Walk every structure of a pool and report what is wrong
     Fsck(fsck::FsckArgs),
-    /// Read a settings file as the servers do, or print one to start with
+    /// Check a settings file as the servers read it, or print an example
     Config(config::ConfigArgs),
-    /// Show this machine's RDMA devices, try them, and say which verbs are native and which emulated
+    /// Show this machine's RDMA devices, test them, and report which verbs are native and which are emulated
     RdmaCheck(rdma::CheckArgs),
     /// Show fabrics, indexes, schemes, locks and commands
     List,

@@ -21,7 +21,7 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Print what each setting is and where it comes from, or every mistake
+    /// Print each setting and where it comes from, or every mistake
     Check(FileArgs),
     /// Print a file of all settings, commented out
     Example,
@@ -103,9 +103,9 @@ fn default(arg: &Arg) -> Option<String> {
 /// A file of all settings with what their help says; those that are given here are set, the others commented out.
 pub(crate) fn example(set: &[(&str, &str, &str)]) -> String {
     let root = Cli::command();
-    let mut text = "# Settings of farside. Each is an option of the command that its table names. What stands on the command\n\
-                    # line goes before what is in the environment (FARSIDE_LISTEN for listen), and that before this file.\n\
-                    # `farside config check --config FILE` says what is wrong with it.\n"
+    let mut text = "# Settings of farside. Each is an option of the command that its table names. The command line overrides the\n\
+                    # environment (FARSIDE_LISTEN for listen), which overrides this file.\n\
+                    # `farside config check --config FILE` reports mistakes in it.\n"
         .to_owned();
     let about = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
     for table in [TOP].into_iter().chain(COMMANDS) {

@@ -34,10 +34,10 @@ pub(crate) struct GatewayArgs {
 /// Which pool, and how to be let in.
 #[derive(Debug, Args)]
 pub(crate) struct PoolArgs {
-    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, with commas between them
+    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, separated by commas
     #[arg(long, value_name = "NODES", value_parser = pool)]
     pool: PoolSpec,
-    /// A file with the secret that the nodes at the end of a connection were started with
+    /// A file with the secret of the tcp: and rdma: nodes
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
     #[command(flatten)]
@@ -67,19 +67,19 @@ impl PoolArgs {
 /// What `serve` and `gateway` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// A file with the password that Redis clients have to give
+    /// A file with the password that Redis clients must give
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
-    /// A file with users and what each may do, a line `user NAME RULE...` for each, as Redis has them
+    /// A file of users and their permissions, with a line `user NAME RULE...` for each, as in Redis
     #[arg(long, value_name = "PATH")]
     acl_file: Option<PathBuf>,
     /// Threads that serve clients [default: one per two cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// How much memory may be in use; then keys are evicted, or what needs memory fails; 0: all there is
+    /// How much memory may be in use; beyond that, keys are evicted, or writes fail; 0: all there is
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = scalar::limit)]
     maxmemory: u64,
-    /// Which keys are evicted then: noeviction, or allkeys- or volatile- with lru, lfu or random, or volatile-ttl
+    /// Which keys are evicted: noeviction, or allkeys- or volatile- with lru, lfu or random, or volatile-ttl
     #[arg(long, value_name = "NAME", default_value = "noeviction", value_parser = policy)]
     maxmemory_policy: EvictionPolicy,
     /// How many keys an eviction chooses from [default: 5]
@@ -97,14 +97,14 @@ struct LiveArgs {
     /// How many clients may be connected at once
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
     maxclients: u32,
-    /// Hang up on a client that has sent nothing for so many seconds; 0: never
+    /// Disconnect a client that has been idle for this many seconds; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
     timeout: u32,
-    /// Note commands in SLOWLOG that take longer, in microseconds; -1: none
+    /// Record commands in SLOWLOG that take longer than this, in microseconds; -1: none
     #[arg(long, value_name = "US", default_value = "10000", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(-1..))]
     slowlog_log_slower_than: i64,
-    /// How many of them SLOWLOG keeps
+    /// How many commands SLOWLOG keeps
     #[arg(long, value_name = "N", default_value = "128")]
     slowlog_max_len: usize,
     /// How many refusals ACL LOG keeps

@@ -17,7 +17,7 @@ const ANSWER_BYTES_MAX: u64 = 4096;
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
-    /// Where its --metrics listens
+    /// The address of the server's --metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9121", value_parser = scalar::address)]
     connect: SocketAddr,
 }

@@ -34,7 +34,7 @@ enum Action {
     Put {
         /// The key
         key: OsString,
-        /// The value; `-`, or none at all, reads it from standard input
+        /// The value; `-`, or no value, reads it from standard input
         value: Option<OsString>,
     },
     /// Remove a key; exit status 1 if there is none
@@ -42,7 +42,7 @@ enum Action {
         /// The key
         key: OsString,
     },
-    /// List keys in order, one per line; needs memory that was made with an index in order, such as chime
+    /// List keys in order, one per line; needs memory that was made with an ordered index, such as chime
     Scan(scan::ScanArgs),
 }
 

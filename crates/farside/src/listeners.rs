@@ -19,19 +19,19 @@ pub(crate) struct ListenArgs {
     /// Where Redis clients connect [default: 127.0.0.1:6380, unless --unix or --tls-listen is given]
     #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address)]
     listen: Option<SocketAddr>,
-    /// Also, or instead, a Unix socket; only the same user can open it
+    /// Also, or only, listen on a Unix socket; only the same user can open it
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Also, or instead, a port that speaks TLS
+    /// Also, or only, listen on a port that speaks TLS
     #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address, requires = "tls_cert", requires = "tls_key")]
     tls_listen: Option<SocketAddr>,
-    /// The certificate of the server in PEM format, followed by those that vouch for it
+    /// The certificate of the server in PEM format, followed by its chain
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_cert: Option<PathBuf>,
     /// Its private key in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_key: Option<PathBuf>,
-    /// Lets only those in whose certificates one of these vouches for
+    /// Admit only clients with a certificate signed by one of these, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_client_ca: Option<PathBuf>,
 }

@@ -19,10 +19,10 @@ use farside_cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Where a browser finds the console, Prometheus /metrics, and probes /healthz and /readyz, such as 127.0.0.1:9121
+    /// The address of the console, /metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9121
     #[arg(long, value_name = "HOST:PORT", value_parser = scalar::address)]
     metrics: Option<SocketAddr>,
-    /// Let --metrics be an address that other machines reach: numbers are shown without a password, keys and clients are not
+    /// Allow --metrics on an address that other machines can reach; numbers need no password, keys and clients do
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
 }

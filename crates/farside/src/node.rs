@@ -18,19 +18,19 @@ use farside_cli::{Failure, chain};
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     _file: FileArgs,
-    /// The file that holds the memory; made if it is not there
+    /// The file that holds the memory; created if it does not exist
     #[arg(long, value_name = "PATH")]
     segment: PathBuf,
-    /// Memory of a new segment; an existing one has the size that it has
+    /// Size of a new segment; an existing one keeps its size
     #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
     memory: Option<u64>,
-    /// Where clients connect that do not map the segment
+    /// Where clients that do not map the segment connect
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7380", value_parser = scalar::address)]
     listen: SocketAddr,
-    /// A file with the secret that remote clients have to give
+    /// A file with the secret that remote clients must present
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
-    /// Leave the memory to an RDMA device: clients reach it as rdma:HOST:PORT, and nobody maps it meanwhile
+    /// Serve the memory with an RDMA device: clients reach it as rdma:HOST:PORT, and no other process may map it
     #[arg(long)]
     rdma: bool,
     #[command(flatten)]

@@ -23,10 +23,10 @@ pub(crate) struct ServeArgs {
     file: FileArgs,
     #[command(flatten)]
     listen: ListenArgs,
-    /// Memory of the store, for a new segment [default: 1GiB]
+    /// Size of the store's memory, for a new segment [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = scalar::size)]
     memory: Option<u64>,
-    /// Keep the data in this file; without it, it ends with the process
+    /// Keep the data in this file; without it, the data ends with the process
     #[arg(long, value_name = "PATH")]
     segment: Option<PathBuf>,
     #[command(flatten)]

@@ -36,7 +36,7 @@ const CONFIG: &str = "config";
 /// Which file.
 #[derive(Debug, Args)]
 pub(crate) struct FileArgs {
-    /// A file with options that are neither given here nor in the environment (as FARSIDE_LISTEN is for --listen)
+    /// A file of settings; options given here or in the environment (such as FARSIDE_LISTEN for --listen) override it
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
 }

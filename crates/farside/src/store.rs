@@ -7,13 +7,13 @@ use farside_sync::Scheme;
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The index that finds keys, for memory that nobody has used [default: race]
+    /// The index of memory that nobody has used yet [default: race]
     #[arg(long, value_name = "NAME", value_parser = index)]
     index: Option<IndexKind>,
     /// How concurrent changes of a key are synchronised
     #[arg(long, value_name = "NAME", default_value = "farside", value_parser = scheme)]
     sync: Scheme,
-    /// Let the connections of a thread write a key once for all who want to, and read it once
+    /// Combine writes of the same key by the connections of a thread, and share their reads of it
     #[arg(long)]
     local_wc: bool,
 }

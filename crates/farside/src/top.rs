@@ -39,10 +39,10 @@ pub(crate) struct TopArgs {
     /// A file with the gateway's password
     #[arg(long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
-    /// The user to be, with --auth-file
+    /// The user to log in as, with --auth-file
     #[arg(long, value_name = "NAME", default_value = "default", requires = "auth_file")]
     user: String,
-    /// Speak TLS, with a gateway for which one of these certificates in PEM format vouches
+    /// Use TLS, with a gateway whose certificate is signed by one of these, in PEM format
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// The name in the gateway's certificate [default: its address]
@@ -54,10 +54,10 @@ pub(crate) struct TopArgs {
     /// Its private key in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Print one frame as text, of what happens within a second, and end
+    /// Print one frame as text, which covers one second, and exit
     #[arg(long)]
     once: bool,
-    /// With --once: print one JSON object, everything since the gateway started
+    /// With --once: print one JSON object, with everything since the gateway started
     #[arg(long, requires = "once")]
     json: bool,
     /// Watch for a minute, then draw the last frame into this file

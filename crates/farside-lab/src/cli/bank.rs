@@ -14,37 +14,37 @@ pub(super) struct BankArgs {
     /// How Farside's clients reach the memory: tcp or shm
     #[arg(long, default_value = "tcp")]
     fabric: FabricKind,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, default_value_t = 64)]
     clients: u64,
-    /// How many accounts there are
+    /// Number of accounts
     #[arg(long, default_value_t = 1_000_000)]
     accounts: u64,
     /// How much more popular some accounts are than others; 0 is uniform
     #[arg(long, default_value_t = 0.0)]
     theta: f64,
-    /// How long one run takes
+    /// Duration of one run
     #[arg(long, value_parser = parse_duration, default_value = "5s")]
     duration: u64,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 3)]
     rounds: u64,
-    /// Who takes part [default: all]
+    /// The contenders [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Contender>,
-    /// How many Redis servers vote on a lock of Redlock
+    /// Number of Redis servers that vote on a Redlock
     #[arg(long, default_value_t = 1)]
     redlock_servers: u64,
     /// How many named locks the accounts share [default: a quarter of those that there is room for, at most one each]
     #[arg(long)]
     lock_names: Option<u64>,
-    /// Give each client of Farside a thread and connections of its own
+    /// Give each Farside client a thread and connections of its own
     #[arg(long)]
     alone: bool,
-    /// Decides who pays whom
+    /// The seed of who pays whom
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }

@@ -15,22 +15,22 @@ pub(super) struct EmbeddedArgs {
     /// Compare the range index with ordered indexes of one process, rather than the store with maps
     #[arg(long)]
     ordered: bool,
-    /// How many keys each contender holds
+    /// Number of keys that each contender holds
     #[arg(long, default_value_t = 10_000_000)]
     items: u64,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// How long one run of a workload takes
+    /// Duration of one run of a workload
     #[arg(long, value_parser = parse_duration, default_value = "1s")]
     duration: u64,
     /// A folder for the segment and the files of the others; best in memory [default: /dev/shm if there is one]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Decides the keys
+    /// The seed of the keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }

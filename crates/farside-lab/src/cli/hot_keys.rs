@@ -20,34 +20,34 @@ pub(super) struct HotKeysArgs {
     /// How the processes reach the memory: shm or tcp
     #[arg(long, value_enum, default_value = "shm")]
     fabric: FabricKind,
-    /// How many processes there are [default: 2 over shm, 4 over tcp]
+    /// Number of processes [default: 2 over shm, 4 over tcp]
     #[arg(long)]
     processes: Option<u64>,
-    /// How many clients are in each
+    /// Clients in each process
     #[arg(long, default_value_t = 4)]
     clients: u64,
     /// Synchronisation schemes, by name; the others are compared with the first
     #[arg(long, value_delimiter = ',', value_parser = parse_scheme, default_value = "optimistic,farside,cider")]
     sync: Vec<Scheme>,
-    /// How many keys there are
+    /// Number of keys
     #[arg(long, default_value_t = 16)]
     keys: u64,
     /// How much more popular some keys are than others; 0 is uniform
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// What is done with them: write-intensive, read-intensive, write-only
+    /// The workload: write-intensive, read-intensive, write-only
     #[arg(long, value_parser = Workload::by_name, default_value = "write-only")]
     workload: Workload,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 15)]
     rounds: u64,
-    /// How long is measured in a round
+    /// Duration of a round
     #[arg(long, value_parser = parse_duration, default_value = "300ms")]
     duration: u64,
     /// A folder for the memory; best in memory [default: /dev/shm if there is one]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Print one object of JSON per scheme and nothing else
+    /// Print one JSON object per scheme and nothing else
     #[arg(long)]
     json: bool,
 }

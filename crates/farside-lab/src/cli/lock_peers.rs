@@ -18,16 +18,16 @@ pub(super) struct LockPeersArgs {
     /// Locks to measure, by name [default: all of `farside list`, without variants]
     #[arg(long, value_delimiter = ',', value_parser = parse_lock)]
     lock: Vec<LockKind>,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// How long processes share a lock in a round
+    /// How long the processes share a lock in a round
     #[arg(long, value_parser = parse_duration, default_value = "300ms")]
     duration: u64,
     /// A folder for the memory; best in memory [default: /dev/shm if there is one]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Print one object of JSON per lock and nothing else
+    /// Print one JSON object per lock and nothing else
     #[arg(long)]
     json: bool,
 }

@@ -16,25 +16,25 @@ pub(super) struct LockServicesArgs {
     /// The Redis servers of a Redlock, HOST:PORT each
     #[arg(long, value_delimiter = ',')]
     redlock: Vec<String>,
-    /// An etcd server, HOST:PORT of its clients
+    /// An etcd server, HOST:PORT of its client address
     #[arg(long)]
     etcd: Option<String>,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     clients: Vec<u64>,
-    /// How many locks there are
+    /// Number of locks
     #[arg(long, value_delimiter = ',', default_value = "1,10000")]
     locks: Vec<u64>,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// How long one run takes
+    /// Duration of one run
     #[arg(long, value_parser = parse_duration, default_value = "500ms")]
     duration: u64,
-    /// Decides who takes which lock
+    /// The seed of who takes which lock
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }

@@ -24,16 +24,16 @@ pub(super) struct ObjectsArgs {
     /// Locks to measure, by name
     #[arg(long, value_delimiter = ',', value_parser = parse_lock, required = true)]
     lock: Vec<LockKind>,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, default_value_t = 1)]
     clients: u64,
-    /// How many compute nodes they run on; threads on a real fabric [default: 16 clients each; one per core]
+    /// Number of compute nodes that they run on; threads on a real fabric [default: 16 clients each; one per core]
     #[arg(long)]
     cns: Option<u64>,
-    /// What is done with the objects, and how large they are: twitter-small, twitter-large
+    /// The workload, which also sets the sizes of objects: twitter-small, twitter-large
     #[arg(long, value_parser = ObjectWorkload::by_name, default_value = "twitter-small")]
     workload: ObjectWorkload,
-    /// How many objects there are
+    /// Number of objects
     #[arg(long, default_value_t = 100_000)]
     objects: u64,
     /// How much more popular some objects are than others; 0 is uniform [default: 1, that of the workload]
@@ -43,7 +43,7 @@ pub(super) struct ObjectsArgs {
     /// compressed with zstd
     #[arg(long, conflicts_with_all = ["workload", "objects", "theta"])]
     trace: Option<PathBuf>,
-    /// How many lines of the file are read
+    /// Number of lines of the file to read
     #[arg(long, default_value_t = 10_000_000, requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     lines: u64,
 }

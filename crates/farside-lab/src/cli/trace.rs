@@ -29,13 +29,13 @@ struct GenerateArgs {
     /// The workload: twitter-small, twitter-large
     #[arg(long, value_parser = ObjectWorkload::by_name, default_value = "twitter-small")]
     workload: ObjectWorkload,
-    /// How many objects there are
+    /// Number of objects
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     objects: u64,
-    /// How many requests
+    /// Number of requests
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
-    /// Decides who asks for what
+    /// The seed of who asks for what
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The file

@@ -13,7 +13,7 @@ use crate::stage::FabricKind;
 /// What `bench transactions` takes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct TransactionsArgs {
-    /// Whose transactions
+    /// The benchmark whose transactions to run
     #[arg(long, value_enum)]
     workload: ApplicationKind,
     /// How many subscribers, warehouses or customers there are [default: 100000 subscribers or customers, 2 warehouses]
@@ -25,28 +25,28 @@ pub(super) struct TransactionsArgs {
     /// How many customers a district of TPC-C has [default: 3000]
     #[arg(long)]
     customers: Option<u64>,
-    /// How many clients there are
+    /// Number of clients
     #[arg(long, default_value_t = 8)]
     clients: u64,
-    /// How long one round takes
+    /// Duration of one round
     #[arg(long, value_parser = parse_duration, default_value = "5s")]
     duration: u64,
-    /// How many transactions each client makes in a round, rather than for how long
+    /// Number of transactions of each client in a round, instead of a duration
     #[arg(long, conflicts_with = "duration")]
     transactions: Option<u64>,
-    /// Of how many rounds the medians are taken
+    /// Number of rounds, of which the medians are taken
     #[arg(long, default_value_t = 3)]
     rounds: u64,
     /// Where the memory is: shm or tcp
     #[arg(long, value_enum, default_value = "shm")]
     fabric: FabricKind,
-    /// Which index the store has
+    /// The index of the store
     #[arg(long, value_parser = parse_index, default_value = "race")]
     index: IndexKind,
-    /// Decides the rows, and what clients draw
+    /// The seed of the rows and of the clients' choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one object of JSON and nothing else
+    /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
 }

@@ -26,14 +26,14 @@ const PAGES_MAX: usize = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ScanArgs {
-    /// The first key
+    /// The key to start from
     from: Option<OsString>,
     /// The key before which to stop
     to: Option<OsString>,
-    /// At most so many
+    /// How many keys at most
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Print the value behind each key, and a tab between them
+    /// Print a tab and the value after each key
     #[arg(long)]
     values: bool,
 }
