@@ -26,13 +26,17 @@ import (
 
 // chart does what `helm lint --strict` and `helm template` do, and decodes each document as an API server does that refuses
 // fields which it does not know.
-func chart(folder string) ([]container, error) {
+func chart(folder string, printed ...string) ([]container, error) {
 	if err := monitoring.AddToScheme(scheme.Scheme); err != nil {
 		return nil, err
 	}
 	others, err := filepath.Glob(filepath.Join(folder, "ci", "*-values.yaml"))
 	if err != nil {
 		return nil, err
+	}
+	wanted := ""
+	if len(printed) > 0 {
+		wanted = filepath.Join(folder, printed[0])
 	}
 	var own []container
 	for _, file := range append([]string{""}, others...) {
@@ -46,9 +50,12 @@ func chart(folder string) ([]container, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(folder, file), err)
 		}
-		if file == "" {
+		if file == wanted {
 			own = found
 		}
+	}
+	if own == nil {
+		return nil, fmt.Errorf("there is no file %s", wanted)
 	}
 	// A misspelt value is refused.
 	if _, err := render(folder, chartutil.Values{"gatewy": map[string]any{}}); err == nil {

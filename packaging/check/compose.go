@@ -22,7 +22,12 @@ func compose(files []string) ([]container, error) {
 	// Services follow those that they depend on.
 	err = project.ForEachService(project.ServiceNames(), func(_ string, service *types.ServiceConfig) error {
 		if !slices.ContainsFunc(found, func(c container) bool { return c.Name == service.Name }) {
-			one := container{Name: service.Name, Args: service.Command}
+			one := container{Name: service.Name, Args: service.Command, Environment: map[string]string{}}
+			for name, value := range service.Environment {
+				if value != nil {
+					one.Environment[name] = *value
+				}
+			}
 			if service.HealthCheck != nil && len(service.HealthCheck.Test) > 2 {
 				// Behind CMD and the program.
 				one.Health = service.HealthCheck.Test[2:]

@@ -30,16 +30,7 @@ impl Server {
             service: None,
         };
         if transport == Transport::Tls {
-            step::run(
-                Command::new("openssl")
-                    .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-batch", "-days", "2"])
-                    .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-                    .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
-                    .arg(server.folder.join("key.pem"))
-                    .arg("-out")
-                    .arg(server.certificate())
-                    .stderr(Stdio::null()),
-            )?;
+            package::certify(&[], &server.certificate(), &server.folder.join("key.pem"))?;
         }
         server.serve()?;
         Ok(server)

@@ -11,8 +11,10 @@ mod deb;
 mod image;
 mod recipes;
 mod standalone;
+mod tls;
 
 pub(crate) use self::check::{Service, ask, await_connection, free_address, is_superuser};
+pub(crate) use self::tls::certify;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,12 +15,16 @@ use serde_json::{Value, json};
 
 use super::check::{Service, ask, await_connection, contained, free_address};
 use super::deb::output;
-use super::remade;
+use super::{remade, tls};
 use crate::step;
 
 /// What containers find in the files of their secrets.
 const SECRET: &str = "a secret of the checks";
 const PASSWORD: &str = "sesame";
+/// A user who may only read.
+const USERS: &str = "user reader on >poppy ~* -@all +@read\n";
+/// The service of the chart, as its certificate names it.
+const SERVICE: &str = "farside.default.svc";
 /// Ports as the recipes have them.
 const REDIS: u16 = 6380;
 const METRICS: u16 = 9121;
@@ -63,7 +67,9 @@ pub(super) fn check(root: &Path, out: &Path) -> Result<()> {
     for (kind, files) in [
         ("compose", &["compose.yaml"][..]),
         ("compose", &["compose.yaml", "compose.mapped.yaml"]),
+        ("compose", &["compose.yaml", "compose.users.yaml"]),
         ("chart", &["helm/farside"]),
+        ("chart", &["helm/farside", "ci/secured-values.yaml"]),
     ] {
         let containers = read(kind, files)?;
         start(&containers, root).with_context(|| format!("the containers of {}", files.join(" and ")))?;
@@ -142,24 +148,40 @@ fn rules_of(queries: &Value, out: &Path) -> Result<PathBuf> {
 /// Starts containers one after the other, as far as each is well; then stores a key at the first gateway and reads it at the last.
 fn start(containers: &Value, root: &Path) -> Result<()> {
     remade(&root.join("data"))?;
-    remade(&root.join("run/secrets/farside"))?;
+    let secrets = root.join("run/secrets");
+    for folder in ["farside", "acl", "tls"] {
+        remade(&secrets.join(folder))?;
+    }
     for (file, text) in [
         ("node", SECRET),
         ("password", PASSWORD),
+        ("users", USERS),
         ("farside/node-secret", SECRET),
         ("farside/password", PASSWORD),
+        ("acl/users.acl", USERS),
     ] {
-        fs::write(root.join("run/secrets").join(file), text)?;
+        fs::write(secrets.join(file), text)?;
     }
+    // It vouches for itself.
+    let certificate = secrets.join("tls/tls.crt");
+    tls::certify(&[SERVICE], &certificate, &secrets.join("tls/tls.key"))?;
+    fs::copy(&certificate, secrets.join("tls/ca.crt"))?;
     let mut running = Vec::new();
     let mut gateways = Vec::new();
     // Where somebody listens on a port, last.
     let mut places = BTreeMap::new();
     let mut hosts = String::new();
+    let (mut has_tls, mut has_users) = (false, false);
     for container in containers.as_array().context("there are none")? {
         let name = container["name"].as_str().unwrap_or_default();
         let mut command = contained(root);
+        for (variable, value) in container["environment"].as_object().into_iter().flatten() {
+            has_users |= variable == "FARSIDE_ACL_FILE";
+            command.env(variable, value.as_str().unwrap_or_default());
+        }
         for argument in words(&container["args"]) {
+            has_tls |= argument.starts_with("--tls-listen=");
+            has_users |= argument.starts_with("--acl-file=");
             if let Some(host) = named_host(argument) {
                 hosts.push_str(&format!("127.0.0.1 {host}\n"));
             }
@@ -186,7 +208,15 @@ fn start(containers: &Value, root: &Path) -> Result<()> {
     let (Some(&first), Some(&last)) = (gateways.first(), gateways.last()) else {
         anyhow::bail!("there is no gateway among them");
     };
-    ask(first, "GET key\r\n", "-NOAUTH")?;
+    let ask = |gateway, request: &str, expected: &str| {
+        let (request, expected) = (format!("{request}QUIT\r\n"), format!("{expected}+OK\r\n"));
+        if has_tls {
+            tls::ask(gateway, &certificate, &request, &expected)
+        } else {
+            ask(gateway, &request, &expected)
+        }
+    };
+    ask(first, "GET key\r\n", "-NOAUTH Authentication required.\r\n")?;
     ask(
         first,
         &format!("AUTH {PASSWORD}\r\nSET key value\r\n"),
@@ -197,6 +227,13 @@ fn start(containers: &Value, root: &Path) -> Result<()> {
         &format!("AUTH {PASSWORD}\r\nGET key\r\n"),
         "+OK\r\n$5\r\nvalue\r\n",
     )?;
+    if has_users {
+        ask(
+            last,
+            "AUTH reader poppy\r\nGET key\r\nSET key other\r\n",
+            "+OK\r\n$5\r\nvalue\r\n-NOPERM User reader has no permissions to run the 'set' command\r\n",
+        )?;
+    }
     // Gateways first, as they were told last.
     while let Some(service) = running.pop() {
         drop(service);

@@ -4,17 +4,15 @@
 //! finds hosts by `/etc/hosts` and DNS. What it cannot do is talk to RDMA devices, whose libraries are loaded when it runs.
 
 use std::fs;
-use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use object::{Object as _, ObjectSection as _};
 
 use super::check::{Service, ask, await_connection, contained, free_address};
 use super::deb::place;
-use super::remade;
+use super::{remade, tls};
 use crate::{step, weight};
 
 /// A name that only `/etc/hosts` of the check knows.
@@ -106,32 +104,7 @@ pub(super) fn check(archive: &Path, out: &Path) -> Result<()> {
     }
     fs::write(root.join("etc/hosts"), format!("127.0.0.1 {HOST}\n"))?;
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| root.join("data").join(name));
-    step::run(
-        Command::new("openssl")
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-batch",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-            ])
-            .args([
-                "-addext",
-                "subjectAltName=DNS:localhost",
-                "-addext",
-                "basicConstraints=critical,CA:FALSE",
-                "-keyout",
-            ])
-            .arg(&key)
-            .arg("-out")
-            .arg(&certificate)
-            .stderr(Stdio::null()),
-    )?;
+    tls::certify(&[], &certificate, &key)?;
 
     let node = free_address()?;
     let mut command = contained(&root);
@@ -146,47 +119,18 @@ pub(super) fn check(archive: &Path, out: &Path) -> Result<()> {
     ]);
     let _node = Service::start(&mut command)?;
     await_connection(node)?;
-    let (redis, tls) = (free_address()?, free_address()?);
+    let (redis, tls_address) = (free_address()?, free_address()?);
     let mut command = contained(&root);
     command.args(["gateway", "--pool", &format!("tcp:{HOST}:{}", node.port())]);
-    command.args(["--listen", &redis.to_string(), "--tls-listen", &tls.to_string()]);
+    command.args(["--listen", &redis.to_string(), "--tls-listen", &tls_address.to_string()]);
     command.args(["--tls-cert", "/data/certificate.pem", "--tls-key", "/data/key.pem"]);
     let _gateway = Service::start(&mut command)?;
     await_connection(redis)?;
     ask(redis, "SET key value\r\n", "+OK\r\n")?;
-    ask_over_tls(tls, &certificate)
-}
-
-fn ask_over_tls(address: SocketAddr, certificate: &Path) -> Result<()> {
-    let mut command = Command::new("openssl");
-    command
-        .args([
-            "s_client",
-            "-quiet",
-            "-verify_return_error",
-            "-verify_hostname",
-            "localhost",
-            "-connect",
-        ])
-        .arg(address.to_string())
-        .arg("-CAfile")
-        .arg(certificate);
-    let line = step::command_line(&command);
-    eprintln!("    $ {line}");
-    let mut client = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("failed to start openssl")?;
-    // The server hangs up, which ends it.
-    client
-        .stdin
-        .as_mut()
-        .context("it has no standard input")?
-        .write_all(b"GET key\r\nQUIT\r\n")?;
-    let said = client.wait_with_output()?.stdout;
-    let said = String::from_utf8_lossy(&said);
-    ensure!(said == "$5\r\nvalue\r\n+OK\r\n", "`{line}` was answered with {said:?}");
-    Ok(())
+    tls::ask(
+        tls_address,
+        &certificate,
+        "GET key\r\nQUIT\r\n",
+        "$5\r\nvalue\r\n+OK\r\n",
+    )
 }
