@@ -81,7 +81,7 @@ impl Registration {
         let unknown = FabricError::PeerUnknown { peer };
         let entry = table.at_home(peer).ok_or(unknown)?;
         let own = ProcessIdentity::own().map_err(|_| unknown)?;
-        if entry.number_is_free(&own) {
+        if entry.is_plainly_gone(&own) {
             return Err(unknown);
         }
         entry.mailbox().send(self.id(), peer, message).map_err(|_| {

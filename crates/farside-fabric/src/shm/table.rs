@@ -338,10 +338,14 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A cheaper question, which is answered with no where it would take longer: whether the owner is gone.
-    pub(super) fn number_is_free(&self, own: &ProcessIdentity) -> bool {
+    /// A cheaper question, of one system call, which is answered with no where it would take longer: whether the owner is gone.
+    pub(super) fn is_plainly_gone(&self, own: &ProcessIdentity) -> bool {
         let process = self.process(own);
-        process.has_number_of_namespace(own) && process.number_is_free()
+        if process.has_number_of_namespace(own) {
+            return process.number_is_free();
+        }
+        let owner = self.word(OWNER_AT).load(Ordering::SeqCst);
+        matches!(state_of(owner), State::Live) && self.has_locked() && self.lock_is_left(owner)
     }
 
     /// Whether the owner has written down that it has the lock of the entry.

@@ -1,5 +1,6 @@
 //! The library as a program that embeds it meets it: threads, processes, memory nodes.
 
+mod containers;
 mod eviction;
 mod examples;
 mod interfaces;

@@ -86,6 +86,7 @@ fn the_place_of_a_process_in_another_namespace_is_given_on_when_its_lock_is_left
     claim.expect("there is room");
     let entry = segment.shared.table.entry(0);
     assert!(!entry.owner_is_gone());
+    assert!(!entry.is_plainly_gone(&own));
     assert!(Registration::claim(&segment, Kind::Mapped, None).is_err());
     // As the kernel does when a process ends; a process that another test starts has the descriptor as well until it begins.
     drop(theirs);
@@ -95,6 +96,10 @@ fn the_place_of_a_process_in_another_namespace_is_given_on_when_its_lock_is_left
         }
     };
     await_end(&entry);
+    assert!(
+        entry.is_plainly_gone(&own),
+        "who writes to it need not wait for an answer"
+    );
     let ours = Registration::claim(&segment, Kind::Mapped, None).expect("its owner is gone");
     // Whoever gives the place back gives its lock back: the next has it, and is missed when it is gone.
     drop(ours);
