@@ -35,7 +35,7 @@ use super::runtime::require_local_set;
 /// ```
 ///
 /// # When somebody dies
-/// A lock whose holder is gone goes on after one to three seconds ([`Options::lock_lease`]). A holder that lives keeps its
+/// A lock whose holder is gone goes on after one to four seconds ([`Options::lock_lease`]). A holder that lives keeps its
 /// lock however long it takes: a task of this client answers for it. Over a connection, that needs a thread that
 /// does not stand still for longer than the lease; [`LockGuard::is_held`] says whether it did. Over mapped memory a
 /// process that stands still keeps its locks until it goes on or ends.
