@@ -7,7 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 use farside_cli::{Failure, LogFormat};
 
-use crate::{config, fsck, gateway, health, kv, node, rdma, serve, top};
+use farside_watch::top;
+
+use crate::{config, fsck, gateway, health, kv, node, rdma, serve};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]

@@ -13,7 +13,7 @@ use farside_pool::{Account, Geometry, PoolError, account, open};
 use serde::Serialize;
 
 use crate::gateway::PoolArgs;
-use crate::scalar::show_size;
+use farside_cli::scalar::show_size;
 use farside_cli::{Failure, chain};
 use farside_index::check::{self, Census};
 

@@ -13,9 +13,9 @@ use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
 use crate::settings::FileArgs;
+use crate::signal;
 use crate::store::StoreArgs;
-use crate::{scalar, signal};
-use farside_cli::{Failure, chain};
+use farside_cli::{Failure, chain, scalar};
 
 #[derive(Debug, Args)]
 pub(crate) struct GatewayArgs {

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use farside_cli::Failure;
-
-use crate::scalar;
+use farside_cli::{Failure, scalar};
 
 /// How long to wait for a connection, and for each part of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::Args;
 use farside_gateway::{Listener, Tls, TlsFiles, Users, require_password_unless_loopback};
 
+use crate::listen;
 use crate::unix_socket::SocketFile;
-use crate::{listen, scalar};
-use farside_cli::{Failure, chain};
+use farside_cli::{Failure, chain, scalar};
 
 /// Where clients connect if nobody says.
 const LISTEN_DEFAULT: &str = "127.0.0.1:6380";

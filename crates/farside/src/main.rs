@@ -7,11 +7,9 @@
 
 mod args;
 mod config;
-mod console;
 mod fsck;
 mod gateway;
 mod health;
-mod history;
 mod kv;
 mod list;
 mod listen;
@@ -21,18 +19,17 @@ mod node;
 #[cfg(test)]
 mod package;
 mod rdma;
-mod scalar;
 mod serve;
 mod settings;
 mod signal;
 mod store;
-mod top;
 mod unix_socket;
 
 use std::process::ExitCode;
 
 use args::Command;
 use farside_cli::{explain, start_logging};
+use farside_watch::top;
 use settings::{Environment, Wrong};
 
 /// What messages begin with.

@@ -1,21 +1,12 @@
-//! `--metrics`: where Prometheus may ask, and whoever wants to know whether clients are served; and who answers.
-//!
-//! The same address has the [console](crate::console). A thread of its own answers, so that a scrape never waits for a command, nor a command for a scrape.
+//! `--metrics`: where Prometheus may ask, browsers find the console, and whoever likes asks whether clients are served.
 
-mod http;
-mod node;
-
-use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
 
 use clap::Args;
-use farside_fabric::LocalFuture;
-use farside_gateway::{Observer, Report, metrics};
+use farside_cli::{Failure, scalar};
+use farside_watch::Source;
 
-pub(crate) use self::node::{NodeSource, Pulse};
-use crate::{listen, scalar};
-use farside_cli::Failure;
+use crate::listen;
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
@@ -25,46 +16,6 @@ pub(crate) struct MetricsArgs {
     /// Allow --metrics on an address that other machines can reach; numbers need no password, keys and clients do
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
-}
-
-/// What is to be told at each scrape. Not a type parameter of those who answer: HTTP is compiled once.
-pub(crate) trait Source: Send + 'static {
-    /// The families of metrics as they are now.
-    fn families(&self) -> LocalFuture<'_, Vec<metrics::Family>>;
-
-    /// Whether clients are served; if not, why, in one line.
-    fn readiness(&self) -> LocalFuture<'_, Result<(), String>>;
-
-    /// Everything there is to say now; of a memory node, what its memory is used for.
-    fn report(&self) -> LocalFuture<'_, Report>;
-
-    /// A connection, as a client's; `None` where there are no clients.
-    fn connect(&self) -> Option<io::Result<UnixStream>>;
-
-    /// Whether there are clients.
-    fn serves_clients(&self) -> bool;
-}
-
-impl Source for Observer {
-    fn families(&self) -> LocalFuture<'_, Vec<metrics::Family>> {
-        Box::pin(async { metrics::gateway(&self.report().await) })
-    }
-
-    fn readiness(&self) -> LocalFuture<'_, Result<(), String>> {
-        Box::pin(async { Observer::readiness(self).await.map_err(|why| why.to_string()) })
-    }
-
-    fn report(&self) -> LocalFuture<'_, Report> {
-        Box::pin(Observer::report(self))
-    }
-
-    fn connect(&self) -> Option<io::Result<UnixStream>> {
-        Some(Observer::connect(self))
-    }
-
-    fn serves_clients(&self) -> bool {
-        true
-    }
 }
 
 /// The port for metrics, if there shall be one.
@@ -91,7 +42,7 @@ impl Metrics {
     pub(crate) fn serve(self, source: impl Source) -> Result<(), Failure> {
         let Some(listener) = self.0 else { return Ok(()) };
         let address = listener.local_addr().map_err(Failure::runtime)?;
-        http::start(listener, Box::new(source))
+        farside_watch::serve(listener, source)
             .map_err(|error| Failure::runtime(format!("no thread for metrics: {error}")))?;
         println!("metrics: http://{address}/metrics");
         println!("console: http://{address}/");

@@ -8,11 +8,12 @@ use clap::Args;
 use farside_cli::DeviceArgs;
 use farside_fabric::tcp::{Secret, ServerOptions, require_secret_unless_loopback};
 use farside_node::{Memory, Node, NodeOptions};
+use farside_watch::{NodeSource, Pulse};
 
-use crate::metrics::{MetricsArgs, NodeSource, Pulse};
+use crate::metrics::MetricsArgs;
 use crate::settings::FileArgs;
-use crate::{listen, rdma, scalar, signal};
-use farside_cli::{Failure, chain};
+use crate::{listen, rdma, signal};
+use farside_cli::{Failure, chain, scalar};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {

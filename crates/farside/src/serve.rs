@@ -10,9 +10,9 @@ use farside_node::{Memory, Node, NodeOptions};
 use crate::gateway::{ServiceArgs, start};
 use crate::listeners::ListenArgs;
 use crate::settings::FileArgs;
+use crate::signal;
 use crate::store::StoreArgs;
-use crate::{scalar, signal};
-use farside_cli::{Failure, chain};
+use farside_cli::{Failure, chain, scalar};
 
 /// Memory of a new segment if nobody says how much.
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;

@@ -23,6 +23,7 @@ const KV: &str = "farside-kv";
 const NODE: &str = "farside-node";
 const GATEWAY: &str = "farside-gateway";
 const CLI: &str = "farside-cli";
+const WATCH: &str = "farside-watch";
 const LAB: &str = "farside-lab";
 const SIM: &str = "farside-sim";
 const CALLS: &str = "farside-calls";
@@ -83,6 +84,11 @@ const LAYERS: &[Layer] = &[
         name: SIM,
         may_use: &[KV, INDEX, SYNC, LOCK, POOL, FABRIC],
     },
+    // Whoever looks on. The pool and the store for what a memory node tells of its memory.
+    Layer {
+        name: WATCH,
+        may_use: &[CLI, GATEWAY, KV, POOL, FABRIC],
+    },
     // Two programs; neither drags in the other.
     Layer {
         name: LAB,
@@ -90,7 +96,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: FARSIDE,
-        may_use: &[CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+        may_use: &[WATCH, CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
     },
     // The same for C: what it says of the store it says to the library that is embedded.
     Layer {

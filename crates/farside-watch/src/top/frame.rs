@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, RenderDirection, Sparkline, Widget};
 
 use crate::history::{Change, History};
-use crate::scalar::show_size;
+use farside_cli::scalar::show_size;
 
 /// In less than this nothing is told apart.
 const WIDTH_MIN: u16 = 60;

@@ -22,11 +22,11 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Asks the thread that serves a node whether it still does.
 #[derive(Clone)]
-pub(crate) struct Pulse(mpsc::UnboundedSender<oneshot::Sender<()>>);
+pub struct Pulse(mpsc::UnboundedSender<oneshot::Sender<()>>);
 
 impl Pulse {
     /// The asking end, and what the thread that serves has to run beside.
-    pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
+    pub fn new() -> (Self, impl Future<Output = ()>) {
         let (sender, mut questions) = mpsc::unbounded_channel::<oneshot::Sender<()>>();
         let answer = async move {
             while let Some(question) = questions.recv().await {
@@ -51,7 +51,7 @@ impl Pulse {
 }
 
 /// A segment that is served.
-pub(crate) struct NodeSource {
+pub struct NodeSource {
     segment: Segment,
     pulse: Pulse,
     started_ns: u64,
@@ -59,7 +59,8 @@ pub(crate) struct NodeSource {
 }
 
 impl NodeSource {
-    pub(crate) fn new(segment: Segment, pulse: Pulse) -> Self {
+    /// What a node has to tell of this segment, as long as the thread that serves it has a pulse.
+    pub fn new(segment: Segment, pulse: Pulse) -> Self {
         Self {
             segment,
             pulse,

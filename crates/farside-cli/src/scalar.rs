@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Reads a size: bytes, or a number with a unit.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let units = [
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
@@ -37,7 +37,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a limit: a size, or 0 for none.
-pub(crate) fn limit(text: &str) -> Result<u64, String> {
+pub fn limit(text: &str) -> Result<u64, String> {
     match text {
         "0" => Ok(0),
         _ => size(text).map_err(|why| format!("{why}, or 0 for no limit")),
@@ -45,7 +45,7 @@ pub(crate) fn limit(text: &str) -> Result<u64, String> {
 }
 
 /// A size for people.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     for (unit, factor) in [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
         if bytes >= factor {
             let text = format!("{:.1}", bytes as f64 / factor as f64);
@@ -56,7 +56,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// Reads where to listen.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let wrong = || format!("`{text}` is no address to listen on: write HOST:PORT, such as 127.0.0.1:6380");
     text.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }

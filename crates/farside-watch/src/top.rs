@@ -23,16 +23,16 @@ use ratatui::layout::Rect;
 
 use self::link::{Encryption, Link, Target};
 use crate::history::History;
-use crate::scalar;
-use farside_cli::{Failure, chain};
+use farside_cli::{Failure, chain, scalar};
 
 /// How often the view is renewed.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The size of a frame that no terminal decides.
 const AREA: Rect = Rect::new(0, 0, 104, 32);
 
+/// Its flags.
 #[derive(Debug, Args)]
-pub(crate) struct TopArgs {
+pub struct TopArgs {
     /// The gateway to watch
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6380", value_parser = scalar::address)]
     connect: SocketAddr,
@@ -68,7 +68,11 @@ pub(crate) struct TopArgs {
 /// How many seconds an image shows.
 const SVG_INTERVALS: usize = 60;
 
-pub(crate) fn run(args: TopArgs) -> Result<ExitCode, Failure> {
+/// Shows what is asked for.
+///
+/// # Errors
+/// If the gateway cannot be reached, or refuses.
+pub fn run(args: TopArgs) -> Result<ExitCode, Failure> {
     let password = args.auth_file.as_deref().map(Password::from_file).transpose();
     let target = Target {
         address: args.connect,
