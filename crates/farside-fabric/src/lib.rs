@@ -22,6 +22,7 @@ pub mod batch;
 pub mod buffer;
 pub mod capabilities;
 pub mod clock;
+mod copy;
 pub mod counters;
 pub mod endpoint;
 pub mod error;

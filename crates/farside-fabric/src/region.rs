@@ -21,12 +21,13 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 
 use crate::capabilities::Capabilities;
+use crate::copy::{copy_in, copy_out};
 use crate::counters::Counters;
 #[cfg(loom)]
 use crate::primitive::Byte;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::verb::{MaskedAdd, MaskedCas, Verb};
-use crate::view::{Lines, View, copy_words};
+use crate::view::{Lines, View};
 
 /// Bytes of a cache line, and of the unit in which a NIC touches memory.
 pub const LINE_BYTES: u64 = 64;
@@ -199,7 +200,7 @@ impl Region {
         let aligned = offset + head as u64;
         let (words, tail) = rest.as_chunks_mut::<8>();
         let count = words.len();
-        copy_words(self.words(aligned, count), words);
+        copy_out(self.words(aligned, count), words);
         for (byte, at) in tail.iter_mut().zip(aligned + count as u64 * 8..) {
             *byte = self.byte(at).load(Ordering::Acquire);
         }
@@ -259,9 +260,7 @@ impl Region {
 
     #[inline]
     fn write_words(&self, offset: u64, source: &[[u8; 8]]) {
-        for (&source, word) in source.iter().zip(self.words(offset, source.len())) {
-            word.store(u64::from_ne_bytes(source), Ordering::Release);
-        }
+        copy_in(self.words(offset, source.len()), source);
     }
 
     /// Executes a verb whose bounds and alignment have been checked. The result is the word it

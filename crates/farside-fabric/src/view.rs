@@ -5,6 +5,7 @@
 //! way with verbs beside it, which is the one for memory that is not mapped, and the one that says what
 //! is wrong.
 
+use crate::copy::copy_words_out;
 use crate::counters::Counters;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::verb::VerbKind;
@@ -56,7 +57,7 @@ impl<'m> View<'m> {
     #[inline]
     pub fn copy_to(self, target: &mut [u8]) {
         let (target, _) = target[..self.words.len() * 8].as_chunks_mut::<8>();
-        copy_words(self.words, target);
+        copy_words_out(self.words, target);
     }
 }
 
@@ -111,19 +112,6 @@ impl Line<'_> {
             }
         }
         None
-    }
-}
-
-/// Copies words, half a line at a time as far as that goes.
-#[inline]
-pub(crate) fn copy_words(words: &[AtomicU64], target: &mut [[u8; 8]]) {
-    let (halves, rest) = words.as_chunks::<4>();
-    let (targets, rest_targets) = target.as_chunks_mut::<4>();
-    for (target, words) in targets.iter_mut().zip(halves) {
-        *target = words.each_ref().map(|word| word.load(Ordering::Acquire).to_ne_bytes());
-    }
-    for (target, word) in rest_targets.iter_mut().zip(rest) {
-        *target = word.load(Ordering::Acquire).to_ne_bytes();
     }
 }
 
