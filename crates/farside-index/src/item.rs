@@ -217,6 +217,17 @@ impl Header {
     }
 }
 
+/// Whether two keys of one length are the same. A key that was found was copied word by word a moment ago: loads that are no wider
+/// take it from the stores, where the wide ones of a library would wait for these to come to memory.
+#[inline]
+pub(crate) fn is_same_key(found: &[u8], key: &[u8]) -> bool {
+    let (words, rest) = found.as_chunks::<8>();
+    let (key_words, key_rest) = key.as_chunks::<8>();
+    let mut both = words.iter().zip(key_words);
+    both.all(|(&word, &key_word)| u64::from_ne_bytes(word) == u64::from_ne_bytes(key_word))
+        && rest.iter().zip(key_rest).all(|(byte, key_byte)| byte == key_byte)
+}
+
 /// Where in its block the value of an item begins, given the lengths of both.
 #[inline(always)]
 #[must_use]

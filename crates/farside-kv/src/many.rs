@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{LocalFuture, OpContext, RemoteAddr, join_all};
+use farside_fabric::{LocalFuture, OpContext, RemoteAddr, Slice, join_all};
 use farside_index::item::item_bytes;
 use farside_index::{Approach, Item, KEYS_AT_ONCE, Likely, Searched};
 
@@ -222,27 +222,42 @@ impl Values<'_, '_> {
         if self.next == self.group.len() {
             self.read_group().await;
         }
-        let index = self.next;
-        self.next += 1;
-        let searched = if self.is_read {
-            self.session.many.result(index)
-        } else {
-            Searched::Apart
-        };
-        match searched {
-            Searched::Absent => Ok(None),
+        match self.next_read() {
+            Some(value) => Ok(value.map(|value| &self.session.cx.buffer()[value.range()])),
+            None => {
+                self.next += 1;
+                self.read_apart(self.group[self.next - 1]).await
+            }
+        }
+    }
+
+    /// The same in a plain call, if it was read with one before it.
+    #[inline]
+    pub fn next_now(&mut self) -> Option<Option<&[u8]>> {
+        let value = self.next_read()?;
+        Some(value.map(|value| &self.session.cx.buffer()[value.range()]))
+    }
+
+    /// The value of the next key in the buffer; `None` if it is not there, or has to be read by itself.
+    #[inline]
+    fn next_read(&mut self) -> Option<Option<Slice>> {
+        let key = self.group.get(self.next).filter(|_| self.is_read)?;
+        let value = match self.session.many.result(self.next) {
+            Searched::Absent => None,
             Searched::Found(found) => {
                 let found = match is_planted("kv: a group that shows what has expired") {
                     true => Some(found),
                     false => self.session.store.unless_expired(Some(found)),
                 };
                 if found.is_some() {
-                    self.session.store.note_use(self.group[index]);
+                    self.session.store.note_use(key);
                 }
-                Ok(found.map(|found| &self.session.cx.buffer()[found.value.range()]))
+                found.map(|found| found.value)
             }
-            Searched::Apart => self.read_apart(self.group[index]).await,
-        }
+            Searched::Apart => return None,
+        };
+        self.next += 1;
+        Some(value)
     }
 
     async fn read_group(&mut self) {

@@ -340,6 +340,7 @@ impl Race {
             }
             state.looked.push(looked);
         }
+        results.extend(core::iter::repeat_n(Searched::Absent, keys.len()));
         let mut left = 0_u32;
         for (index, key) in keys.iter().enumerate() {
             let place = &state.places[index];
@@ -353,14 +354,14 @@ impl Race {
                 }
                 looked => looked,
             };
-            results.push(self.load_looked(cx, key, (place, looked), &mut state.end));
+            self.load_looked(cx, key, (place, looked), &mut state.end, &mut results[index]);
         }
         // Ends: each turn takes a bit away.
         while left != 0 {
             let index = left.trailing_zeros() as usize;
             left &= left - 1;
             let of = (&state.places[index], state.looked[index]);
-            results[index] = self.load_looked(cx, keys[index], of, &mut state.end);
+            self.load_looked(cx, keys[index], of, &mut state.end, &mut results[index]);
         }
         true
     }
@@ -398,6 +399,7 @@ impl Race {
 
     /// Loads the item that was asked for, if one was, to `end` in the buffer, and looks whether it has the key. What finds no room,
     /// or verbs have to find out, is left to a SEARCH of its own.
+    // What it comes to is written where it stays: a copy would have to wait for the parts of it that are still on their way to memory.
     #[inline(never)]
     fn load_looked(
         &self,
@@ -405,28 +407,30 @@ impl Race {
         key: &[u8],
         (place, looked): (&Place, Looked),
         end: &mut u32,
-    ) -> Searched {
+        searched: &mut Searched,
+    ) {
         let at = *end;
         let is_full = at + SizeHint::Large.bytes() > ITEMS_END;
         let loaded = match looked {
-            Looked::Nothing => return Searched::Absent,
-            Looked::Unknown => return Searched::Apart,
-            _ if is_full => return Searched::Apart,
-            Looked::Unsure => InPlace::Absent,
-            Looked::Fitting(slot, pointer) => self.load_match(cx, key, (slot, pointer), (at, Wanted::Items)),
-        };
-        let loaded = match loaded {
-            // What was looked at first hides what is behind it.
-            InPlace::Absent => self.look_further(cx, place, key, at),
-            other => other,
+            Looked::Nothing => InPlace::Absent,
+            Looked::Unknown => InPlace::Unknown,
+            _ if is_full => InPlace::Unknown,
+            Looked::Unsure => self.look_further(cx, place, key, at),
+            Looked::Fitting(slot, pointer) => {
+                match self.load_match(cx, key, (slot, pointer), (at, Wanted::Items)) {
+                    // What was looked at first hides what is behind it.
+                    InPlace::Absent => self.look_further(cx, place, key, at),
+                    other => other,
+                }
+            }
         };
         match loaded {
             InPlace::Found(found) => {
                 *end = at + (found.header.block_bytes() as u32).next_multiple_of(8);
-                Searched::Found(found.value())
+                *searched = Searched::Found(found.value());
             }
-            InPlace::Absent => Searched::Absent,
-            InPlace::Unknown => Searched::Apart,
+            InPlace::Absent => *searched = Searched::Absent,
+            InPlace::Unknown => *searched = Searched::Apart,
         }
     }
 }

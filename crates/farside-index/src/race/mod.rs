@@ -68,7 +68,7 @@ pub(crate) use self::layout::{GROUP_SLOTS, KeyHash, ROOT};
 use crate::blocks::Blocks;
 use crate::descriptor::Marking;
 use crate::error::IndexError;
-use crate::item::{HEADER_BYTES, Header};
+use crate::item::{HEADER_BYTES, Header, is_same_key};
 use crate::operation::{Found, Wanted};
 
 /// Where the items start in the buffer; the two buckets are before them.
@@ -399,7 +399,7 @@ impl Race {
             return false;
         };
         let start = at as usize + HEADER_BYTES;
-        let is_same = key_bytes == key.len() && cx.buffer()[start..start + key.len()] == *key;
+        let is_same = key_bytes == key.len() && is_same_key(&cx.buffer()[start..][..key.len()], key);
         is_same || is_planted("index: a key not compared")
     }
 }

@@ -21,7 +21,10 @@ pub(crate) async fn visit_many<K: AsRef<[u8]>>(
         let slices: ArrayVec<&[u8], KEYS_AT_ONCE> = group.iter().map(AsRef::as_ref).collect();
         let mut values = session.get_many(&slices);
         for _ in group {
-            visit(number, values.next().await?);
+            match values.next_now() {
+                Some(value) => visit(number, value),
+                None => visit(number, values.next().await?),
+            }
             number += 1;
         }
     }
