@@ -7,7 +7,7 @@ use core::slice;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyString, PyTuple};
 
 /// A key or a value.
 pub(crate) enum Bytes<'a> {
@@ -22,15 +22,65 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// `TypeError` if it holds no bytes, `BufferError` if they are not in one piece.
+    #[inline]
     pub(crate) fn of(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(bytes) = object.cast::<PyBytes>() {
-            return Ok(Self::Fixed(bytes.as_bytes()));
-        }
-        if let Ok(text) = object.cast::<PyString>() {
-            return Ok(Self::Fixed(text.to_str()?.as_bytes()));
-        }
-        lent(object).map(Self::Lent)
+        Self::of_borrowed(object.as_borrowed())
     }
+
+    /// The same, of an item of a tuple.
+    // Always: a copy of what it returns would have to wait for the parts of it that are still on their way to memory.
+    #[inline(always)]
+    fn of_borrowed(object: Borrowed<'a, '_, PyAny>) -> PyResult<Self> {
+        // What has this type itself is told by a look; for what derives from it the interpreter is asked.
+        if object.is_exact_instance_of::<PyString>() {
+            return text(object).map(Self::Fixed);
+        }
+        if let Ok(bytes) = object.extract::<&[u8]>() {
+            return Ok(Self::Fixed(bytes));
+        }
+        match object.is_instance_of::<PyString>() {
+            true => text(object).map(Self::Fixed),
+            false => lent(&object).map(Self::Lent),
+        }
+    }
+
+    /// What each object of a tuple holds.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) fn of_each(objects: &'a Bound<'_, PyTuple>) -> PyResult<Vec<Self>> {
+        let mut all = Vec::with_capacity(objects.len());
+        for object in objects.iter_borrowed() {
+            match object.is_exact_instance_of::<PyString>() {
+                true => all.push(Self::Fixed(text(object)?)),
+                false => Self::push(&mut all, object)?,
+            }
+        }
+        Ok(all)
+    }
+
+    // Apart, so that where a text is pushed what comes of it stays in registers; see `of_borrowed`.
+    #[inline(never)]
+    fn push(all: &mut Vec<Self>, object: Borrowed<'a, '_, PyAny>) -> PyResult<()> {
+        all.push(Self::of_borrowed(object)?);
+        Ok(())
+    }
+}
+
+/// The UTF-8 of a text.
+///
+/// # Errors
+/// `UnicodeEncodeError` if it is no text that has one, `TypeError` if it is none.
+#[inline(always)]
+fn text<'a>(object: Borrowed<'a, '_, PyAny>) -> PyResult<&'a [u8]> {
+    let mut length = 0;
+    // SAFETY: the interpreter's lock is held; any object may be asked.
+    let start = unsafe { pyo3::ffi::PyUnicode_AsUTF8AndSize(object.as_ptr(), &raw mut length) };
+    if start.is_null() {
+        return Err(PyErr::fetch(object.py()));
+    }
+    // SAFETY: the text keeps its UTF-8, which does not change, as long as it lives, and so long it is borrowed.
+    Ok(unsafe { slice::from_raw_parts(start.cast(), length as usize) })
 }
 
 fn lent(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {

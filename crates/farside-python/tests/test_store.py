@@ -50,6 +50,32 @@ def test_many_are_stored_and_read_together(opened):
     assert opened.clear() == 1995
 
 
+def test_keys_are_what_holds_bytes(opened):
+    class Text(str):
+        pass
+
+    class Raw(bytes):
+        pass
+
+    kinds = ["kéy", Text("text"), b"bytes", Raw(b"raw"), bytearray(b"array"), memoryview(b"lent"), "", b""]
+    for number, key in enumerate(kinds[:-1]):
+        opened[key] = str(number)
+    values = [str(number).encode() for number in (0, 1, 2, 3, 4, 5, 6, 6)]
+    assert [opened[key] for key in kinds] == values
+    for keys in (kinds, tuple(kinds), iter(kinds)):
+        assert opened.get_many(keys) == values
+    assert opened.get_many([]) == opened.get_many(()) == []
+    assert opened.get_many({"text": 1, "no": 2}) == [b"1", None]
+    for wrong in ([1], ["key", None], 7):
+        with pytest.raises(TypeError):
+            opened.get_many(wrong)
+    for call in (opened.get, lambda key: opened.get_many(["key", key])):
+        with pytest.raises(UnicodeEncodeError):
+            call("\ud800")
+    with pytest.raises(BufferError, match="not in one piece"):
+        opened.get_many([memoryview(b"a-b-c")[::2]])
+
+
 def test_conditions(opened):
     assert not opened.set("key", "1", if_present=True)
     assert opened.set("key", "1", if_absent=True)
