@@ -1,5 +1,5 @@
 //! `cargo xtask memcheck`: the tests of the fabric under valgrind's memcheck. All `unsafe` is there, but for that of the edges to other
-//! languages: `cargo xtask c` runs the library for C in the same way, and the two blocks of `farside-python` are left out.
+//! languages: `cargo xtask c` runs the library for C in the same way, and `cargo xtask python --check` the extension module.
 //!
 //! It runs the test programs that `./test` has built; processes that they start run outside of it.
 

@@ -1,4 +1,5 @@
-//! `cargo xtask python`: the wheel for Python. `--check` then installs it where nothing else is, and runs its tests there.
+//! `cargo xtask python`: the wheel for Python. `--check` then installs it as a user does, and runs its tests; `--target` makes it for
+//! another processor, with the linker of Debian's package for that.
 //!
 //! Tools come from PyPI in the versions of `crates/farside-python/requirements.txt`, to an environment in `target/python`.
 
@@ -15,13 +16,43 @@ const WHEEL_BYTES_MAX: u64 = 8_000_000;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Also install it and run its tests
-    #[arg(long)]
+    #[arg(long, conflicts_with = "target")]
     check: bool,
+    /// Make it for this processor: `rustup target add` it before, and install its linker
+    #[arg(long)]
+    target: Option<Target>,
+}
+
+/// For which processors there are wheels besides that of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Target {
+    #[value(name = "aarch64-unknown-linux-gnu")]
+    Aarch64,
+}
+
+impl Target {
+    /// As Rust names it.
+    const fn triple(self) -> &'static str {
+        match self {
+            Self::Aarch64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// What cargo is told about it.
+    const fn linker(self) -> (&'static str, &'static str) {
+        match self {
+            // Debian: gcc-aarch64-linux-gnu
+            Self::Aarch64 => ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+        }
+    }
 }
 
 impl Options {
     /// What CI wants.
-    pub(crate) const CHECKED: Self = Self { check: true };
+    pub(crate) const CHECKED: Self = Self {
+        check: true,
+        target: None,
+    };
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -32,12 +63,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels).context("failed to remove the wheel before")?;
     }
-    step::run(
-        Command::new(tools.join("bin/maturin"))
-            .args(["build", "--release", "--locked", "--out"])
-            .arg(&wheels)
-            .current_dir(&source),
-    )?;
+    let mut build = Command::new(tools.join("bin/maturin"));
+    build.args(["build", "--release", "--locked", "--out"]).arg(&wheels);
+    if let Some(target) = options.target {
+        let (variable, linker) = target.linker();
+        build.args(["--target", target.triple()]).env(variable, linker);
+    }
+    step::run(build.current_dir(&source))?;
     let wheel = the_only(&wheels)?;
     let bytes = std::fs::metadata(&wheel)?.len();
     println!("{}, {bytes} bytes", wheel.display());
@@ -45,6 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("the wheel has {bytes} bytes, more than {WHEEL_BYTES_MAX}");
     }
     if options.check {
+        install_afresh(&folder, &wheel)?;
         check(&tools, &source, &wheel)?;
     }
     Ok(())
@@ -87,7 +120,39 @@ fn the_only(folder: &Path) -> Result<PathBuf> {
     Ok(entry.path())
 }
 
-/// What a user does, and what the tests do.
+/// What a user does: installs the wheel where there is nothing else, and where no compiler can be found, and stores something.
+fn install_afresh(folder: &Path, wheel: &Path) -> Result<()> {
+    const FIRST: &str =
+        "import farside; s = farside.Store(memory=64 << 20); s['key'] = 'value'; assert s.get('key') == b'value'";
+    let fresh = folder.join("fresh");
+    let mut environment = Command::new("python3");
+    step::run(environment.args(["-m", "venv", "--clear"]).arg(&fresh))?;
+    let (python, no_programs) = (fresh.join("bin/python"), "");
+    let run = || {
+        let mut install = Command::new(&python);
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-index",
+        ]);
+        step::run(install.arg(wheel).env("PATH", no_programs))?;
+        step::run(
+            Command::new(&python)
+                .args(["-c", FIRST])
+                .env("PATH", no_programs)
+                .current_dir(folder),
+        )
+    };
+    let (done, time) = step::clocked(run);
+    done?;
+    println!("from `pip install` to the first get: {:.1} s", time.as_secs_f64());
+    Ok(())
+}
+
+/// What the tests do.
 fn check(tools: &Path, source: &Path, wheel: &Path) -> Result<()> {
     let pip = tools.join("bin/pip");
     step::run(
@@ -118,6 +183,15 @@ fn check(tools: &Path, source: &Path, wheel: &Path) -> Result<()> {
             .arg(source.join("pyproject.toml"))
             .arg(source.join("tests")),
     )?;
+    step::run(
+        Command::new("valgrind")
+            .args(["--quiet", "--error-exitcode=9", "--undef-value-errors=no"])
+            .arg(tools.join("bin/python"))
+            .arg(source.join("tests/memcheck.py"))
+            .current_dir(tools)
+            .env("PYTHONMALLOC", "malloc"),
+    )
+    .context("Debian: valgrind")?;
     for module in ["farside", "farside.aio"] {
         let test =
             format!("import doctest, importlib; exit(doctest.testmod(importlib.import_module({module:?})).failed)");

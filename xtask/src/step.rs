@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -62,11 +62,17 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// What a step comes to, and how many seconds it took.
-#[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]
 pub(crate) fn timed<T>(step: impl FnOnce() -> T) -> (T, u64) {
+    let (result, time) = clocked(step);
+    (result, time.as_secs())
+}
+
+/// What a step comes to, and how long it took.
+#[expect(clippy::disallowed_methods, reason = "a command of the developer takes real time")]
+pub(crate) fn clocked<T>(step: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let result = step();
-    (result, start.elapsed().as_secs())
+    (result, start.elapsed())
 }
 
 /// How long processors have worked for the commands that have ended, in seconds.
