@@ -131,7 +131,7 @@ fn table(figure: &Figure, verdicts: &[Verdict]) -> String {
         }
     }
     if !reasons.is_empty() {
-        text.push_str("\nKnown of what is missed:\n\n");
+        text.push_str("\nNotes on the misses:\n\n");
         reasons.iter().for_each(|reason| text.push_str(&item(reason)));
     }
     text

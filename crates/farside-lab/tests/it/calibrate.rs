@@ -67,7 +67,7 @@ probe = { what = "verbs", load = { bytes = [8] } }
 
 [[headline]]
 figure = "chime-t1"
-claim = "SEARCH, everything remembered: round trips"
+claim = "SEARCH, everything cached: round trips"
 "#;
 
 #[test]
@@ -126,11 +126,7 @@ fn a_file_that_makes_no_sense_is_refused_in_words() {
     for (from, to, reason) in [
         ("\"wire_ns\"", "\"wires_ns\"", "no constant that is a number"),
         ("\"cx6\"", "\"cx3\"", "no profile `cx3`"),
-        (
-            "everything remembered: round",
-            "everything: round",
-            "claims nothing like",
-        ),
+        ("everything cached: round", "everything: round", "claims nothing like"),
         ("\"chime-t1\"", "\"chime-t9\"", "is no figure"),
         ("probe = {", "bank = {", "unknown field"),
     ] {

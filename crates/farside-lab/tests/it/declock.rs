@@ -43,7 +43,7 @@ fn measure(lock: &str, section_verbs: u64) -> Report {
     measure_lock(&program, &setting, &mut None, &Progress::hidden()).expect("a measurement")
 }
 
-/// The paper says at most 1.10 verbs for an acquire and 0.018 READs more for a release, whatever the length of
+/// The paper says at most 1.10 verbs for an acquire and 0.018 extra READs of a release, whatever the length of
 /// the section. Ours in the phase-fair design read a little more often: who is next has more often only just joined.
 #[test]
 fn verbs_of_an_acquire_do_not_depend_on_the_length_of_the_section() {
