@@ -11,24 +11,24 @@ const BYTES_PER_SLOT: u64 = 128;
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreConfig {
-    /// Which index a blank pool gets, RACE if `None`; a pool that has another one is refused.
+    /// The index of a blank pool, RACE if `None`; an existing pool with another index is refused.
     pub index: Option<IndexKind>,
     /// How data pointers are replaced.
     pub scheme: Scheme,
-    /// Whether the sessions of a store combine their writes of a key, and share their reads of it.
+    /// Whether the sessions of a store combine their writes of a key, and their reads.
     pub local_wc: bool,
-    /// How many slots a new pointer array gets; chosen by the size of the memory if `None`.
+    /// How many slots a new pointer array has; depends on the size of the memory if `None`.
     pub slots: Option<u64>,
-    /// How a new RACE table is made.
+    /// Options of a new RACE table.
     pub race: RaceOptions,
-    /// What the leaves of a new tree look like.
+    /// Layout of the leaves of a new tree.
     pub leaf: LeafOptions,
     /// How a blank pool is formatted.
     pub format: FormatOptions,
     /// Housekeeping times of the pool.
     pub pool: PoolOptions,
-    /// How long one operation may take, in nanoseconds; for ever if `None`, which is right where
-    /// memory is mapped and verbs complete at once.
+    /// How long one operation may take, in nanoseconds; `None` means no limit, which is right for mapped memory, where
+    /// verbs complete at once.
     pub timeout_ns: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ impl StoreConfig {
         }
     }
 
-    /// How large an index is made over nodes with `bytes` bytes in all.
+    /// Options of an index over nodes with `bytes` bytes in total.
     #[must_use]
     pub fn index_options(&self, bytes: u64) -> IndexOptions {
         IndexOptions {

@@ -10,7 +10,7 @@ use farside_index::{Change, Decision, Item};
 use crate::expiry::{Expiry, is_there};
 use crate::session::{Alteration, Condition, SetOptions, SetOutcome};
 
-/// Whether a value is stored whatever is there.
+/// Whether a value is stored unconditionally.
 pub fn is_regardless(options: SetOptions) -> bool {
     options.condition == Condition::Always && options.expiry != Expiry::Keep && !options.returns_old
 }

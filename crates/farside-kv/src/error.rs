@@ -16,13 +16,13 @@ pub enum KvError {
     /// The index, the pool or the fabric failed underneath.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// A transaction could not be made.
+    /// A transaction failed.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
 }
 
 impl KvError {
-    /// Whether memory is full: nothing was changed, and deleting or overwriting keys helps.
+    /// Whether memory is full. Nothing was changed; deleting or overwriting keys helps.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
@@ -36,7 +36,7 @@ impl KvError {
         matches!(self, Self::Index(IndexError::CursorUnknown { .. }))
     }
 
-    /// Whether the keys of the index are in no order, so that ranges cannot be read.
+    /// Whether the index does not keep keys in order, so that ranges cannot be read.
     #[must_use]
     pub fn is_unordered(&self) -> bool {
         matches!(self, Self::Index(IndexError::Unordered { .. }))

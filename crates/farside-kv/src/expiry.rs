@@ -1,4 +1,4 @@
-//! When a key ceases to be there.
+//! When a key expires.
 
 use farside_index::GONE_MS;
 
@@ -8,9 +8,9 @@ pub enum Expiry {
     /// The key stays until it is deleted.
     #[default]
     Never,
-    /// It keeps the expiry that it has.
+    /// It keeps its present expiry.
     Keep,
-    /// It is gone from this time on, in milliseconds since the Unix epoch.
+    /// It expires at this time, in milliseconds since the Unix epoch.
     AtMs(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Transactions whose keys become known on the way.
+//! Transactions that decide on their keys on the way.
 //!
 //! On the path: the body reads keys one after the other, each by itself; what it has read and what it changes stands in a
 //! [`Journal`]. When it is done, one transaction over all of these keys ([`Session::transaction_on`]) looks whether what was read
@@ -15,8 +15,8 @@ use crate::session::{Alteration, Session, SetOptions, SetOutcome};
 use crate::transaction::{Patience, Transaction, Watched};
 use crate::{Expiry, decision};
 
-/// What a transaction has read, and what becomes of it. It belongs to no session, so that whoever has another way to wait can use it,
-/// too.
+/// What a transaction has read and will change. It belongs to no session, so that callers with another way of waiting
+/// can use it, too.
 #[derive(Debug)]
 pub struct Journal {
     transaction: Transaction,
@@ -26,14 +26,14 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The keys that it knows, to be read and changed.
+    /// Its known keys, to be read and changed.
     pub fn known(&mut self) -> &mut Transaction {
         &mut self.transaction
     }
 }
 
 impl Session {
-    /// A journal of nothing.
+    /// An empty journal.
     #[must_use]
     pub fn journal(&self) -> Journal {
         Journal {
@@ -43,8 +43,8 @@ impl Session {
         }
     }
 
-    /// Adds a key to those that a journal knows, if it is not among them. It is read, unless `is_blind`: then it will be stored, whatever
-    /// is there.
+    /// Adds a key to the known keys of a journal, if it is not among them. The key is read, unless `is_blind`: then it
+    /// will be stored whatever is there.
     pub fn get_to_know<'f>(&'f mut self, journal: &'f mut Journal, key: &'f [u8], is_blind: bool) -> Pending<'f, ()> {
         Box::pin(async move {
             let Journal {
@@ -71,11 +71,12 @@ impl Session {
         })
     }
 
-    /// Makes the changes of a journal, or none of them, if what was read is still so; returns whether it is. If not, the journal is one of
-    /// nothing again, and others have been given way to.
+    /// Makes all changes of a journal if everything that was read is unchanged, and returns whether it is. If not, no
+    /// change is made, the journal is empty again, and this client has backed off to let others finish.
     ///
     /// # Errors
-    /// [`TransactionError::Contended`](crate::TransactionError::Contended) if that has happened for too long; otherwise as for all operations.
+    /// [`TransactionError::Contended`](crate::TransactionError::Contended) if there have been conflicts for too long;
+    /// otherwise as for all operations.
     pub fn conclude<'f>(&'f mut self, journal: &'f mut Journal, is_wanted: bool) -> Pending<'f, bool> {
         Box::pin(async move {
             let Journal {
@@ -108,16 +109,17 @@ impl Session {
         })
     }
 
-    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
-    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
-    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing but read and
-    /// change keys that cannot be done twice.
+    /// Reads and changes keys in isolation; `body` decides on the way which ones. Either all of its changes are made at
+    /// one instant, at which everything that it has read is still unchanged, or none is made. If other clients changed
+    /// something first, `body` is called again; its last answer counts. In an attempt that fails, the values that it
+    /// reads may be inconsistent with each other: it must terminate whatever it reads, and do nothing, except for
+    /// reading and changing keys, that must not be repeated.
     ///
-    /// [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    /// [`Session::transaction_on`] takes fewer round trips if the keys are known.
     ///
     /// # Errors
-    /// What the body answers, if everything that it has read was so at one instant; nothing is changed then. [`TransactionError`](crate::TransactionError);
-    /// otherwise as for all operations.
+    /// The error of the body, if everything that it has read was valid at one instant; nothing is changed then.
+    /// [`TransactionError`](crate::TransactionError); otherwise as for all operations.
     pub async fn transaction<R, E: From<KvError>>(
         &mut self,
         mut body: impl AsyncFnMut(&mut Interactive<'_>) -> Result<R, E>,
@@ -136,15 +138,15 @@ impl Session {
     }
 }
 
-/// A transaction that learns its keys on the way; see [`Session::transaction`]. The same operations as a session's, which see what this
-/// transaction has done before.
+/// A transaction that decides on its keys on the way; see [`Session::transaction`]. It has the operations of a session,
+/// which see what this transaction has done before.
 #[derive(Debug)]
 pub struct Interactive<'s> {
     session: &'s mut Session,
     journal: &'s mut Journal,
 }
 
-/// All operations fail as a session's.
+/// All operations fail like those of a session.
 impl Interactive<'_> {
     /// A key and those that were used before.
     async fn with(&mut self, key: &[u8]) -> Result<&mut Transaction, KvError> {
@@ -152,7 +154,7 @@ impl Interactive<'_> {
         Ok(&mut self.journal.transaction)
     }
 
-    /// The value of a key, as this transaction has left it.
+    /// The value of a key, with the changes of this transaction.
     ///
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.
@@ -160,7 +162,7 @@ impl Interactive<'_> {
         self.with(key).await?.get(key)
     }
 
-    /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
+    /// The same, and when the key expires, in milliseconds since the Unix epoch (0: never).
     pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
         self.with(key).await?.get_with_expiry(key)
     }
@@ -170,12 +172,12 @@ impl Interactive<'_> {
         self.with(key).await?.change(key, decide)
     }
 
-    /// Stores a value for good. The key is not read.
+    /// Stores a value without expiry. The key is not read.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.set(key, value, SetOptions::default()).await.map(drop)
     }
 
-    /// See [`Session::set`]. The key is read only if what is there matters.
+    /// See [`Session::set`]. The key is read only if its present value matters.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         let is_blind = decision::is_regardless(options);
         self.session.get_to_know(self.journal, key, is_blind).await?;
@@ -219,7 +221,7 @@ impl Interactive<'_> {
         self.with(key).await?.take(key)
     }
 
-    /// Takes back everything that was to be changed.
+    /// Discards all changes of this transaction.
     pub fn give_up(&mut self) {
         self.journal.transaction.give_up();
     }

@@ -24,8 +24,8 @@ type Group<'w> = ArrayVec<Wish<'w>, KEYS_AT_ONCE>;
 type Told<'t> = &'t mut dyn FnMut(Result<bool, KvError>);
 
 impl Session {
-    /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read together, which
-    /// takes as many round trips as one. They are not one snapshot: each is read by itself.
+    /// The values of many keys, in their order. [`KEYS_AT_ONCE`] of them are read at a time, in as many round trips as
+    /// one. They are no snapshot: each key is read by itself.
     pub fn get_many<'k>(&mut self, keys: &'k [&'k [u8]]) -> Values<'_, 'k> {
         Values {
             session: self,
@@ -36,8 +36,8 @@ impl Session {
         }
     }
 
-    /// Stores values for good. [`KEYS_AT_ONCE`] of them are stored together, those of one key in their order; each result is
-    /// told to `stored`, in the order of the items. An error of one is no error of the others.
+    /// Stores values without expiry. [`KEYS_AT_ONCE`] of them are stored at a time, those of one key in their order;
+    /// `stored` is called with each result, in the order of the items. Items fail independently of each other.
     pub async fn put_many(&mut self, items: &[(&[u8], &[u8])], mut stored: impl FnMut(Result<(), KvError>)) {
         for group in items.chunks(KEYS_AT_ONCE) {
             let group: Group<'_> = group.iter().map(|&(key, value)| (key, Some(value))).collect();
@@ -49,7 +49,7 @@ impl Session {
         }
     }
 
-    /// Removes keys, likewise; `deleted` is told whether each was there.
+    /// Removes keys, in the same way; `deleted` is called with whether each was there.
     pub async fn delete_many(&mut self, keys: &[&[u8]], mut deleted: impl FnMut(Result<bool, KvError>)) {
         for group in keys.chunks(KEYS_AT_ONCE) {
             let group: Group<'_> = group.iter().map(|&key| (key, None)).collect();
@@ -209,14 +209,13 @@ pub struct Values<'s, 'k> {
 }
 
 impl Values<'_, '_> {
-    /// The value of the next key, `None` if it is not there. It stands in a buffer of the session
-    /// until the next call.
+    /// The value of the next key, `None` if it is not there; in a buffer of the session until the next call.
     ///
     /// # Errors
-    /// See [`KvError`]; the keys after this one can still be asked for.
+    /// See [`KvError`]; the keys after this one can still be read.
     ///
     /// # Panics
-    /// If all keys have been asked for.
+    /// If all keys have been read.
     #[inline]
     pub async fn next(&mut self) -> Result<Option<&[u8]>, KvError> {
         if self.next == self.group.len() {

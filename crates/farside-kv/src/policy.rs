@@ -4,22 +4,22 @@
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum EvictionPolicy {
-    /// None: what needs memory fails.
+    /// None: an operation that needs memory fails.
     #[default]
     NoEviction,
-    /// Any key, the one first that was not used for the longest time.
+    /// Any key, least recently used first.
     AllKeysLru,
-    /// Any key, the one first that is used least often.
+    /// Any key, least frequently used first.
     AllKeysLfu,
-    /// Any key, by chance.
+    /// Any key, at random.
     AllKeysRandom,
-    /// Keys that expire, the one first that was not used for the longest time.
+    /// Keys with an expiry, least recently used first.
     VolatileLru,
-    /// Keys that expire, the one first that is used least often.
+    /// Keys with an expiry, least frequently used first.
     VolatileLfu,
-    /// Keys that expire, by chance.
+    /// Keys with an expiry, at random.
     VolatileRandom,
-    /// Keys that expire, the one first that does so soonest.
+    /// Keys with an expiry, the soonest first.
     VolatileTtl,
 }
 
@@ -45,7 +45,7 @@ impl EvictionPolicy {
         (Self::NoEviction, "noeviction"),
     ];
 
-    /// The policy with this name, in any case.
+    /// The policy with this name, in upper or lower case.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
@@ -63,13 +63,13 @@ impl EvictionPolicy {
         name
     }
 
-    /// Whether any key may go.
+    /// Whether any key may be evicted.
     #[must_use]
     pub fn evicts(self) -> bool {
         self != Self::NoEviction
     }
 
-    /// Whether only keys go that expire some day.
+    /// Whether only keys with an expiry are evicted.
     #[must_use]
     pub fn is_volatile(self) -> bool {
         matches!(

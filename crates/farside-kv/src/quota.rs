@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::policy::{EvictionPolicy, Tracking};
 use crate::uses::Uses;
 
-/// How many keys an eviction looks at, unless somebody says otherwise.
+/// How many keys an eviction looks at by default.
 pub const SAMPLES_DEFAULT: u32 = 5;
-/// How many it looks at at most.
+/// How many keys an eviction looks at, at most.
 pub const SAMPLES_MAX: u32 = 64;
 
-/// The limit of memory and the policy. It can be changed at any time, from any thread.
+/// The limit of memory and the eviction policy. Both can be changed at any time, from any thread.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Quota {
@@ -58,18 +58,18 @@ impl Quota {
         Some(self.bytes_max.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0)
     }
 
-    /// Changes it; 0 is no limit.
+    /// Changes the limit; 0 means none.
     pub fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// What happens when no more may be used.
+    /// What happens when the limit is reached.
     #[must_use]
     pub fn policy(&self) -> EvictionPolicy {
         EvictionPolicy::from_number(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Changes it. What was noted of the uses of keys is forgotten if the new policy needs something else.
+    /// Changes the policy. The recorded uses of keys are discarded if the new policy needs others.
     pub fn set_policy(&self, policy: EvictionPolicy) {
         let tracking = match policy.tracking() {
             None => NO_TRACKING,
@@ -90,7 +90,7 @@ impl Quota {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Changes it: at least 1, at most [`SAMPLES_MAX`].
+    /// Changes that: at least 1, at most [`SAMPLES_MAX`].
     pub fn set_samples(&self, count: u32) {
         self.samples.store(count.clamp(1, SAMPLES_MAX), Ordering::Relaxed);
     }

@@ -18,15 +18,15 @@ use crate::sweep::Expired;
 use crate::transaction::Transaction;
 use farside_index::GONE_MS;
 
-/// When a value is stored.
+/// Under which condition a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Condition {
-    /// In any case.
+    /// Always.
     #[default]
     Always,
     /// Only if the key is not there.
     IfAbsent,
-    /// Only if it is.
+    /// Only if the key is there.
     IfPresent,
 }
 
@@ -37,33 +37,33 @@ pub struct SetOptions {
     pub condition: Condition,
     /// For how long.
     pub expiry: Expiry,
-    /// Whether the value before is wanted.
+    /// Whether to return the previous value.
     pub returns_old: bool,
 }
 
-/// What storing a value did.
+/// The outcome of storing a value.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SetOutcome {
     /// Whether the condition held.
     pub is_stored: bool,
-    /// The value before, if it was wanted and there was one.
+    /// The previous value, if it was requested and there was one.
     pub old: Option<Vec<u8>>,
 }
 
-/// What becomes of a key; see [`Session::alter`]. At a time in the past, it is removed.
+/// What becomes of a key; see [`Session::alter`]. An expiry in the past removes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alteration<'v> {
     /// It stays as it is.
     Keep,
     /// It is removed.
     Delete,
-    /// Its value stays, if there is one.
+    /// Its value stays, if there is one, and gets this expiry.
     Expire(Expiry),
     /// It gets this value.
     Put {
         /// The value.
         value: &'v [u8],
-        /// And until when.
+        /// Its expiry.
         expiry: Expiry,
     },
 }
@@ -82,7 +82,7 @@ const RANGE_STEP_FIRST: usize = 16;
 /// how many together at most.
 const RANGE_STEP_MAX: usize = 256;
 
-/// The smallest key behind all keys that begin with `prefix`: the end of a range of these. `None` if there is no such key.
+/// The smallest key after all keys that begin with `prefix`: the end of their range. `None` if there is no such key.
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
@@ -91,7 +91,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// One operation at a time on a store.
+/// Operations on a store, one at a time.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) store: Store,
@@ -126,7 +126,7 @@ impl Session {
         &self.cx
     }
 
-    /// How many retries its operations have made so far: another client was quicker.
+    /// How often its operations have been retried so far because another client was faster.
     #[inline]
     #[must_use]
     pub fn retries(&self) -> u64 {
@@ -134,8 +134,8 @@ impl Session {
         self.cx.retries() + others.map(OpContext::retries).sum::<u64>()
     }
 
-    /// Bytes of its buffers: they stay as large as the largest value that was read lately, and as a transaction that was dropped
-    /// before its end.
+    /// Bytes of its buffers: they stay as large as the largest value read recently, or as a transaction that was
+    /// dropped before its end.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let others = self.apart.iter().chain(&self.beside);
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// The value of a key. It stands in the session's buffer until the next operation.
+    /// The value of a key, in the session's buffer until the next operation.
     ///
     /// # Errors
     /// See [`KvError`]; likewise for all operations below.
@@ -171,7 +171,7 @@ impl Session {
         Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
     }
 
-    /// The value of a key, in memory of the caller, if it fits there; returns how many bytes it has.
+    /// Reads the value of a key into `target`, if it fits; returns how many bytes it has.
     pub async fn get_into(&mut self, key: &[u8], target: &mut [u8]) -> Result<Option<usize>, KvError> {
         if target.len() >= READ_APART_BYTES
             && let Some(found) = self.store.index.read_now(&mut self.cx, key, target)
@@ -239,26 +239,27 @@ impl Session {
         approach
     }
 
-    /// Notes a use of a key, as if it were read; returns whether it is there.
+    /// Marks a key as used, as a read does; returns whether it is there.
     pub async fn touch(&mut self, key: &[u8]) -> Result<bool, KvError> {
         Ok(self.get(key).await?.is_some())
     }
 
-    /// When a key expires: `None` if it is not there, 0 if it never does.
+    /// When a key expires, in milliseconds since the Unix epoch: `None` if it is not there, 0 if it never expires.
     pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
         Ok(self.store.unless_expired(found).map(|found| found.expiry_ms))
     }
 
-    /// The value of a key and when it expires (0: never), both of one instant.
+    /// The value of a key and when it expires, in milliseconds since the Unix epoch (0: never), both at the same
+    /// instant.
     pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
         let found = self.search(key).await?;
         Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
     }
 
-    /// Bytes of memory that a key takes: the header, key and value of its item, and the pointer to it. The block
-    /// that they stand in may be a little larger. `None` if it is not there.
+    /// Bytes of memory that a key takes: the header, key and value of its item, and the pointer to it. Its block may be
+    /// slightly larger. `None` if the key is not there.
     pub async fn stored_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
@@ -269,7 +270,7 @@ impl Session {
             .map(|found| bytes(found.value.bytes as usize)))
     }
 
-    /// Stores a value for good.
+    /// Stores a value without expiry.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         if let Some(room) = self.room_for(key, value.len()) {
             room.await?;
@@ -303,8 +304,8 @@ impl Session {
         Ok(outcome)
     }
 
-    /// Changes a key as `decide` says, atomically, given its value and its expiry (0: never), or `None` if it
-    /// is not there. It may be asked several times; the last answer counts.
+    /// Changes a key atomically, as `decide` says, which is given its value and its expiry (0: never), or `None` if it
+    /// is not there. `decide` may be called several times; the last answer counts.
     pub async fn alter<'v>(
         &mut self,
         key: &[u8],
@@ -329,8 +330,8 @@ impl Session {
         Ok(deletion.has_removed(change))
     }
 
-    /// Removes a key if `decide` says so, given its value and its expiry (0: never); returns what it said,
-    /// or `None` if the key is not there. It may be asked several times.
+    /// Removes a key if `decide` says so, which is given its value and its expiry (0: never); returns its answer, or
+    /// `None` if the key is not there. `decide` may be called several times.
     pub async fn delete_if(
         &mut self,
         key: &[u8],
@@ -348,14 +349,14 @@ impl Session {
         Ok(answer)
     }
 
-    /// Removes a key if it has this value, as the holder of a lock gives it back; returns whether it had,
-    /// or `None` if the key is not there.
+    /// Removes a key if it has this value, which is how the holder of a lock releases it; returns whether it had, or
+    /// `None` if the key is not there.
     pub async fn delete_if_equal(&mut self, key: &[u8], value: &[u8]) -> Result<Option<bool>, KvError> {
         self.delete_if(key, |stored, _| stored == value).await
     }
 
-    /// Changes when a key expires if it has this value, as the holder of a lock keeps it; returns whether
-    /// it had, or `None` if the key is not there. At a time in the past, the key is removed.
+    /// Changes when a key expires if it has this value, which is how the holder of a lock keeps it; returns whether it
+    /// had, or `None` if the key is not there. An expiry in the past removes the key.
     pub async fn expire_if_equal(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Option<bool>, KvError> {
         self.expire(key, |stored, _| match stored == value {
             true => (expiry, true),
@@ -418,10 +419,9 @@ impl Session {
         Ok(taken)
     }
 
-    /// Changes when a key expires, atomically; the value stays. `decide` sees the value and the expiry
-    /// (0: never) and says what becomes of it: at a time in the past, the key is removed. It also
-    /// answers the caller, who gets the last answer, or `None` if the key is not there. It may be
-    /// asked several times.
+    /// Changes when a key expires, atomically; the value stays. `decide` is given the value and the expiry (0: never)
+    /// and returns the new expiry, which removes the key if it is in the past, and an answer for the caller. It may be
+    /// called several times; returns its last answer, or `None` if the key is not there.
     pub async fn expire<R>(
         &mut self,
         key: &[u8],
@@ -438,11 +438,11 @@ impl Session {
         Ok(answer)
     }
 
-    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays.
-    /// `update` may be asked several times, and may refuse.
+    /// Replaces the value of a key by the result of `update`, atomically; the expiry stays. `update` may be called
+    /// several times, and may refuse.
     ///
     /// # Errors
-    /// Those of the store in the outer result, the refusal in the inner one: nothing was changed.
+    /// The outer result has those of the store, the inner one the refusal of `update`: nothing was changed.
     pub async fn update<R>(
         &mut self,
         key: &[u8],
@@ -455,7 +455,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Makes room for an item, if there is a limit and it would be passed.
+    /// Makes room for an item, if it would exceed the limit of memory.
     pub async fn make_room(&mut self, key: &[u8], value_bytes: usize) -> Result<(), KvError> {
         match self.room_for(key, value_bytes) {
             None => Ok(()),
@@ -470,11 +470,11 @@ impl Session {
         (!self.store.has_room(bytes)).then(|| self.store.make_room(bytes))
     }
 
-    /// Changes a key as `decide` says, given its item, or `None` if it is not there: what all changes come to. [`decision`] has
-    /// what they decide. It may be asked several times; the last answer counts.
+    /// Changes a key as `decide` says, which is given its item, or `None` if it is not there. All other changes are
+    /// based on this; [`decision`] has their decisions. `decide` may be called several times; the last answer counts.
     ///
     /// # Errors
-    /// See [`KvError`]. Where there is a limit of memory, the caller has made room ([`Session::make_room`]).
+    /// See [`KvError`]. If there is a limit of memory, the caller has to make room first ([`Session::make_room`]).
     #[inline]
     pub async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
         self.change_likely(key, None, decide).await
@@ -503,7 +503,7 @@ impl Session {
         }
     }
 
-    /// How many keys are stored, expired ones that nobody has touched since included.
+    /// How many keys are stored, including expired ones that have not been removed yet.
     pub fn count<'f>(&'f mut self) -> Pending<'f, u64> {
         Box::pin(async move {
             self.cx.set_deadline(Deadline::NEVER);
@@ -511,9 +511,9 @@ impl Session {
         })
     }
 
-    /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the cursor to go on
-    /// with, 0 at the end. A key that is there throughout is seen once, another one at most once; the
-    /// order says nothing, unless the index is in the order of keys.
+    /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the next cursor, 0 at the end. A
+    /// key that is there throughout is returned once, any other at most once; the order is arbitrary unless the index
+    /// keeps keys in order.
     pub fn scan<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<KeyValue>, u64)> {
         Box::pin(async move {
             let mut found = Vec::new();
@@ -534,8 +534,8 @@ impl Session {
         self.store.upkeep.random_cursor(&self.store.endpoint)
     }
 
-    /// Like [`Session::scan_keys`] from a random cursor on, to the end: it comes to some of the keys. Its cursors are no cursors
-    /// of a scan, so that these are kept however many random keys are asked for.
+    /// Like [`Session::scan_keys`], from a random cursor to the end, so that it returns only some of the keys. Its
+    /// cursors are separate from those of scans, so that these stay valid however many random keys are requested.
     ///
     /// # Errors
     /// As for a scan.
@@ -543,28 +543,31 @@ impl Session {
         Box::pin(async move { self.visit_keys(|store| &store.upkeep, cursor).await })
     }
 
-    /// The key with which a scan goes on at `cursor`, if the index is in the order of keys: [`Session::range`] takes it up.
+    /// The key at which a scan continues for `cursor`, if the index keeps keys in order: [`Session::range`] can start
+    /// from it.
     ///
     /// # Errors
-    /// If it is so long ago that the cursor was given out that nobody knows it any more, or it was given out elsewhere.
+    /// If the cursor is so old that it is no longer known, or was given out by another store.
     pub fn key_at(&self, cursor: u64) -> Result<Option<Box<[u8]>>, KvError> {
         Ok(self.store.index.key_at(cursor)?)
     }
 
-    /// A cursor for a scan that goes on with this key.
+    /// A cursor for a scan that continues with this key.
     #[must_use]
     pub fn cursor_at(&self, key: &[u8]) -> u64 {
         self.store.index.cursor_at(key)
     }
 
-    /// The items from the key `from` on, and before the key `to` if there is one, in the order of their keys, byte by byte; and
-    /// the key to go on with, `None` at the end. A key that is there throughout is seen once, another one at most once.
+    /// The items from the key `from` on, and before the key `to` if there is one, in lexicographic order of their keys'
+    /// bytes; and the key to continue with, `None` at the end. A key that is there throughout is returned once, any
+    /// other at most once.
     ///
-    /// It looks at `limit` items at most. Of these the ones that have expired are left out, so fewer may come, or none, before
-    /// the end. All are read before the deadline of one operation: ask for hundreds, and go on.
+    /// It looks at `limit` items at most and leaves out those that have expired, so it may return fewer, or none,
+    /// before the end. All are read within the deadline of one operation: request some hundreds, and continue from
+    /// there.
     ///
     /// # Errors
-    /// If the index is in no order ([`KvError::is_unordered`]); otherwise as for all operations.
+    /// If the index does not keep keys in order ([`KvError::is_unordered`]); otherwise as for all operations.
     pub fn range<'f>(
         &'f mut self,
         from: &'f [u8],

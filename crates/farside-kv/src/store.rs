@@ -48,11 +48,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store on the nodes that `endpoint` reaches; makes it if they are blank. Starts the
-    /// tasks that renew the lease and take over what dead clients held.
+    /// Opens the store on the nodes that `endpoint` reaches; creates it if they are blank. Starts the tasks that renew
+    /// the lease and take over what dead clients held.
     ///
     /// # Errors
-    /// If a node is too small, foreign or damaged, or the fabric fails.
+    /// If a node is too small, damaged or not a node of Farside, or the fabric fails.
     pub fn open(endpoint: Endpoint, config: StoreConfig) -> Pending<'static, Self> {
         Box::pin(async move {
             let mut cx = OpContext::new(endpoint.clone());
@@ -87,23 +87,23 @@ impl Store {
         })
     }
 
-    /// The same store with a mark that other stores of this process have too, so that one sweeper serves
-    /// them all.
+    /// The same store with an expiry mark shared with other stores of this process, so that one sweeper serves them
+    /// all.
     #[must_use]
     pub fn with_expiry_mark(mut self, mark: ExpiryMark) -> Self {
         self.expiry_mark = mark;
         self
     }
 
-    /// The same store with a quota that other stores of this process have too.
+    /// The same store with a quota shared with other stores of this process.
     #[must_use]
     pub fn with_quota(mut self, quota: Arc<Quota>) -> Self {
         self.quota = quota;
         self
     }
 
-    /// The same store with cursors that other stores of this process have too, so that a scan which one of them has begun can go
-    /// on in another. Only an index in the order of keys has any.
+    /// The same store with cursors shared with other stores of this process, so that one of them can continue a scan
+    /// that another has begun. Only an index that keeps keys in order has cursors.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<Cursors>) -> Self {
         self.index = self.index.with_cursors(cursors);
@@ -143,8 +143,9 @@ impl Store {
         &self.index
     }
 
-    /// What the memory of each node is used for, and, with node 0, who is in the pool; or why that node cannot be looked at. Reads a
-    /// word per chunk. A node gets its part of `patience_ns`, so that one that is silent does not hide the others.
+    /// What the memory of each node is used for, and for node 0 also the clients of the pool; or why that node cannot
+    /// be inspected. Reads a word per chunk. Each node gets its share of `patience_ns`, so that a silent one does not
+    /// hide the others.
     pub fn usage(&self, patience_ns: u64) -> LocalFuture<'_, Vec<Result<Usage, KvError>>> {
         Box::pin(async move {
             let geometry = self.pool().geometry();
@@ -165,11 +166,10 @@ impl Store {
         &self.endpoint
     }
 
-    /// Leaves the pool, once operations of other sessions of this store that are under way have ended; what these do
-    /// afterwards fails.
+    /// Leaves the pool once the operations under way in other sessions of this store have ended; later operations fail.
     ///
     /// # Errors
-    /// What the fabric reports, or that such an operation goes on for several leases; the other clients clean up then.
+    /// Errors of the fabric, or that such an operation lasts for several leases; the other clients clean up then.
     pub fn close(self) -> Pending<'static, ()> {
         Box::pin(async move {
             self.background.close();
@@ -181,10 +181,9 @@ impl Store {
         })
     }
 
-    /// Gives the store up without leaving the pool, after an error that says
-    /// [`is_cut_off`](crate::KvError::is_cut_off): the housekeeping ends, and the others take over what this
-    /// client held when its lease has run out. (Merely dropping a store does not end its housekeeping,
-    /// which needs the endpoint's runtime.)
+    /// Gives up the store without leaving the pool, after an error for which [`is_cut_off`](crate::KvError::is_cut_off)
+    /// is true: housekeeping ends, and when the lease has expired, the other clients take over what this one held.
+    /// (Merely dropping a store does not end its housekeeping, which runs on the endpoint's runtime.)
     pub fn abandon(self) {
         self.index.pool().abandon();
     }

@@ -1,4 +1,4 @@
-//! Transactions: several keys read and changed as if nobody else were there.
+//! Transactions: several keys are read and changed in isolation.
 //!
 //! On the path: the keys are named before; all of them are looked for under one pin, the body of the transaction decides on what was
 //! found, without waiting for anything, and the index replaces what it says, all or nothing ([`Index::commit`]). If another
@@ -32,7 +32,7 @@ use crate::turns::{Turn, Turns};
 
 /// How many keys a transaction may name.
 pub const TRANSACTION_KEYS_MAX: usize = 1 << 16;
-/// For how long a transaction is tried if a session's operations have no deadline, in nanoseconds.
+/// For how long a transaction is retried if a session's operations have no deadline, in nanoseconds.
 const TRY_NS: u64 = 10_000_000_000;
 /// How often blocks are fetched before it is known that there are too few of them, for no key at all.
 const FETCHES_MIN: usize = 16;
@@ -49,7 +49,7 @@ const TURN_POLL_NS: u64 = 500_000;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// It uses a key that it has not named.
+    /// It uses a key that it did not name.
     #[error("the transaction uses the key {key:?}, which is not among those that it was begun with")]
     Undeclared {
         /// The key, as text.
@@ -64,7 +64,7 @@ pub enum TransactionError {
     /// It reads and stores too much.
     #[error("the transaction reads and stores values of more than {TRANSACTION_BYTES_MAX} bytes")]
     TooLarge,
-    /// Others were in the way until time was up.
+    /// There were conflicts with other clients until time ran out.
     #[error(
         "others were in the transaction's way until its time was up ({rounds} attempts in vain): try again later, or with fewer keys \
          at once"
@@ -162,13 +162,13 @@ impl Patience {
 }
 
 impl Session {
-    /// Reads and changes some keys as if nobody else were there: `body` sees them as they were at one instant, and what it changes
-    /// is changed at that instant, all of it or, on an error, nothing. The body may be called several times; its last answer
-    /// counts. It changes nothing if all it does is read: so several keys are read as of one instant.
+    /// Reads and changes some keys in isolation: `body` sees them as they were at one instant, and its changes take
+    /// effect at that instant, all of them or, on an error, none. The body may be called several times; its last answer
+    /// counts. A body that only reads changes nothing: this reads several keys as of one instant.
     ///
     /// # Errors
-    /// [`TransactionError`], and what the body answers; otherwise as for all operations. After an error of the fabric nobody knows
-    /// whether all was changed or nothing.
+    /// [`TransactionError`], and the error of the body; otherwise as for all operations. After an error of the fabric
+    /// it is not known whether all changes were made or none.
     pub async fn transaction_on<R>(
         &mut self,
         keys: &[&[u8]],

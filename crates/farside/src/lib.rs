@@ -1,9 +1,8 @@
 //! Farside as a library: a key-value store in memory that processes or machines share.
 //!
-//! A store is memory that somebody names, and as many clients as like to work on it: threads,
-//! processes, machines. Nobody serves; each client reads and writes the memory itself, and sees at
-//! once what the others have done. Keys and values are bytes. Operations on one key are linearizable,
-//! whoever dies meanwhile.
+//! A store is a memory with a name, and any number of clients that work on it: threads, processes, machines. There is
+//! no server: each client reads and writes the memory itself, and sees at once what the others have done. Keys and
+//! values are bytes. Operations on one key are linearizable, even if clients die.
 //!
 //! ```
 //! use farside::{Options, blocking::Store};
@@ -18,21 +17,20 @@
 //! ```
 //!
 //! # Where the memory is
-//! [`Options`] say it: memory of this process alone, a file that processes of one machine map, or
-//! memory nodes at the end of a connection (`farside node`). Nothing else changes.
+//! [`Options`] choose it: memory of this process alone, a file that the processes of one machine map, or memory nodes
+//! that are reached over connections (`farside node`). The rest of a program stays the same.
 //!
 //! # Which of the two interfaces
-//! - [`blocking`]: for threads. A GET over mapped memory is a function call of some hundred
-//!   nanoseconds, with no hand-over to another thread.
-//! - [`Store`] and [`Session`]: for async programs on one thread per core. Futures are not `Send`;
-//!   they run on a tokio current-thread runtime with a `LocalSet`, for which there is [`run`].
+//! - [`blocking`]: for threads. A GET over mapped memory is a function call of a few hundred nanoseconds, and involves
+//!   no other thread.
+//! - [`Store`] and [`Session`]: for async programs on one thread per core. Futures are not `Send`; they run on a tokio
+//!   current-thread runtime with a `LocalSet`, which [`run`] provides.
 //!
 //! # What fails, and how
-//! Everything returns [`Error`]. Full memory is an error that changes nothing
-//! ([`Error::is_out_of_memory`]). A client that is cut off from the memory (its node went away, or it
-//! stood still for longer than its lease) says so ([`Error::is_cut_off`]): the operation may have taken
-//! effect or not. The blocking interface opens the store again with the next operation; an async program
-//! opens it itself.
+//! Everything returns [`Error`]. Full memory is an error that changes nothing ([`Error::is_out_of_memory`]). A client
+//! that was cut off from the memory (its node went away, or the client stalled for longer than its lease) reports
+//! [`Error::is_cut_off`]: the operation may or may not have taken effect. The blocking interface opens the store again
+//! with the next operation; an async program opens it again itself.
 
 #![forbid(unsafe_code)]
 

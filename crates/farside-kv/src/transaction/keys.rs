@@ -83,7 +83,7 @@ impl Copies {
     }
 }
 
-/// Several keys, as they were at one instant, and what becomes of them. The same operations as a session's, which see what this
+/// Several keys as they were at one instant, and their changes. It has the operations of a session, which see what this
 /// transaction has done before.
 #[derive(Default)]
 pub struct Transaction {
@@ -101,7 +101,7 @@ impl fmt::Debug for Transaction {
     }
 }
 
-/// What a key was when [`Transaction::watch`] saw it.
+/// The state of a key when it was [watched](Transaction::watch).
 #[derive(Clone, Debug)]
 pub struct Watched {
     key: Vec<u8>,
@@ -273,7 +273,7 @@ impl Transaction {
             .map(|(value, expiry_ms)| (self.copies.of(value), expiry_ms))
     }
 
-    /// The value of a key, as this transaction has left it.
+    /// The value of a key, with the changes of this transaction.
     ///
     /// # Errors
     /// [`TransactionError::Undeclared`]; likewise for all methods.
@@ -281,13 +281,13 @@ impl Transaction {
         Ok(self.get_with_expiry(key)?.map(|(value, _)| value))
     }
 
-    /// The same, with when it expires, in milliseconds since the Unix epoch (0: never).
+    /// The same, and when the key expires, in milliseconds since the Unix epoch (0: never).
     pub fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
         let place = self.held(key)?;
         Ok(self.read(place))
     }
 
-    /// When a key expires: `None` if it is not there, 0 if it never does.
+    /// When a key expires, in milliseconds since the Unix epoch: `None` if it is not there, 0 if it never expires.
     pub fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         Ok(self.get_with_expiry(key)?.map(|(_, expiry_ms)| expiry_ms))
     }
@@ -319,10 +319,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stores a value for good.
+    /// Stores a value without expiry.
     ///
     /// # Errors
-    /// Also if the value is too long; likewise for whatever stores one.
+    /// Also if the value is too long; likewise for all methods that store one.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.set(key, value, SetOptions::default()).map(drop)
     }
@@ -350,7 +350,7 @@ impl Transaction {
     /// See [`Session::update`].
     ///
     /// # Errors
-    /// What `update` refuses stands in the inner result.
+    /// The inner result has the refusal of `update`.
     pub fn update<R>(
         &mut self,
         key: &[u8],
@@ -389,8 +389,8 @@ impl Transaction {
         Ok(taken)
     }
 
-    /// Notes what a key is, for a later transaction to ask whether it [has stayed](Self::is_as_watched) so. What this transaction
-    /// does to it does not count.
+    /// Records the state of a key, for a later transaction to check whether it is [unchanged](Self::is_as_watched).
+    /// Changes of this transaction do not count.
     pub fn watch(&mut self, key: &[u8]) -> Result<Watched, KvError> {
         let place = self.held(key)?;
         self.held[place].is_read = true;
@@ -402,8 +402,8 @@ impl Transaction {
         })
     }
 
-    /// Whether a key has not been stored, removed or given another expiry since it was watched, nor has expired. A key that was not
-    /// there, was stored and is not there again counts as unchanged.
+    /// Whether a key was neither stored, removed nor given another expiry since it was watched, and has not expired. A
+    /// key that was absent, was stored and is absent again counts as unchanged.
     pub fn is_as_watched(&mut self, watched: &Watched) -> Result<bool, KvError> {
         let place = self.held(&watched.key)?;
         self.held[place].is_read = true;
@@ -436,7 +436,7 @@ impl Transaction {
         })
     }
 
-    /// Takes back everything that was to be changed.
+    /// Discards all changes of this transaction.
     pub fn give_up(&mut self) {
         self.held.iter_mut().for_each(|held| held.after = None);
     }

@@ -8,7 +8,7 @@ use farside_kv::{KvError, LocksError, StackError, TransactionError};
 use farside_lock::LockError;
 use farside_pool::PoolError;
 
-/// Opening or using an embedded store failed. The text is one line that says what would be right.
+/// Opening or using an embedded store failed. The text is one line that says how to correct it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,16 +21,16 @@ pub enum Error {
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] KvError),
-    /// A named lock could not be taken, given back or looked at.
+    /// A named lock could not be acquired, released or inspected.
     #[error(transparent)]
     Lock(#[from] LocksError),
-    /// The async interface was used where there is no event loop for it.
+    /// The async interface was used where it has no event loop.
     #[error(
         "the async interface needs a tokio runtime and a LocalSet on this thread: wrap the program in `farside::run`, or use \
          `farside::blocking`"
     )]
     NoLocalSet,
-    /// This process was forked off from the one that opened the memory, which alone can use it by this handle.
+    /// This process is a fork of the one that opened the memory, and only the parent can use this handle.
     #[error(
         "this was opened before the process was forked, and belongs to the parent: open it in the child as well; anonymous memory \
          is not shared with children, a segment file is"
@@ -39,7 +39,7 @@ pub enum Error {
     /// This handle was closed.
     #[error("the store was closed: open it again")]
     Closed,
-    /// The system gives no event loop or thread.
+    /// The system refused an event loop or a thread.
     #[error("failed to start what the store needs: {0}")]
     Start(std::io::Error),
 }
@@ -51,21 +51,20 @@ impl From<SegmentError> for Error {
 }
 
 impl Error {
-    /// Whether memory is full. Nothing was changed; reads go on, and deleting or overwriting keys helps.
+    /// Whether memory is full. Nothing was changed; reads still work, and deleting or overwriting keys helps.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Operation(error) if error.is_out_of_memory())
     }
 
-    /// Whether a range was asked for, and the keys of the index are in no order.
+    /// Whether a range was requested from an index that does not keep keys in order.
     #[must_use]
     pub fn is_unordered(&self) -> bool {
         matches!(self, Self::Operation(error) if error.is_unordered())
     }
 
-    /// Whether this client was cut off from the memory. Whether the operation took effect is not known.
-    /// What is blocking opens the memory again with its next operation; an async program drops what it
-    /// has and opens it anew.
+    /// Whether this client was cut off from the memory. It is not known whether the operation took effect. The blocking
+    /// interface opens the memory again with its next operation; an async program drops its handles and opens it anew.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         match self {
@@ -75,8 +74,8 @@ impl Error {
         }
     }
 
-    /// Whether what was asked for makes no sense, here or for this memory. Nothing was changed, and nothing will be if it is
-    /// asked again.
+    /// Whether the request is invalid, in general or for this memory. Nothing was changed, and repeating the request
+    /// will not change anything.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         match self {
@@ -96,8 +95,8 @@ impl Error {
         }
     }
 
-    /// Whether time was up: a node did not answer, or others were in the way for too long. The operation may have taken
-    /// effect, but for a transaction that others were in the way of.
+    /// Whether time ran out: a node did not answer, or there were conflicts with other clients for too long. The
+    /// operation may have taken effect, except for a transaction that failed because of conflicts.
     #[must_use]
     pub fn is_timed_out(&self) -> bool {
         let is_late = |error: &FabricError| matches!(error, FabricError::DeadlineExceeded { .. });
@@ -119,13 +118,13 @@ impl Error {
         }
     }
 
-    /// Whether the memory could not be opened where it was said to be.
+    /// Whether the memory could not be opened at the given place.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Nodes(_)) && !self.is_invalid()
     }
 
-    /// Whether a lock may have been taken from its holder, who was away for longer than the lease.
+    /// Whether a lock may have been taken from its holder, who did not respond for longer than the lease.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lock(LocksError::Lost { .. }))

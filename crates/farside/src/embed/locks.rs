@@ -13,10 +13,11 @@ use super::operations::boxed;
 use super::options::{Located, Options};
 use super::runtime::require_local_set;
 
-/// Locks with names, in the memory that a store may be in as well: whoever opens the same memory takes turns.
+/// Locks with names, in memory that may hold a store as well: all that open the same memory exclude each other.
 ///
-/// A lock is held exclusively, by one, or shared, by any number of readers. Those of one `Locks` and those elsewhere
-/// queue up alike; who waits sleeps. There is nothing to set up: a name that was never used is a free lock.
+/// A lock is held exclusively, by one client, or shared, by any number of readers. Callers queue up in the same way
+/// whether they use the same `Locks` or another one, and sleep while they wait. There is nothing to set up: a name that
+/// was never used is a free lock.
 ///
 /// ```
 /// use farside::{Locks, Options};
@@ -35,20 +36,20 @@ use super::runtime::require_local_set;
 /// ```
 ///
 /// # When somebody dies
-/// A lock whose holder is gone goes on after one to four seconds ([`Options::lock_lease`]). A holder that lives keeps its
-/// lock however long it takes: a task of this client answers for it. Over a connection, that needs a thread that
-/// does not stand still for longer than the lease; [`LockGuard::is_held`] says whether it did. Over mapped memory a
-/// process that stands still keeps its locks until it goes on or ends.
+/// A lock whose holder has died becomes available after one second, over a connection after up to four
+/// ([`Options::lock_lease`]). A live holder keeps its lock for as long as it needs: a task of this client answers for it. Over a connection, this requires that
+/// the thread does not stall for longer than the lease; [`LockGuard::is_held`] says whether it did. Over mapped memory
+/// a stopped process keeps its locks until it continues or ends.
 ///
 /// # Giving up
-/// Futures can be dropped at any point. Memory for names is limited; a name that nobody uses makes room for others.
+/// Futures can be dropped at any point. Memory for names is limited; a name that is not in use makes room for others.
 #[derive(Clone, Debug)]
 pub struct Locks {
     inner: kv::Locks,
 }
 
-/// A lock that is held until this is released or dropped. Dropping leaves the lock to a task, which gives it back;
-/// [`LockGuard::release`] waits for that.
+/// A lock that is held until this is released or dropped. A dropped guard is released by a task; [`LockGuard::release`]
+/// waits until the lock is released.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped gives its lock back"]
 pub struct LockGuard {
@@ -74,11 +75,11 @@ pub(crate) fn deadline_after(patience: Duration) -> Deadline {
 }
 
 impl Locks {
-    /// Opens the memory; makes it ready if it is new.
+    /// Opens the memory, and formats it if it is new.
     ///
     /// # Errors
-    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, is not
-    /// Farside's, or has no room for locks: new memory needs 16 MiB.
+    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, was not made
+    /// by Farside, or has no room for locks: new memory needs 16 MiB.
     pub async fn open(options: Options) -> Result<Self, Error> {
         require_local_set()?;
         let located = options.locate()?;
@@ -101,17 +102,17 @@ impl Locks {
         self.acquire(name.as_ref(), Mode::Shared).await
     }
 
-    /// The lock, exclusively, if it can be had without waiting for anybody.
+    /// Acquires the lock exclusively if that needs no waiting; `None` otherwise.
     pub async fn try_exclusive(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
         self.try_acquire(name.as_ref(), Mode::Exclusive).await
     }
 
-    /// The lock, shared, if it can be had without waiting for anybody.
+    /// Acquires the lock shared if that needs no waiting; `None` otherwise.
     pub async fn try_shared(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
         self.try_acquire(name.as_ref(), Mode::Shared).await
     }
 
-    /// Waits no longer than this until nobody else holds the lock; `None` if somebody still does.
+    /// Waits for at most `patience` until nobody else holds the lock; `None` if somebody still does.
     pub async fn exclusive_within(
         &self,
         name: impl AsRef<[u8]>,
@@ -120,24 +121,24 @@ impl Locks {
         self.acquire_within(name.as_ref(), Mode::Exclusive, patience).await
     }
 
-    /// Waits no longer than this until nobody holds the lock exclusively; `None` if somebody still does.
+    /// Waits for at most `patience` until nobody holds the lock exclusively; `None` if somebody still does.
     pub async fn shared_within(&self, name: impl AsRef<[u8]>, patience: Duration) -> Result<Option<LockGuard>, Error> {
         self.acquire_within(name.as_ref(), Mode::Shared, patience).await
     }
 
-    /// Who holds the lock, and since when; it may have changed meanwhile. Of several readers, the last that came.
+    /// Who holds the lock, and since when; this may be outdated on return. Of several readers, the last to acquire it.
     pub async fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Holder>, Error> {
         Ok(boxed(self.inner.holder(name.as_ref())).await?)
     }
 
-    /// Whether this client was cut off from the memory: what it held is lost, and it has to be opened anew.
+    /// Whether this client was cut off from the memory: its locks are lost, and the memory has to be opened anew.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.inner.has_ended()
     }
 
-    /// Waits until the locks of dropped guards are given back, and leaves. Without it others find out that the
-    /// client is gone when they miss an answer.
+    /// Waits until the locks of dropped guards are released, and leaves the memory. Without this, other clients notice
+    /// only when this one does not answer.
     ///
     /// # Errors
     /// If the memory cannot be reached.
@@ -175,25 +176,25 @@ impl LockGuard {
         self.inner.mode()
     }
 
-    /// The fencing token: larger than that of every grant of this lock before, by whomever. Send it along with what
-    /// you do under the lock, and have it refused where a larger one was seen: a holder that was away for too long
-    /// can then do no harm.
+    /// The fencing token: larger than that of every earlier grant of this lock, to any client. Send it along with what
+    /// you do under the lock, and refuse requests with a smaller token than the largest one seen: a holder that was
+    /// away for too long can then do no harm.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.inner.token()
     }
 
-    /// Whether the lock is held, and was since it was granted; takes no round trip. Once it says no, somebody else
-    /// may hold the lock.
+    /// Whether the lock has been held without interruption since it was granted; takes no round trip. Once this is
+    /// false, another client may hold the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.inner.is_held()
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// [`Error::Lock`] if it may not have been held to the end, or the memory cannot be reached.
+    /// [`Error::Lock`] if the lock may have been lost before, or the memory cannot be reached.
     pub async fn release(self) -> Result<(), Error> {
         Ok(boxed(self.inner.release()).await?)
     }

@@ -86,11 +86,11 @@ impl Options {
         }
     }
 
-    /// The memory nodes with these names: `shm:PATH` for a segment file on this machine, `tcp:HOST:PORT`
-    /// for a `farside node`; several with commas between them, everywhere in the same order.
+    /// The memory nodes with these names: `shm:PATH` for a segment file on this machine, `tcp:HOST:PORT` for a `farside
+    /// node`; several are separated by commas, in the same order for all clients.
     ///
     /// # Errors
-    /// If the text names no nodes. Whether they are there is found out by opening a store.
+    /// If the text is not a list of nodes. Whether they exist is checked when a store is opened.
     ///
     /// ```
     /// use farside::Options;
@@ -103,8 +103,8 @@ impl Options {
         Ok(Self::new(Memory::Pool(nodes.parse()?)))
     }
 
-    /// A segment file, which is made with `bytes` bytes of memory if it is absent or empty. One that is
-    /// there keeps its size. On `/dev/shm` it lasts until the machine restarts, elsewhere longer.
+    /// A segment file, which is created with `bytes` bytes of memory if it is absent or empty. An existing one keeps
+    /// its size. On `/dev/shm` it lasts until the machine restarts, elsewhere longer.
     pub fn segment(path: impl AsRef<Path>, bytes: u64) -> Self {
         Self::new(Memory::Segment {
             path: path.as_ref().to_path_buf(),
@@ -112,8 +112,8 @@ impl Options {
         })
     }
 
-    /// `bytes` bytes of memory of this process, which threads share and nobody else. Stores that are
-    /// opened with clones of these options have the same memory, which is there as long as one of them.
+    /// `bytes` bytes of memory of this process, shared by its threads only. Stores that are opened with clones of these
+    /// options share the memory, which exists as long as one of them.
     #[must_use]
     pub fn anonymous(bytes: u64) -> Self {
         Self::new(Memory::Anonymous {
@@ -122,22 +122,22 @@ impl Options {
         })
     }
 
-    /// Which index new memory gets; memory that has another one is refused. RACE if nobody says. All but RACE and the
-    /// pointer array keep keys in order, so that ranges can be read.
+    /// The index of new memory; existing memory with another index is refused. The default is RACE for new memory. All
+    /// indexes but RACE and the pointer array keep keys in order, so that ranges can be read.
     #[must_use]
     pub fn index(mut self, index: IndexKind) -> Self {
         self.index = Some(index);
         self
     }
 
-    /// What memory nodes at the end of a connection want to hear.
+    /// The secret that memory nodes require of those that connect to them.
     #[must_use]
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// The secret in a file, white space around it not counted.
+    /// The secret from a file, without surrounding white space.
     ///
     /// # Errors
     /// If the file cannot be read, or holds no secret.
@@ -145,27 +145,28 @@ impl Options {
         Ok(self.secret(Secret::from_file(path.as_ref())?))
     }
 
-    /// How long an operation may take before it fails. Ten seconds over a connection, for ever over mapped
-    /// memory, if nobody says.
+    /// How long an operation may take before it fails. The default is ten seconds over a connection, and no limit over
+    /// mapped memory.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How many bytes all clients together may have in use, as [`memory_held`](crate::Session::memory_held) counts them; all
-    /// there is if nobody says, or says 0. What needs more evicts keys, if [`eviction`](Options::eviction) allows it, and fails
-    /// otherwise ([`Error::is_out_of_memory`](crate::Error::is_out_of_memory)).
+    /// How many bytes all clients together may have in use, as counted by [`memory_held`](crate::Session::memory_held);
+    /// 0, the default, means no limit but the memory itself. An operation that needs more evicts keys if
+    /// [`eviction`](Options::eviction) allows it, and fails otherwise
+    /// ([`Error::is_out_of_memory`](crate::Error::is_out_of_memory)).
     ///
-    /// It binds those who open the memory with these options, so everybody should say the same.
+    /// The limit applies to clients that open the memory with these options, so all should set the same.
     #[must_use]
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.memory_max = bytes;
         self
     }
 
-    /// Which keys go when [`memory_max`](Options::memory_max) is reached, or a tenth of the memory is left: none if
-    /// nobody says. Uses of keys are noted in each process for itself.
+    /// Which keys are evicted when [`memory_max`](Options::memory_max) is reached, or only a tenth of the memory is
+    /// left; by default none. Each process tracks the uses of keys for itself.
     ///
     /// ```
     /// use farside::{EvictionPolicy, Options, blocking::Store};
@@ -188,7 +189,8 @@ impl Options {
         self
     }
 
-    /// How many keys an eviction chooses from, 1 to 64: 5 if nobody says. More make the choice better, and slower.
+    /// How many keys an eviction chooses from, 1 to 64; the default is 5. More give a better choice, which takes
+    /// longer.
     #[must_use]
     pub fn eviction_samples(mut self, count: u32) -> Self {
         self.eviction_samples = Some(count);
@@ -205,16 +207,16 @@ impl Options {
         quota
     }
 
-    /// Who takes locks, for people who ask [`Locks::holder`](crate::Locks::holder): the process and its machine if
-    /// nobody says. The first 96 bytes count.
+    /// The name under which [`Locks::holder`](crate::Locks::holder) shows this client as a holder of locks; by default
+    /// the process and its machine. Only the first 96 bytes are used.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.locks.owner = owner.into();
         self
     }
 
-    /// How long a client may be silent before it can lose the locks that it holds: one second if nobody says. Those
-    /// of a client that is gone go on after a time of this kind. All clients of a memory use the same.
+    /// How long a client may be silent before it can lose the locks that it holds; the default is one second. Locks of
+    /// a dead client become available after a time of that order. All clients of a memory use the same.
     #[must_use]
     pub fn lock_lease(mut self, lease: Duration) -> Self {
         self.locks.lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX).max(1);

@@ -4,11 +4,11 @@ use farside_fabric::host;
 
 use super::error::Error;
 
-/// Runs an async program that uses the store, on this thread: a tokio current-thread runtime with a
-/// `LocalSet` around it. Programs that have both already do without.
+/// Runs an async program that uses the store, on this thread, in a tokio current-thread runtime with a `LocalSet`.
+/// Programs that have both already do not need it.
 ///
 /// # Errors
-/// [`Error::Start`] if the system gives no event loop.
+/// [`Error::Start`] if the system refuses an event loop.
 ///
 /// # Panics
 /// Inside another runtime.

@@ -12,8 +12,8 @@ use super::store::Store;
 use super::time::{Lifetime, after};
 use super::walk::Walk;
 
-/// Operations on a store, one at a time: each is linearizable. Cancelling one, by dropping its future,
-/// leaves the store in order; whether it took effect is not known.
+/// Operations on a store, one at a time; each is linearizable. Cancelling one, by dropping its future, leaves the store
+/// consistent, but it is not known whether the operation took effect.
 ///
 /// ```
 /// # farside::run(async {
@@ -43,7 +43,7 @@ impl Session {
         Self { inner, _store: store }
     }
 
-    /// The value of a key. It stands in the session's buffer until the next operation.
+    /// The value of a key, in the session's buffer until the next operation.
     ///
     /// # Errors
     /// If the memory cannot be reached or is damaged; likewise for all operations below.
@@ -52,8 +52,8 @@ impl Session {
         Ok(self.inner.get(key).await?)
     }
 
-    /// The values of many keys one after the other, sixteen of them read together. They are not one
-    /// snapshot: each is read by itself.
+    /// The values of many keys one after the other; sixteen are read at a time. They are no snapshot: each key is read
+    /// by itself.
     ///
     /// ```
     /// # farside::run(async {
@@ -72,7 +72,7 @@ impl Session {
         Values(self.inner.get_many(keys))
     }
 
-    /// The values of many keys, in their order; sixteen are read together.
+    /// The values of many keys, in their order; sixteen are read at a time.
     pub async fn get_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let mut values = Vec::with_capacity(keys.len());
         let visit = |_, value: Option<&[u8]>| values.push(value.map(<[u8]>::to_vec));
@@ -80,11 +80,12 @@ impl Session {
         Ok(values)
     }
 
-    /// The values of many keys, like [`Session::get_many`], in memory of the caller: one behind the other in `values`, and in
-    /// `places`, for each key, where its value stands, if it has one. What was in both goes; with room enough they are not moved.
+    /// Like [`Session::get_many`], but into buffers of the caller: `values` receives the values one after another, and
+    /// `places`, for each key, the range of its value, if it has one. Previous contents are discarded; buffers with
+    /// enough capacity are not reallocated.
     ///
     /// # Errors
-    /// Both are empty then.
+    /// Both buffers are then empty.
     ///
     /// ```
     /// # farside::run(async {
@@ -108,20 +109,20 @@ impl Session {
         Ok(boxed(get_many_into(&mut self.inner, keys, values, places)).await?)
     }
 
-    /// Stores a value for good, whatever was there.
+    /// Stores a value without expiry, whatever was there before.
     pub async fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         Ok(self.inner.put(key, value).await?)
     }
 
-    /// Removes many keys, sixteen together; returns how many were there.
+    /// Removes many keys, sixteen at a time; returns how many were there.
     ///
     /// # Errors
-    /// The first one. Some of the keys are removed then, in no particular order.
+    /// The first error. Some of the keys are then removed, in no particular order.
     pub async fn delete_many(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<u64, Error> {
         Ok(boxed(delete_many(&mut self.inner, keys)).await?)
     }
 
-    /// Stores a value that is gone after `duration`.
+    /// Stores a value that expires after `duration`.
     pub async fn put_for(&mut self, key: &[u8], value: &[u8], duration: Duration) -> Result<(), Error> {
         let options = SetOptions {
             expiry: after(duration),
@@ -130,7 +131,7 @@ impl Session {
         self.set(key, value, options).await.map(drop)
     }
 
-    /// Stores a value under a condition, with an expiry, or to learn what was there.
+    /// Stores a value under a condition, with an expiry, or returning the previous value.
     ///
     /// ```
     /// # farside::run(async {
@@ -160,9 +161,9 @@ impl Session {
         Ok(self.inner.take(key).await?)
     }
 
-    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
-    /// be asked several times, when others change the key meanwhile, and may refuse: then the refusal is in
-    /// the inner result, and nothing was changed.
+    /// Replaces the value of a key by the result of `update`, atomically; the expiry stays. `update` may be called
+    /// several times, if others change the key meanwhile. It may refuse: nothing is changed then, and the inner result
+    /// has its error.
     pub async fn update<R>(
         &mut self,
         key: &[u8],
@@ -171,12 +172,13 @@ impl Session {
         Ok(self.inner.update(key, update).await?)
     }
 
-    /// Reads and changes some keys as if nobody else were there: `body` sees them as they were at one instant, and what it changes
-    /// is changed at that instant, all of it or nothing, whoever dies. If another client is quicker with one of the keys `body` is asked
-    /// again; its last answer counts. It can use the keys that are named, and cannot use the session.
+    /// Reads and changes some keys in isolation: `body` sees them as they were at one instant, and its changes take
+    /// effect at that instant, all or none of them, even if the client dies. If another client changes one of the keys
+    /// first, `body` is called again; its last answer counts. It can use only the keys that are named, and not the
+    /// session.
     ///
     /// # Errors
-    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    /// The error of the body, which leaves everything unchanged; [`TransactionError`](crate::TransactionError).
     ///
     /// ```
     /// # farside::run(async {
@@ -212,13 +214,14 @@ impl Session {
         boxed(transaction(&mut self.inner, keys, body)).await?
     }
 
-    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
-    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
-    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing that cannot be done
-    /// twice. [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    /// Reads and changes keys in isolation; `body` decides on the way which ones. Either all of its changes are made at
+    /// one instant, at which everything that it has read is still unchanged, or none is made. If other clients changed
+    /// something first, `body` is called again; its last answer counts. In an attempt that fails, the values that it
+    /// reads may be inconsistent with each other: it must terminate whatever it reads, and do nothing that must not be
+    /// repeated. [`Session::transaction_on`] takes fewer round trips if the keys are known.
     ///
     /// # Errors
-    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    /// The error of the body, which leaves everything unchanged; [`TransactionError`](crate::TransactionError).
     ///
     /// ```
     /// # farside::run(async {
@@ -248,21 +251,21 @@ impl Session {
         boxed(self.inner.transaction(body)).await
     }
 
-    /// Changes when a key expires; returns whether it is there.
+    /// Changes when a key expires; returns whether the key is there.
     pub async fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         let decide = |_: &[u8], _| (expiry, ());
         let changed = self.inner.expire(key, decide).await?;
         Ok(changed.is_some())
     }
 
-    /// How much longer a key stays.
+    /// The remaining lifetime of a key.
     pub async fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
         let expiry_ms = self.inner.expiry_ms(key).await?;
         Ok(Lifetime::until(expiry_ms))
     }
 
-    /// All items, in the order of keys if the index has one ([`Session::range`]). One that is there throughout is seen once,
-    /// another one at most once.
+    /// All items, in the order of keys if the index keeps it ([`Session::range`]). An item that is there throughout is
+    /// returned once, any other at most once.
     ///
     /// ```
     /// # farside::run(async {
@@ -295,10 +298,11 @@ impl Session {
         }
     }
 
-    /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
-    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Marlin`, `Smart`, `Rolex` or `ChimeLearned`; with
-    /// another one the first item is an error. One that is there throughout is seen once, another one at most once. Some are read at
-    /// a time, few of them behind the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
+    /// The items whose keys are in a range, in lexicographic order of their bytes. Needs an index that keeps keys in
+    /// order: [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Marlin`, `Smart`, `Rolex`
+    /// or `ChimeLearned`; with any other the first item is an error. An item that is there throughout is returned once,
+    /// any other at most once. Several are read at a time, few of them beyond the end.
+    /// [`with_prefix`](crate::with_prefix) is the range of all keys with a common prefix.
     ///
     /// ```
     /// # farside::run(async {
@@ -334,8 +338,7 @@ impl Session {
         }
     }
 
-    /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
-    /// index.
+    /// How many keys there are, including expired ones that have not been removed yet. Reads the whole index.
     pub async fn count(&mut self) -> Result<u64, Error> {
         Ok(boxed(self.inner.count()).await?)
     }
@@ -345,13 +348,13 @@ impl Session {
         Ok(boxed(self.inner.clear()).await?)
     }
 
-    /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
-    /// clients it counts what they said at their last tick, a millisecond ago.
+    /// Bytes of the blocks that hold keys and values, which [`Options::memory_max`](crate::Options::memory_max) limits.
+    /// The numbers of other clients are those of their last tick, at most a millisecond or so ago.
     pub async fn memory_held(&mut self) -> Result<u64, Error> {
         Ok(boxed(self.inner.store().held()).await?)
     }
 
-    /// Bytes of memory that are in use or reserved by clients, tables included.
+    /// Bytes of memory in use or reserved by clients, including tables.
     pub async fn memory_used(&mut self) -> Result<u64, Error> {
         Ok(boxed(memory_used(&self.inner)).await?)
     }
@@ -365,10 +368,10 @@ impl Values<'_, '_> {
     /// The value of the next key, in the session's buffer until the next call.
     ///
     /// # Errors
-    /// See [`Session::get`]; the keys after this one can still be asked for.
+    /// See [`Session::get`]; the keys after this one can still be read.
     ///
     /// # Panics
-    /// If all keys have been asked for.
+    /// If all keys have been read.
     #[inline]
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Error> {
         Ok(self.0.next().await?)
@@ -384,10 +387,10 @@ pub struct Items<'s> {
 }
 
 impl Items<'_> {
-    /// The next one, `None` at the end.
+    /// The next one; `None` at the end.
     ///
     /// # Errors
-    /// See [`Session::get`]; asking again goes on.
+    /// See [`Session::get`]; the next call continues.
     pub async fn next(&mut self) -> Result<Option<KeyValue>, Error> {
         loop {
             if let Some(item) = self.page.next() {
@@ -412,10 +415,10 @@ pub struct Keys<'s> {
 }
 
 impl Keys<'_> {
-    /// The next one, `None` at the end.
+    /// The next one; `None` at the end.
     ///
     /// # Errors
-    /// See [`Session::get`]; asking again goes on.
+    /// See [`Session::get`]; the next call continues.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(key) = self.page.next() {

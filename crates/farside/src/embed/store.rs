@@ -11,16 +11,15 @@ use super::options::Options;
 use super::runtime::require_local_set;
 use super::session::Session;
 
-/// An open store. Clones are the same client of the memory.
+/// An open store. Clones share one client of the memory.
 ///
-/// It belongs to the thread that opened it: neither it nor its futures are `Send`, and it runs on that
-/// thread's tokio runtime, inside a `LocalSet`. A program with several threads opens a store on each.
-/// Tasks that it starts on the `LocalSet` renew its lease and reclaim memory, so the thread must not
-/// block for long: others cannot reclaim what they delete as long as it does, and over a connection it is
-/// cut off after a second.
+/// It belongs to the thread that opened it: neither it nor its futures are `Send`, and it runs on that thread's tokio
+/// runtime, inside a `LocalSet`. A program with several threads opens a store on each. Tasks that it starts on the
+/// `LocalSet` renew its lease and reclaim memory, so the thread must not block for long: meanwhile other clients cannot
+/// reclaim memory, and over a connection this client is cut off after a second.
 ///
-/// [`close`](Store::close) leaves the memory in good order. If the last clone is dropped without it, the
-/// others find out when the lease has run out, and search for what this client held; nothing is lost.
+/// [`close`](Store::close) leaves the memory in order. If the last clone is dropped without it, the other clients
+/// notice when the lease has expired, and take over what this client held; nothing is lost.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: kv::Store,
@@ -48,11 +47,11 @@ pub(crate) fn keep_within(store: kv::Store, quota: &Arc<kv::Quota>) -> kv::Store
 }
 
 impl Store {
-    /// Opens the store; makes it if the memory is new.
+    /// Opens the store; creates it if the memory is new.
     ///
     /// # Errors
-    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, is
-    /// too small, or is not Farside's.
+    /// [`Error::NoLocalSet`] outside a tokio runtime with a `LocalSet`; if the memory cannot be reached, is too small,
+    /// or was not made by Farside.
     ///
     /// ```
     /// use farside::{Options, Store};
@@ -78,17 +77,17 @@ impl Store {
         })
     }
 
-    /// A session: one operation at a time. Make one for each that should be in flight; they cost 16 KiB
-    /// each, and nothing else.
+    /// A session, which does one operation at a time. Make one for each operation that should be in flight; each takes
+    /// 16 KiB.
     #[must_use]
     pub fn session(&self) -> Session {
         Session::new(self.clone(), self.inner.session())
     }
 
-    /// Stores many items, sixteen together; returns how many. Of several with one key the last one stays.
+    /// Stores many items, sixteen at a time; returns how many. Of several with the same key the last one stays.
     ///
     /// # Errors
-    /// The first one. Some of the items are stored then, in no particular order.
+    /// The first error. Some of the items are then stored, in no particular order.
     ///
     /// ```
     /// # farside::run(async {
@@ -111,23 +110,23 @@ impl Store {
         Ok(result.map(|()| stored)?)
     }
 
-    /// How many keys this opening of the store has evicted; see [`Options::eviction`].
+    /// How many keys this store has evicted since it was opened; see [`Options::eviction`].
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.inner.quota().evicted()
     }
 
-    /// Which index the memory has.
+    /// The index of the memory.
     #[must_use]
     pub fn index(&self) -> kv::IndexKind {
         self.inner.index().kind()
     }
 
-    /// Leaves the memory: gives back what this client held. Takes some milliseconds, while which the other
-    /// clients end what they are at. Sessions and clones that are left fail from then on.
+    /// Leaves the memory and gives back what this client held. That takes a few milliseconds, in which other clients
+    /// finish operations under way. Remaining sessions and clones fail from then on.
     ///
     /// # Errors
-    /// If the memory cannot be reached; the others clean up then.
+    /// If the memory cannot be reached; the other clients clean up then.
     pub async fn close(self) -> Result<(), Error> {
         Ok(boxed(self.inner.clone().close()).await?)
     }

@@ -1,18 +1,18 @@
-//! How long a key stays, as durations.
+//! The lifetime of keys, as durations.
 
 use core::time::Duration;
 
 use farside_fabric::host::HostClock;
 use farside_kv::Expiry;
 
-/// How much longer a key stays.
+/// The remaining lifetime of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifetime {
     /// The key is not there.
     Absent,
-    /// It stays until somebody deletes it.
+    /// It stays until it is deleted.
     Unlimited,
-    /// It is gone after this time.
+    /// It expires after this time.
     Left(Duration),
 }
 
@@ -27,8 +27,7 @@ impl Lifetime {
     }
 }
 
-/// The expiry of a key that is to be gone when `duration` has passed, by the clock of this machine and to
-/// the millisecond.
+/// The expiry of a key that is to expire `duration` from now, by the clock of this machine, in whole milliseconds.
 ///
 /// ```
 /// use core::time::Duration;

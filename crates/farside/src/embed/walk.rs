@@ -10,7 +10,7 @@ use farside_kv::{IndexKind, KeyValue, KvError, Session, prefix_end};
 /// How many items of a range are read together.
 const ITEMS_AT_ONCE: usize = 64;
 
-/// What is left of a walk over the items of a store. It borrows nothing: any session of the store takes it further
+/// The position of a walk over the items of a store. It borrows nothing: any session of the store can continue it
 /// ([`next_items`](crate::blocking::Session::next_items)).
 #[derive(Debug)]
 pub struct Walk {
@@ -27,7 +27,7 @@ enum Place {
 }
 
 impl Walk {
-    /// Over everything in an index of this kind, which is that of the store.
+    /// Over all items; `index` is the index of the store.
     #[must_use]
     pub fn all(index: IndexKind) -> Self {
         let place = match index.is_ordered() {

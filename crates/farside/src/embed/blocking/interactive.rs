@@ -1,24 +1,24 @@
-//! A transaction that learns its keys on the way, for threads.
+//! A transaction that decides on its keys on the way, for threads.
 
 use farside_kv::{Expiry, Journal, SetOptions, SetOutcome, Transaction};
 
 use super::session::Session;
 use crate::embed::error::Error;
 
-/// A transaction that was begun, and has not ended; see [`Session::begin`].
+/// A transaction that has begun and not ended; see [`Session::begin`].
 #[derive(Debug)]
 pub struct Begun {
     pub(super) journal: Journal,
 }
 
-/// See [`Session::transaction`]. The same operations as a session's, which see what this transaction has done before.
+/// See [`Session::transaction`]. It has the operations of a session, which see what this transaction has done before.
 #[derive(Debug)]
 pub struct Interactive<'s> {
     session: &'s mut Session,
     journal: &'s mut Journal,
 }
 
-/// All operations fail as a session's.
+/// All operations fail like those of a session.
 impl<'s> Interactive<'s> {
     pub(super) fn new(session: &'s mut Session, journal: &'s mut Journal) -> Self {
         Self { session, journal }
@@ -30,7 +30,7 @@ impl<'s> Interactive<'s> {
         Ok(self.journal.known())
     }
 
-    /// The value of a key, as this transaction has left it.
+    /// The value of a key, with the changes of this transaction.
     ///
     /// # Errors
     /// If the memory cannot be reached or is damaged; likewise for all operations below.
@@ -38,12 +38,12 @@ impl<'s> Interactive<'s> {
         Ok(self.with(key)?.get(key)?)
     }
 
-    /// Stores a value for good. The key is not read.
+    /// Stores a value without expiry. The key is not read.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.set(key, value, SetOptions::default()).map(drop)
     }
 
-    /// See [`Session::set`]. The key is read only if what is there matters.
+    /// See [`Session::set`]. The key is read only if its present value matters.
     pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, Error> {
         let is_blind = farside_kv::decision::is_regardless(options);
         self.session.get_to_know(self.journal, key, is_blind)?;
@@ -59,7 +59,7 @@ impl<'s> Interactive<'s> {
         Ok(self.with(key)?.update(key, update)?)
     }
 
-    /// Changes when a key expires; returns whether it is there.
+    /// Changes when a key expires; returns whether the key is there.
     pub fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         let changed = self.with(key)?.expire(key, |_, _| (expiry, ()));
         Ok(changed?.is_some())
@@ -75,7 +75,7 @@ impl<'s> Interactive<'s> {
         Ok(self.with(key)?.take(key)?)
     }
 
-    /// Takes back everything that was to be changed.
+    /// Discards all changes of this transaction.
     pub fn give_up(&mut self) {
         self.journal.known().give_up();
     }

@@ -1,8 +1,8 @@
-//! Named locks for threads: handles whose work a thread of the process does.
+//! Named locks for threads: handles, and a thread of the process that does the work.
 //!
-//! On the path: a call sends a command to that thread and waits for the answer. The thread is the client of the
-//! memory: it queues up, answers for the holders while they are busy, and gives back what they drop. So a holder may
-//! compute or sleep as long as it likes. A call takes some microseconds more than one of the async interface.
+//! On the path: a call sends a command to that thread and waits for the answer. The thread is the client of the memory:
+//! it queues up, answers for the holders while they are busy, and releases the locks of dropped guards. So a holder may
+//! compute or sleep for as long as it likes. A call takes a few microseconds longer than in the async interface.
 
 use core::cell::RefCell;
 use core::mem::ManuallyDrop;
@@ -25,7 +25,7 @@ use crate::embed::locks::{deadline_after, open};
 use crate::embed::operations::boxed;
 use crate::embed::options::{Located, Options};
 
-/// Locks with names, for any thread. Clones are the same. See [`farside::Locks`](crate::Locks) for what they promise.
+/// Locks with names, for any thread. Clones share one client. See [`farside::Locks`](crate::Locks) for the guarantees.
 ///
 /// ```
 /// use farside::{Options, blocking::Locks};
@@ -40,13 +40,13 @@ use crate::embed::options::{Located, Options};
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// When the memory was out of reach for too long, what was held is lost, and the next call opens it anew.
+/// After the memory was unreachable for too long, the held locks are lost, and the next call opens the memory anew.
 #[derive(Clone, Debug)]
 pub struct Locks {
     worker: Arc<Worker>,
 }
 
-/// A lock that is held until this is released or dropped. It may go to another thread.
+/// A lock that is held until this is released or dropped. It may be sent to another thread.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped gives its lock back"]
 pub struct LockGuard {
@@ -115,10 +115,10 @@ struct Worker {
 }
 
 impl Locks {
-    /// Opens the memory; makes it ready if it is new. Starts the thread that does the work.
+    /// Opens the memory, and formats it if it is new. Starts the thread that does the work.
     ///
     /// # Errors
-    /// If the memory cannot be reached, is not Farside's, or has no room for locks: new memory needs 16 MiB.
+    /// If the memory cannot be reached, was not made by Farside, or has no room for locks: new memory needs 16 MiB.
     pub fn open(options: Options) -> Result<Self, Error> {
         let located = options.locate()?;
         let (commands, received) = unbounded_channel();
@@ -151,27 +151,27 @@ impl Locks {
         Ok(taken.expect("who waits for ever gets it"))
     }
 
-    /// The lock, exclusively, if it can be had without waiting for anybody.
+    /// Acquires the lock exclusively if that needs no waiting; `None` otherwise.
     pub fn try_exclusive(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
         self.take(name.as_ref(), Mode::Exclusive, Patience::None)
     }
 
-    /// The lock, shared, if it can be had without waiting for anybody.
+    /// Acquires the lock shared if that needs no waiting; `None` otherwise.
     pub fn try_shared(&self, name: impl AsRef<[u8]>) -> Result<Option<LockGuard>, Error> {
         self.take(name.as_ref(), Mode::Shared, Patience::None)
     }
 
-    /// Waits no longer than this until nobody else holds the lock; `None` if somebody still does.
+    /// Waits for at most `patience` until nobody else holds the lock; `None` if somebody still does.
     pub fn exclusive_within(&self, name: impl AsRef<[u8]>, patience: Duration) -> Result<Option<LockGuard>, Error> {
         self.take(name.as_ref(), Mode::Exclusive, Patience::Within(patience))
     }
 
-    /// Waits no longer than this until nobody holds the lock exclusively; `None` if somebody still does.
+    /// Waits for at most `patience` until nobody holds the lock exclusively; `None` if somebody still does.
     pub fn shared_within(&self, name: impl AsRef<[u8]>, patience: Duration) -> Result<Option<LockGuard>, Error> {
         self.take(name.as_ref(), Mode::Shared, Patience::Within(patience))
     }
 
-    /// Who holds the lock, and since when; it may have changed meanwhile. Of several readers, the last that came.
+    /// Who holds the lock, and since when; this may be outdated on return. Of several readers, the last to acquire it.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Holder>, Error> {
         let name = name.as_ref().into();
         self.worker.ask(|reply| Command::Holder { name, reply })
@@ -212,7 +212,8 @@ impl LockGuard {
         self.hold.token
     }
 
-    /// Whether the lock is held, and was since it was granted. Once it says no, somebody else may hold the lock.
+    /// Whether the lock has been held without interruption since it was granted. Once this is false, another client may
+    /// hold the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let hold = self.hold;
@@ -221,10 +222,10 @@ impl LockGuard {
             .unwrap_or(false)
     }
 
-    /// Gives the lock back, and waits until that is done; dropping the guard does not wait.
+    /// Releases the lock, and waits until that is done; dropping the guard does not wait.
     ///
     /// # Errors
-    /// [`Error::Lock`] if it may not have been held to the end, or the memory cannot be reached.
+    /// [`Error::Lock`] if the lock may have been lost before, or the memory cannot be reached.
     pub fn release(self) -> Result<(), Error> {
         let (hold, name) = (self.hold, self.name.clone());
         self.worker.ask(|reply| Command::Release { hold, name, reply })

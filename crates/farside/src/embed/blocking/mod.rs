@@ -18,33 +18,31 @@
 //! ```
 //!
 //! # How it works
-//! A [`Store`] is a handle for any thread. A [`Session`] is what a thread works with: a client of the
-//! memory in its own right, which the thread itself carries out. Over mapped memory an operation is done
-//! when the call is: no other thread takes part, nothing is locked, and what the interface adds to the
-//! operation is one atomic swap in local memory. Over a connection the thread runs a small event loop until
-//! the answer is there.
+//! A [`Store`] is a handle for any thread. A [`Session`] is what a thread works with: a separate client of the memory,
+//! whose operations the thread executes itself. Over mapped memory an operation completes within the call: no other
+//! thread takes part, nothing is locked, and the interface adds only one atomic swap in local memory. Over a connection
+//! the thread runs a small event loop until the answer has arrived.
 //!
-//! A client has duties, though: renew its lease, publish how far it has come, look for what dead clients
-//! held. While a thread works, its session does that in passing, every millisecond. While the thread does
-//! something else, the *keeper* stands in for its sessions: one thread for each opened store, a client
-//! itself. Nobody has to wait for a thread that sleeps.
+//! A client also has duties: it renews its lease, publishes its progress, and looks for what dead clients held. While a
+//! thread uses its session, the session does this in passing, every millisecond. While the thread does something else,
+//! the *keeper* stands in for its sessions: one thread per opened store, itself a client. So no client has to wait for
+//! a sleeping thread.
 //!
-//! 1. Each operation says first that the thread is here, by swapping the session's state, and at its
-//!    end that it is away.
-//! 2. Each millisecond the keeper marks every session. One that was not seen since the mark before, it
-//!    takes: from now on it renews that lease.
-//! 3. The swap of step 1 finds out. The thread waits until the keeper is done with a renewal under way, takes
-//!    over the epoch, and goes on.
-//! 4. If a client has died somewhere, all others have to search for what it held. A session whose thread is
-//!    away cannot, so the keeper gives it up, and the next operation joins the pool anew, unnoticed.
+//! 1. Each operation first declares the thread present, by swapping the session's state, and at its end away.
+//! 2. Each millisecond the keeper marks every session. It takes over each one that was not used since the previous
+//!    mark: from then on it renews that lease.
+//! 3. The swap of step 1 detects this. The thread waits for a renewal under way to finish, takes over the epoch, and
+//!    continues.
+//! 4. If a client has died somewhere, all others have to look for what it held. A session whose thread is away cannot,
+//!    so the keeper gives it up, and its next operation joins the pool anew, unnoticed by the caller.
 //!
-//! What the session and the keeper share is a few words (`presence.rs`); the far memory, and what it means
-//! to rest, is `farside_pool::rest`.
+//! The session and the keeper share a few words (`presence.rs`); `farside_pool::rest` defines what a resting session
+//! means for the far memory.
 //!
 //! # When the lease is lost
-//! Over a connection, if the whole process stood still for longer than its lease, or its node restarted. An
-//! operation under way then fails with an error that says [`is_cut_off`](crate::Error::is_cut_off); the next
-//! one opens the session anew. If nothing was under way, no error is seen.
+//! A lease is lost over a connection if the whole process stalls for longer than it, or its node restarts. An operation
+//! under way then fails with an error for which [`is_cut_off`](crate::Error::is_cut_off) is true; the next one opens
+//! the session anew. If nothing was under way, there is no error.
 
 mod client;
 mod interactive;

@@ -16,7 +16,7 @@ use crate::embed::operations;
 use crate::embed::time::{Lifetime, after};
 use crate::embed::walk::Walk;
 
-/// Operations on a store, one at a time: each is linearizable. It belongs to the thread that made it.
+/// Operations on a store, one at a time; each is linearizable. A session belongs to the thread that made it.
 ///
 /// ```
 /// use farside::{Options, blocking::Store};
@@ -33,7 +33,7 @@ use crate::embed::walk::Walk;
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// Dropping it gives back what it held, which takes some milliseconds.
+/// Dropping it gives back the memory that it had reserved, which takes a few milliseconds.
 #[derive(Debug)]
 pub struct Session {
     // First: it leaves the pool while the keeper is still there.
@@ -101,7 +101,7 @@ impl Session {
         result.map_err(Error::from)
     }
 
-    /// The value of a key. It stands in the session's buffer until the next operation.
+    /// The value of a key, in the session's buffer until the next operation.
     ///
     /// # Errors
     /// If the memory cannot be reached or is damaged; likewise for all operations below.
@@ -110,8 +110,8 @@ impl Session {
         self.carry_out(|session| session.get(key))
     }
 
-    /// Reads the value of a key to memory of the caller; returns how many bytes it has. If it is longer, `target` stays as it is.
-    /// Over mapped memory with RACE, a long value is copied once.
+    /// Reads the value of a key into `target`; returns how many bytes it has. If it is longer than `target`, that stays
+    /// unchanged. Over mapped memory with RACE, a long value is copied only once.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -128,7 +128,8 @@ impl Session {
         self.carry_out(|session| session.get_into(key, target))
     }
 
-    /// The values of many keys, in their order. Sixteen are read together; they are not one snapshot.
+    /// The values of many keys, in their order; sixteen are read at a time. They are no snapshot: each key is read by
+    /// itself.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -144,8 +145,8 @@ impl Session {
         Ok(values)
     }
 
-    /// Calls `visit` with the number and the value of each key, without a copy; like
-    /// [`Session::get_many`]. `visit` must be quick: as long as it runs, others cannot reclaim memory.
+    /// Like [`Session::get_many`], but calls `visit` with the index and the value of each key, without copying it.
+    /// `visit` must be quick: while it runs, no client can reclaim memory.
     pub fn visit_many(
         &mut self,
         keys: &[impl AsRef<[u8]>],
@@ -154,11 +155,12 @@ impl Session {
         self.carry_out(|session| operations::visit_many(session, keys, &mut visit))
     }
 
-    /// The values of many keys, like [`Session::get_many`], in memory of the caller: one behind the other in `values`, and in
-    /// `places`, for each key, where its value stands, if it has one. What was in both goes; with room enough they are not moved.
+    /// Like [`Session::get_many`], but into buffers of the caller: `values` receives the values one after another, and
+    /// `places`, for each key, the range of its value, if it has one. Previous contents are discarded; buffers with
+    /// enough capacity are not reallocated.
     ///
     /// # Errors
-    /// Both are empty then.
+    /// Both buffers are then empty.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -179,15 +181,15 @@ impl Session {
         self.carry_out(|session| operations::get_many_into(session, keys, values, places))
     }
 
-    /// Stores a value for good, whatever was there.
+    /// Stores a value without expiry, whatever was there before.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.carry_out(|session| session.put(key, value))
     }
 
-    /// Stores many items, sixteen together; returns how many. Of several with one key the last one stays.
+    /// Stores many items, sixteen at a time; returns how many. Of several with the same key the last one stays.
     ///
     /// # Errors
-    /// The first one. Some of the items are stored then, in no particular order.
+    /// The first error. Some of the items are then stored, in no particular order.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -209,10 +211,10 @@ impl Session {
         })
     }
 
-    /// Removes many keys, sixteen together; returns how many were there.
+    /// Removes many keys, sixteen at a time; returns how many were there.
     ///
     /// # Errors
-    /// The first one. Some of the keys are removed then, in no particular order.
+    /// The first error. Some of the keys are then removed, in no particular order.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -226,7 +228,7 @@ impl Session {
         self.carry_out(|session| operations::boxed(operations::delete_many(session, keys)))
     }
 
-    /// Stores a value that is gone after `duration`.
+    /// Stores a value that expires after `duration`.
     ///
     /// ```
     /// # use farside::{Lifetime, Options, blocking::Store};
@@ -246,7 +248,7 @@ impl Session {
         self.set(key, value, options).map(drop)
     }
 
-    /// Stores a value under a condition, with an expiry, or to learn what was there.
+    /// Stores a value under a condition, with an expiry, or returning the previous value.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -273,9 +275,9 @@ impl Session {
         self.carry_out(|session| session.take(key))
     }
 
-    /// Replaces the value of a key by what `update` makes of it, atomically; the expiry stays. `update` may
-    /// be asked several times, when others change the key meanwhile, and may refuse: then the refusal is in
-    /// the inner result, and nothing was changed. It must be quick, and cannot use the session.
+    /// Replaces the value of a key by the result of `update`, atomically; the expiry stays. `update` may be called
+    /// several times, if others change the key meanwhile. It may refuse: nothing is changed then, and the inner result
+    /// has its error. It must be quick, and cannot use the session.
     pub fn update<R>(
         &mut self,
         key: &[u8],
@@ -284,13 +286,13 @@ impl Session {
         self.carry_out(|session| session.update(key, &mut update))
     }
 
-    /// Reads and changes some keys as if nobody else were there: `body` sees them as they were at one instant, and what it changes
-    /// is changed at that instant, all of it or nothing, whoever dies. If another client is quicker with one of the keys `body` is asked
-    /// again; its last answer counts. It can use the keys that are named, and cannot use the session. It must be quick: while it runs, nobody can
-    /// reclaim memory.
+    /// Reads and changes some keys in isolation: `body` sees them as they were at one instant, and its changes take
+    /// effect at that instant, all or none of them, even if the client dies. If another client changes one of the keys
+    /// first, `body` is called again; its last answer counts. It can use only the keys that are named, and not the
+    /// session. It must be quick: while it runs, no client can reclaim memory.
     ///
     /// # Errors
-    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    /// The error of the body, which leaves everything unchanged; [`TransactionError`](crate::TransactionError).
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -323,13 +325,14 @@ impl Session {
         self.carry_out(|session| operations::boxed(operations::transaction(session, keys, &mut body)))?
     }
 
-    /// Reads and changes keys as if nobody else were there; which ones, `body` finds out on the way. All of its changes are made at one
-    /// instant, at which everything that it has read is still so, or none is. If others were quicker `body` is asked again; its last
-    /// answer counts. What it reads before may not belong together: it must end whatever it sees, and do nothing that cannot be done
-    /// twice. [`Session::transaction_on`] costs fewer round trips if the keys are known.
+    /// Reads and changes keys in isolation; `body` decides on the way which ones. Either all of its changes are made at
+    /// one instant, at which everything that it has read is still unchanged, or none is made. If other clients changed
+    /// something first, `body` is called again; its last answer counts. In an attempt that fails, the values that it
+    /// reads may be inconsistent with each other: it must terminate whatever it reads, and do nothing that must not be
+    /// repeated. [`Session::transaction_on`] takes fewer round trips if the keys are known.
     ///
     /// # Errors
-    /// What the body answers, which leaves everything as it was; [`TransactionError`](crate::TransactionError).
+    /// The error of the body, which leaves everything unchanged; [`TransactionError`](crate::TransactionError).
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -363,9 +366,9 @@ impl Session {
         }
     }
 
-    /// Begins a transaction that is no closure: for programs that decide elsewhere when it ends. What it reads and changes
-    /// goes through [`Session::within`], and [`Session::conclude`] makes the changes. Nothing is locked meanwhile; to drop it
-    /// is to give it up.
+    /// Begins a transaction without a closure, for programs that decide elsewhere when it ends. It reads and changes
+    /// through [`Session::within`], and [`Session::conclude`] makes the changes. Nothing is locked meanwhile; to
+    /// abandon the transaction, drop it.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -390,18 +393,18 @@ impl Session {
         Ok(Begun { journal })
     }
 
-    /// The operations of a transaction that was begun.
+    /// The operations of a transaction that has begun.
     pub fn within<'s>(&'s mut self, begun: &'s mut Begun) -> Interactive<'s> {
         Interactive::new(self, &mut begun.journal)
     }
 
-    /// Ends a transaction: its changes are made if they are wanted, and everything that it has read is still so. Returns
-    /// whether it was. If not, others were quicker: nothing was changed, and `begun` is a transaction that has read nothing,
-    /// to be tried again.
+    /// Ends a transaction: makes its changes, if `is_wanted`, provided that everything that it has read is still
+    /// unchanged, and returns whether it was. If not, other clients changed something first: nothing was changed, and
+    /// `begun` is an empty transaction, to try again.
     ///
     /// # Errors
-    /// [`TransactionError`](crate::TransactionError), [`Contended`](crate::TransactionError::Contended) if others have been
-    /// quicker for too long.
+    /// [`TransactionError`](crate::TransactionError), [`Contended`](crate::TransactionError::Contended) if there have
+    /// been conflicts for too long.
     pub fn conclude(&mut self, begun: &mut Begun, is_wanted: bool) -> Result<bool, Error> {
         self.carry_out(|session| session.conclude(&mut begun.journal, is_wanted))
     }
@@ -411,21 +414,21 @@ impl Session {
         self.carry_out(|session| session.get_to_know(journal, key, is_blind))
     }
 
-    /// Changes when a key expires; returns whether it is there.
+    /// Changes when a key expires; returns whether the key is there.
     pub fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, Error> {
         let decide = |_: &[u8], _| (expiry, ());
         let changed = self.carry_out(|session| session.expire(key, decide));
         Ok(changed?.is_some())
     }
 
-    /// How much longer a key stays.
+    /// The remaining lifetime of a key.
     pub fn lifetime(&mut self, key: &[u8]) -> Result<Lifetime, Error> {
         let expiry_ms = self.carry_out(|session| session.expiry_ms(key));
         Ok(Lifetime::until(expiry_ms?))
     }
 
-    /// All items, in the order of keys if the index has one ([`Session::range`]). One that is there throughout is seen once,
-    /// another one at most once.
+    /// All items, in the order of keys if the index keeps it ([`Session::range`]). An item that is there throughout is
+    /// returned once, any other at most once.
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -455,10 +458,11 @@ impl Session {
         }
     }
 
-    /// The items whose keys are in a range, in the order of keys, byte by byte. Needs an index that has one:
-    /// [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Marlin`, `Smart`, `Rolex` or `ChimeLearned`; with
-    /// another one the first item is an error. One that is there throughout is seen once, another one at most once. Some are read at
-    /// a time, few of them behind the end. [`with_prefix`](crate::with_prefix) is the range of all keys that begin alike.
+    /// The items whose keys are in a range, in lexicographic order of their bytes. Needs an index that keeps keys in
+    /// order: [`Options::index`](crate::Options::index) with `IndexKind::Chime`, `Sherman`, `Marlin`, `Smart`, `Rolex`
+    /// or `ChimeLearned`; with any other the first item is an error. An item that is there throughout is returned once,
+    /// any other at most once. Several are read at a time, few of them beyond the end.
+    /// [`with_prefix`](crate::with_prefix) is the range of all keys with a common prefix.
     ///
     /// ```
     /// use farside::{IndexKind, Options, blocking::Store};
@@ -490,8 +494,7 @@ impl Session {
         }
     }
 
-    /// How many keys there are, expired ones that nobody has touched since included. Reads the whole
-    /// index.
+    /// How many keys there are, including expired ones that have not been removed yet. Reads the whole index.
     pub fn count(&mut self) -> Result<u64, Error> {
         self.carry_out(|session| operations::boxed(session.count()))
     }
@@ -501,19 +504,19 @@ impl Session {
         self.carry_out(|session| operations::boxed(session.clear()))
     }
 
-    /// Bytes of the blocks that hold keys and values: what [`Options::memory_max`](crate::Options::memory_max) limits. Of other
-    /// clients it counts what they said at their last tick, a millisecond ago.
+    /// Bytes of the blocks that hold keys and values, which [`Options::memory_max`](crate::Options::memory_max) limits.
+    /// The numbers of other clients are those of their last tick, at most a millisecond or so ago.
     pub fn memory_held(&mut self) -> Result<u64, Error> {
         self.carry_out(|session| operations::boxed(session.store().held()))
     }
 
-    /// Bytes of memory that are in use or reserved by clients, tables included.
+    /// Bytes of memory in use or reserved by clients, including tables.
     pub fn memory_used(&mut self) -> Result<u64, Error> {
         self.carry_out(|session| operations::boxed(operations::memory_used(session)))
     }
 
-    /// The next items of a walk, which may be none although it is not over. It is for programs that keep a walk apart from the
-    /// session; others use [`Session::items`] and [`Session::range`].
+    /// The next items of a walk; there may be none although it is not over. This is for programs that keep a walk apart
+    /// from the session; others use [`Session::items`] and [`Session::range`].
     ///
     /// ```
     /// # use farside::{Options, blocking::Store};
@@ -548,8 +551,8 @@ impl Drop for Session {
     }
 }
 
-/// The items of a store, or of a range; see [`Session::items`] and [`Session::range`]. An error ends nothing, but for one that says that there is no order: the next call goes
-/// on.
+/// The items of a store, or of a range; see [`Session::items`] and [`Session::range`]. After an error the next call
+/// continues, unless the error is that the index keeps no order.
 #[derive(Debug)]
 pub struct Items<'s> {
     session: &'s mut Session,
@@ -576,8 +579,8 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// The keys of a store, or of a range; see [`Session::keys`] and [`Session::range_keys`]. An error ends nothing, but for one that says that there is no order: the next call goes
-/// on.
+/// The keys of a store, or of a range; see [`Session::keys`] and [`Session::range_keys`]. After an error the next call
+/// continues, unless the error is that the index keeps no order.
 #[derive(Debug)]
 pub struct Keys<'s> {
     session: &'s mut Session,

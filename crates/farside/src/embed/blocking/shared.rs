@@ -167,7 +167,7 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Opens the store; makes it if the memory is new.
+    /// Opens the store; creates it if the memory is new.
     ///
     /// # Errors
     /// As [`Store::open`] has them.
@@ -209,7 +209,7 @@ impl SharedStore {
         self.locks.get(|is_maker| Locks::open(self.options(is_maker)?))
     }
 
-    /// Which index the memory has.
+    /// The index of the memory.
     ///
     /// # Errors
     /// As [`SharedStore::store`] has them.

@@ -21,7 +21,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store; makes it if the memory is new. Starts the thread that stands in for sessions.
+    /// Opens the store; creates it if the memory is new. Starts the thread that stands in for sessions.
     ///
     /// # Errors
     /// If the memory cannot be reached, is too small, or is not Farside's.
@@ -54,13 +54,13 @@ impl Store {
         Session::open(Arc::clone(&self.keeper))
     }
 
-    /// How many keys this opening of the store has evicted; see [`Options::eviction`].
+    /// How many keys this store has evicted since it was opened; see [`Options::eviction`].
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.keeper.watch.located.quota.evicted()
     }
 
-    /// Which index the memory has.
+    /// The index of the memory.
     #[must_use]
     pub fn index(&self) -> IndexKind {
         self.keeper.index
