@@ -1,7 +1,7 @@
 //! Where a byte of far memory is: a node and an offset, in 60 bits.
 //!
-//! On the path: every verb names its target by a [`RemoteAddr`]; the four bits that are left of a
-//! 64-bit word belong to whoever stores the address (CIDER, Figure 8, keeps a version there).
+//! On the path: every verb names its target by a [`RemoteAddr`]; the four remaining bits of a 64-bit word are free for
+//! the code that stores the address (CIDER, Figure 8, keeps a version there).
 //!
 //! Layout of the 60 bits: `node << 48 | offset`.
 
@@ -105,7 +105,7 @@ impl RemoteAddr {
     /// The address `bytes` further on in the same node.
     ///
     /// # Panics
-    /// If that leaves the 48 bits of the offset.
+    /// If the offset would exceed 48 bits.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         debug_assert!(bytes < NODE_BYTES_MAX, "an offset has 48 bits");

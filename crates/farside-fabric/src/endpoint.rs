@@ -1,9 +1,9 @@
-//! The endpoint: what a client holds, whatever moves the bytes.
+//! The endpoint: a client's access to a fabric, whatever moves the bytes.
 //!
-//! On the path: the lowest call of every operation. Locks, pools and indexes are written against this one
-//! type and compiled once. This is the only file that asks which backend it is: mapped memory is
-//! looked at first and in line, since its verbs complete at once; the others are called out of line.
-//! What every backend promises stands at [`backend`](crate::backend).
+//! On the path: the lowest call of every operation. Locks, pools and indexes are written against this one type and
+//! compiled once. This is the only file that asks which backend it is: mapped memory is checked first and inline, since
+//! its verbs complete at once; the others are called out of line. The contract of all backends is at
+//! [`backend`](crate::backend).
 
 use core::fmt;
 use core::future::Future;
@@ -31,10 +31,10 @@ use crate::tcp;
 use crate::verb::Verb;
 use crate::view::{Lines, View};
 
-/// A client of a fabric: everything that the layers above need of it. Clones are the same client; it
-/// leaves the fabric with the last of them.
+/// A client of a fabric, with everything that the layers above need. Clones share one client, which leaves the fabric
+/// when the last of them is dropped.
 ///
-/// Not `Send`: one thread, as many clients as there are threads.
+/// Not `Send`: each thread has a client of its own.
 #[derive(Clone)]
 pub struct Endpoint {
     way: Way,
@@ -105,7 +105,7 @@ impl Endpoint {
         Self { way, seat: None }
     }
 
-    /// The same endpoint; its tasks run when the thread of `seat` comes by.
+    /// The same endpoint, whose tasks run when the thread of `seat` runs them.
     #[must_use]
     pub fn seated(self, seat: &Seat) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Endpoint {
         matches!(self.way, Way::Mapped(_))
     }
 
-    /// What only an endpoint with connections can do.
+    /// The operations that only an endpoint with connections has.
     #[cfg(not(loom))]
     #[must_use]
     pub fn remote(&self) -> Option<&tcp::Endpoint> {
@@ -131,7 +131,7 @@ impl Endpoint {
         }
     }
 
-    /// What only a simulated endpoint can do.
+    /// The operations that only a simulated endpoint has.
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn simulated(&self) -> Option<&sim::Endpoint> {
@@ -161,7 +161,7 @@ impl Endpoint {
         self.backend().node_count()
     }
 
-    /// How many bytes of memory the node has.
+    /// The size of the node's memory in bytes.
     ///
     /// # Errors
     /// [`FabricError::NodeUnknown`].
@@ -169,7 +169,7 @@ impl Endpoint {
         self.backend().node_bytes(node)
     }
 
-    /// Which verbs there are beyond the plain ones.
+    /// Which verbs this fabric has beyond the plain ones.
     #[inline]
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
@@ -179,8 +179,8 @@ impl Endpoint {
         }
     }
 
-    /// Bytes of memory that each node's NIC has of its own, where atomics are faster. Verbs reach them behind the node's:
-    /// from [`Endpoint::node_bytes`] on. They hold zeros at first.
+    /// Bytes of memory on each node's NIC, where atomics are faster. Their addresses follow the node's memory, from
+    /// [`Endpoint::node_bytes`] on. They are zeros at first.
     #[must_use]
     pub fn chip_bytes(&self) -> u64 {
         self.backend().chip_bytes()
@@ -192,7 +192,7 @@ impl Endpoint {
         self.backend().buffer(bytes)
     }
 
-    /// Executes one verb. The result is the word that it returns, or 0.
+    /// Executes one verb. The result is the word that the verb returns, or 0.
     ///
     /// Always inlined: the callers name the verb, so that for mapped memory, which executes it in place, the other
     /// arms vanish.
@@ -210,7 +210,8 @@ impl Endpoint {
         }
     }
 
-    /// Executes a verb in the call, over mapped memory; `None` elsewhere, and nothing was posted. Always inlined, as above.
+    /// Executes a verb within the call, over mapped memory; elsewhere `None`, and nothing is posted. Always inlined, as
+    /// above.
     ///
     /// # Panics
     /// If the verb's slice lies outside `buffer`.
@@ -222,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    /// WRITE of bytes that stand in two places, one behind the other in the end, in the call; likewise. They are copied once.
+    /// WRITE of two parts, one after the other, within the call; likewise. The bytes are copied once.
     #[inline]
     pub fn write_both_now(&self, parts: [&[u8]; 2], target: RemoteAddr) -> Option<Result<(), FabricError>> {
         match &self.way {
@@ -231,7 +232,8 @@ impl Endpoint {
         }
     }
 
-    /// READ to memory of the caller, which need not be a buffer, in the call; likewise. May tear between words.
+    /// READ into memory of the caller, which need not be a registered buffer, within the call; likewise. May tear
+    /// between words.
     #[inline]
     pub fn read_now(&self, source: RemoteAddr, target: &mut [u8]) -> Option<Result<(), FabricError>> {
         match &self.way {
@@ -248,8 +250,8 @@ impl Endpoint {
     /// Posts a batch with one doorbell and waits for all of it; results are stored in the batch.
     ///
     /// # Errors
-    /// The first error of a verb; the effects of the others are unknown then, unless the error says
-    /// that nothing was posted.
+    /// The first error of a verb; the effects of the other verbs are then unknown, unless the error says that nothing
+    /// was posted.
     ///
     /// # Panics
     /// If a verb's slice lies outside `buffer`.
@@ -261,8 +263,8 @@ impl Endpoint {
         }
     }
 
-    /// Asks for the memory to be brought nearer. Returns whether it is worth while to do something
-    /// else until it is; only mapped memory says yes.
+    /// Prefetches memory. Returns whether it is worthwhile to do something else meanwhile, which is true only for
+    /// mapped memory.
     #[inline]
     pub fn prefetch(&self, addr: RemoteAddr, bytes: u32) -> bool {
         match &self.way {
@@ -271,8 +273,8 @@ impl Endpoint {
         }
     }
 
-    /// Aligned words of mapped memory, to be read in place; counts as a READ of them. `None` where memory is
-    /// not mapped, and where a READ would fail, which then says why.
+    /// Aligned words of mapped memory, to be read in place; counts as a READ of them. `None` if the memory is not
+    /// mapped, or a READ would fail, which then reports why.
     #[inline]
     #[must_use]
     pub fn view(&self, addr: RemoteAddr, bytes: u32) -> Option<View<'_>> {
@@ -282,7 +284,8 @@ impl Endpoint {
         }
     }
 
-    /// Aligned words of mapped memory, of which some lines will be looked at; each that is counts as a READ. `None` as above.
+    /// Aligned words of mapped memory, of which some lines will be read; each of these counts as a READ. `None` as
+    /// above.
     #[inline]
     #[must_use]
     pub fn lines(&self, addr: RemoteAddr, bytes: u64) -> Option<Lines<'_>> {
@@ -292,9 +295,9 @@ impl Endpoint {
         }
     }
 
-    /// These bytes hold nothing any more until they are written again: nobody can find their address
-    /// in far memory, and who found it before has ended. No verb and no cost; but a simulated fabric
-    /// notices who reads them all the same.
+    /// Declares that these bytes have no content until they are written again: their address cannot be found in far
+    /// memory any more, and operations that found it before have ended. This is no verb and costs nothing, but a
+    /// simulated fabric reports a client that reads the bytes nevertheless.
     #[inline]
     pub fn forget(&self, addr: RemoteAddr, bytes: u64) {
         if !self.is_mapped() {
@@ -302,7 +305,7 @@ impl Endpoint {
         }
     }
 
-    /// Whose operations are noted for tests of grace periods; see [`grace`](crate::grace).
+    /// Under which name operations are recorded for tests of grace periods; see [`grace`](crate::grace).
     #[must_use]
     pub fn holder(&self) -> Holder {
         Holder {
@@ -311,8 +314,8 @@ impl Endpoint {
         }
     }
 
-    /// Notes for tests of grace periods that nobody finds a block any more who begins now. If that was noted before, the first
-    /// time counts, unless the block was linked meanwhile (`is_new`).
+    /// Records, for tests of grace periods, that operations which begin from now on cannot find a block. If that was
+    /// recorded before, the first time counts, unless the block was linked meanwhile (`is_new`).
     #[inline]
     pub fn unlinked(&self, block: RemoteAddr, is_new: bool) {
         let _ = (block, is_new);
@@ -328,16 +331,16 @@ impl Endpoint {
         self.backend().counters()
     }
 
-    /// Who this endpoint is.
+    /// The identity of this endpoint.
     #[must_use]
     pub fn id(&self) -> EndpointId {
         self.backend().id()
     }
 
-    /// Sends a message; returns when the fabric has taken it, not when the peer has.
+    /// Sends a message; returns when the fabric has accepted it, not when the peer has received it.
     ///
     /// # Errors
-    /// [`FabricError::PeerUnknown`], [`FabricError::MailboxFull`], or the fabric's own.
+    /// [`FabricError::PeerUnknown`], [`FabricError::MailboxFull`], or another error of the fabric.
     pub fn send<'c>(
         &'c self,
         peer: EndpointId,
@@ -358,13 +361,13 @@ impl Endpoint {
     /// Takes the oldest message that has arrived, if there is one.
     ///
     /// # Errors
-    /// If none can arrive any more.
+    /// If no message can arrive any more.
     pub fn try_receive(&self) -> Result<Option<Received>, FabricError> {
         self.backend().try_receive()
     }
 
-    /// Makes sure that no further verb of `peer` takes effect on any node: cuts off a client that is believed dead,
-    /// before what it held is handed on.
+    /// Makes sure that no further verb of `peer` takes effect on any node. This cuts off a client that is believed
+    /// dead, before others take over what it held.
     ///
     /// # Errors
     /// If a node does not answer; the peer may then still be connected.
@@ -372,16 +375,15 @@ impl Endpoint {
         self.backend().fence(peer, deadline)
     }
 
-    /// Nanoseconds since some fixed point; never goes back. Clocks of different endpoints may differ by the fabric's
-    /// skew.
+    /// Nanoseconds since some fixed point; monotonic. Clocks of different endpoints may differ by the fabric's skew.
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.backend().now_ns()
     }
 
-    /// Milliseconds since the Unix epoch, for what outlives a process (expiry times). Simulated
-    /// clocks start at a fixed date.
+    /// Milliseconds since the Unix epoch, for times that outlive a process (expiry). Simulated clocks start at a fixed
+    /// date.
     #[must_use]
     pub fn unix_ms(&self) -> u64 {
         self.backend().unix_ms()
@@ -401,13 +403,13 @@ impl Endpoint {
         }
     }
 
-    /// Charges `duration_ns` of computation to the client's core. Only simulated time needs to be
-    /// told; elsewhere computing takes the time it takes.
+    /// Charges `duration_ns` nanoseconds of computation to the client's core. This matters only in simulated time;
+    /// elsewhere it does nothing.
     pub fn compute(&self, duration_ns: u64) -> Soon<'_, ()> {
         self.backend().compute(duration_ns)
     }
 
-    /// A uniformly distributed word: from the seed in the simulator, so that a run can be replayed.
+    /// A uniformly distributed word; in the simulator it depends on the seed, so that a run can be replayed.
     #[must_use]
     pub fn random(&self) -> u64 {
         self.backend().random()
@@ -419,8 +421,8 @@ impl Endpoint {
         ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Runs `task` beside the caller, on its thread. It ends with the endpoint's runtime, or when the simulator
-    /// crashes the client.
+    /// Runs `task` concurrently with the caller, on the same thread. It ends with the endpoint's runtime, or when the
+    /// simulator crashes the client.
     ///
     /// # Panics
     /// On real backends, outside a tokio `LocalSet` or `LocalRuntime`, unless the endpoint is seated.

@@ -1,4 +1,4 @@
-//! What can go wrong on the way to far memory.
+//! Errors on the way to far memory.
 
 use crate::addr::{NodeId, RemoteAddr};
 use crate::message::EndpointId;
@@ -7,7 +7,7 @@ use crate::message::EndpointId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// The verb would touch bytes that the node does not have. Nothing was posted.
+    /// The verb would touch bytes outside the node's memory. Nothing was posted.
     #[error("{bytes} bytes at {addr} are outside the node's {node_bytes} bytes")]
     OutOfBounds {
         /// The first byte that the verb names.
@@ -17,7 +17,7 @@ pub enum FabricError {
         /// How many bytes the node has.
         node_bytes: u64,
     },
-    /// An atomic or word verb on an address that is no multiple of its size. Nothing was posted.
+    /// An atomic or word verb on an address that is not a multiple of its size. Nothing was posted.
     #[error("{addr} is not a multiple of {alignment}")]
     Misaligned {
         /// The address.
@@ -25,20 +25,19 @@ pub enum FabricError {
         /// What it must be a multiple of.
         alignment: u64,
     },
-    /// The endpoint knows no such node.
+    /// The pool of the endpoint has no such node.
     #[error("{node} is not part of this pool")]
     NodeUnknown {
         /// The node named by the address.
         node: NodeId,
     },
-    /// The node is gone: closed, crashed, or its link is down. Effects of verbs in flight are
-    /// unknown.
+    /// The node is gone: closed, crashed, or its link is down. The effects of verbs in flight are unknown.
     #[error("{node} is gone")]
     NodeGone {
         /// The node.
         node: NodeId,
     },
-    /// The verb did not complete before its deadline. It may have taken effect, or still may.
+    /// The verb did not complete before its deadline. It may have taken effect, or still may do so later.
     #[error("{node} did not answer before the deadline")]
     DeadlineExceeded {
         /// The node that was asked.
@@ -53,13 +52,13 @@ pub enum FabricError {
         /// The verb's name.
         verb: &'static str,
     },
-    /// No endpoint with this identity is there to receive.
+    /// There is no endpoint with this identity to receive the message.
     #[error("no {peer} is connected")]
     PeerUnknown {
         /// The identity.
         peer: EndpointId,
     },
-    /// The peer does not take its messages out; nothing was sent.
+    /// The peer does not take its messages out of its full mailbox; nothing was sent.
     #[error("the mailbox of {peer} is full")]
     MailboxFull {
         /// The peer.
@@ -72,10 +71,10 @@ pub enum FabricError {
         /// The node that refused.
         node: NodeId,
     },
-    /// The local memory of a verb cannot be made known to the network card. Nothing was posted.
+    /// The local memory of a verb cannot be registered with the network card. Nothing was posted.
     #[error("a buffer cannot be registered for verbs to {node}: raise the limit of locked memory (ulimit -l)")]
     Unregistered {
-        /// The node that was meant.
+        /// The node that the verb was for.
         node: NodeId,
     },
     /// The node broke the wire protocol.

@@ -10,9 +10,8 @@
 //! | [`tcp`] | in a memory node's segment, at the end of a connection |
 //! | [`rdma`] | in a memory node's segment, reached by network cards alone |
 //!
-//! What an operation carries is its [`OpContext`]; what several verbs in one round trip are, a
-//! [`Batch`]; where they point, a [`RemoteAddr`]. The contract that all backends keep stands at
-//! [`backend`] and is tested by one conformance suite.
+//! An operation carries an [`OpContext`]; several verbs in one round trip are a [`Batch`]; verbs address memory by
+//! [`RemoteAddr`]. The contract of all backends is documented at [`backend`] and tested by one conformance suite.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -1,13 +1,11 @@
 //! What one operation carries along: endpoint, buffer, deadline, retries.
 //!
-//! On the path: first argument of every call from a session down to the fabric. It holds the one
-//! registered buffer that the operation's verbs work on, so that the way of a request allocates
-//! nothing.
+//! On the path: first argument of every call from a session down to the fabric. It holds the one registered buffer that
+//! the operation's verbs work on, so that a request allocates nothing on its path.
 //!
-//! READs longer than a word may tear. Whoever uses what one brought says on what grounds: it *relies*
-//! on the bytes, since nobody may be writing them, or it has *validated* them, or each word of them
-//! stands for itself. Where the fabric knows which bytes are torn (the simulator) that is checked;
-//! elsewhere it costs nothing.
+//! READs longer than a word may tear. Code that uses their bytes says why it may: it *relies* on them, since nobody may
+//! be writing them, or it has *validated* them, or it uses each word by itself. Where the fabric knows which bytes are
+//! torn (the simulator), this is checked; elsewhere it costs nothing.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -61,7 +59,7 @@ impl OpContext {
         }
     }
 
-    /// A context whose READs let the other operations of `pipeline` run while memory is fetched.
+    /// A context whose READs let the other operations of `pipeline` run while memory is being fetched.
     #[must_use]
     pub fn pipelined(endpoint: Endpoint, pipeline: Pipeline) -> Self {
         Self {
@@ -76,18 +74,18 @@ impl OpContext {
         &self.endpoint
     }
 
-    /// Sets when the verbs of the operation give up.
+    /// Sets the deadline of the operation's verbs.
     pub fn set_deadline(&mut self, deadline: Deadline) {
         self.deadline = deadline;
     }
 
-    /// When the verbs of the operation give up.
+    /// The deadline of the operation's verbs.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         self.deadline
     }
 
-    /// Counts one retry: another client was quicker and part of the work is done again.
+    /// Counts one retry: another client was faster, and part of the work is done again.
     #[inline]
     pub fn count_retry(&mut self) {
         self.retries.set(self.retries.get() + 1);
@@ -99,7 +97,7 @@ impl OpContext {
         self.retries.get()
     }
 
-    /// The count of retries, to be watched while an operation is under way.
+    /// The count of retries, for watching an operation under way.
     #[must_use]
     pub fn retry_meter(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.retries)
@@ -130,7 +128,7 @@ impl OpContext {
         }
     }
 
-    /// Called between two operations: gives a large buffer back that the last ones did not need.
+    /// To be called between two operations: frees a large buffer that the last ones did not need.
     #[inline]
     pub fn shrink(&mut self) {
         if self.buffer.len() > KEEP_BYTES_MAX {
@@ -148,8 +146,8 @@ impl OpContext {
         self.buffer.replace(larger);
     }
 
-    /// From here on the operation uses these bytes of the buffer as they are, on the grounds that
-    /// nobody writes them while they can be found. What else was read it does not use.
+    /// From here on the operation uses these bytes of the buffer as they are, because nobody writes them while they can
+    /// be found. It does not use anything else that was read.
     ///
     /// # Panics
     /// In the simulator, if one of them is torn.
@@ -161,8 +159,8 @@ impl OpContext {
         }
     }
 
-    /// The same where several things were read side by side: of the bytes in `area` the operation
-    /// uses `bytes`, and nothing else; of what is outside it says nothing yet.
+    /// The same where several things were read side by side: of the bytes in `area` the operation uses only `bytes`;
+    /// this says nothing about bytes outside `area`.
     ///
     /// # Panics
     /// In the simulator, if one of `bytes` is torn.
@@ -187,23 +185,23 @@ impl OpContext {
         self.buffer.memory_mut().clear_torn(area);
     }
 
-    /// A version or a checksum says that what was read is whole.
+    /// A version or a checksum has shown that what was read is not torn.
     #[inline]
     pub fn validated(&mut self) {
         self.buffer.memory_mut().clear_torn(0..usize::MAX);
     }
 
-    /// Of what was read each aligned word stands for itself: the operation concludes nothing from
-    /// two of them together, and a word does not tear.
+    /// The operation uses each aligned word that was read by itself: it concludes nothing from two of them together,
+    /// and a word does not tear.
     #[inline]
     pub fn rely_on_words(&mut self) {
         self.buffer.memory_mut().clear_torn(0..usize::MAX);
     }
 
-    /// The operation has ended: every READ that may be torn was relied on, validated, or read again.
+    /// The operation has ended: every READ that may be torn was relied on, validated, or repeated.
     ///
     /// # Panics
-    /// In the simulator, if torn bytes were read and neither was said of them.
+    /// In the simulator, if torn bytes were read and none of these was declared.
     #[inline]
     #[track_caller]
     pub fn assert_settled(&self) {
@@ -228,8 +226,8 @@ impl OpContext {
         }
     }
 
-    /// Asks for memory that will be read next; returns whether it is mapped. The next [`OpContext::turn`] gives
-    /// it time.
+    /// Prefetches memory that will be read next; returns whether it is mapped. The next [`OpContext::turn`] gives the
+    /// prefetch time.
     #[inline]
     #[must_use]
     pub fn approach(&self, addr: RemoteAddr, bytes: u32) -> bool {
@@ -243,7 +241,7 @@ impl OpContext {
         self.pipeline.is_some()
     }
 
-    /// Does something without letting the others of a pipeline run: its memory was approached before.
+    /// Does `work` without letting the others of a pipeline run: its memory was prefetched before.
     #[inline]
     pub fn in_one_turn<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let pipeline = self.pipeline.take();
@@ -252,14 +250,14 @@ impl OpContext {
         result
     }
 
-    /// In a pipeline: lets the others run once.
+    /// In a pipeline: lets the other operations run once.
     #[inline]
     pub fn turn(&self) -> Turn<'_> {
         self.pipeline.as_ref().map_or_else(Turn::none, Pipeline::turn)
     }
 
-    /// A READ of aligned words into a slice of the buffer, at once, if the memory is mapped. Returns whether it
-    /// was done; if it was not, a READ may say why.
+    /// READ of aligned words into a slice of the buffer, at once, if the memory is mapped. Returns whether it was done;
+    /// if not, a READ reports why.
     #[inline]
     pub fn load(&mut self, source: RemoteAddr, target: Slice) -> bool {
         match self.endpoint.view(source, target.bytes) {
@@ -271,13 +269,13 @@ impl OpContext {
         }
     }
 
-    /// The endpoint, and the buffer for what is looked at through it.
+    /// The endpoint and the buffer, borrowed together.
     #[inline]
     pub fn endpoint_and_buffer(&mut self) -> (&Endpoint, &mut [u8]) {
         (&self.endpoint, &mut self.buffer)
     }
 
-    /// WRITE of a slice of the buffer in a plain call, over mapped memory; `None` elsewhere, and nothing was written.
+    /// WRITE of a slice of the buffer in a plain call, over mapped memory; elsewhere `None`, and nothing is written.
     ///
     /// # Errors
     /// See [`FabricError`]; likewise for all verbs below.
@@ -288,14 +286,14 @@ impl OpContext {
         Some(written.map(drop))
     }
 
-    /// Executes a verb in a plain call, likewise; returns the words before, of an atomic, or that were read. Always inlined, as
-    /// its callers know which verb it is.
+    /// Executes a verb in a plain call, likewise; returns the previous word of an atomic, or the word that was read.
+    /// Always inlined, as its callers know which verb it is.
     #[inline(always)]
     pub fn execute_now(&mut self, verb: &Verb) -> Option<Result<u128, FabricError>> {
         self.endpoint.execute_now(verb, &mut self.buffer)
     }
 
-    /// Compare-and-swap in a plain call, likewise; returns the word before.
+    /// Compare-and-swap in a plain call, likewise; returns the previous word.
     #[inline]
     pub fn compare_swap_now(
         &mut self,
@@ -337,19 +335,19 @@ impl OpContext {
         self.execute(Verb::WriteWord { target, value }).await.map(drop)
     }
 
-    /// Compare-and-swap; returns the word before.
+    /// Compare-and-swap; returns the previous word.
     #[inline]
     pub async fn compare_swap(&mut self, target: RemoteAddr, compare: u64, swap: u64) -> Result<u64, FabricError> {
         Ok(self.execute(Verb::CompareSwap { target, compare, swap }).await? as u64)
     }
 
-    /// Fetch-and-add; returns the word before.
+    /// Fetch-and-add; returns the previous word.
     #[inline]
     pub async fn fetch_add(&mut self, target: RemoteAddr, add: u64) -> Result<u64, FabricError> {
         Ok(self.execute(Verb::FetchAdd { target, add }).await? as u64)
     }
 
-    /// Masked compare-and-swap of 8 bytes; returns the word before.
+    /// Masked compare-and-swap of 8 bytes; returns the previous word.
     #[inline]
     pub async fn masked_compare_swap(
         &mut self,
@@ -359,13 +357,13 @@ impl OpContext {
         Ok(self.execute(Verb::MaskedCompareSwap { target, operands }).await? as u64)
     }
 
-    /// Masked fetch-and-add of 8 bytes; returns the word before.
+    /// Masked fetch-and-add of 8 bytes; returns the previous word.
     #[inline]
     pub async fn masked_fetch_add(&mut self, target: RemoteAddr, operands: MaskedAdd<u64>) -> Result<u64, FabricError> {
         Ok(self.execute(Verb::MaskedFetchAdd { target, operands }).await? as u64)
     }
 
-    /// Masked compare-and-swap of 16 bytes; returns the word before.
+    /// Masked compare-and-swap of 16 bytes; returns the previous word.
     #[inline]
     pub async fn wide_compare_swap(
         &mut self,
@@ -375,7 +373,7 @@ impl OpContext {
         self.execute(Verb::WideCompareSwap { target, operands }).await
     }
 
-    /// Masked fetch-and-add of 16 bytes; returns the word before.
+    /// Masked fetch-and-add of 16 bytes; returns the previous word.
     #[inline]
     pub async fn wide_fetch_add(&mut self, target: RemoteAddr, operands: MaskedAdd<u128>) -> Result<u128, FabricError> {
         self.execute(Verb::WideFetchAdd { target, operands }).await

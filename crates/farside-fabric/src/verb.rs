@@ -1,9 +1,8 @@
 //! The one-sided verbs, as plain data, and the arithmetic of the masked atomics.
 //!
-//! On the path: an [`OpContext`](crate::OpContext) builds a [`Verb`], a backend executes it. A verb
-//! holds no reference: what it reads or writes locally is a [`Slice`] of the one registered
-//! [`Buffer`](crate::Buffer) that is posted with it, so that a NIC may work on the bytes while
-//! nobody else can touch them.
+//! On the path: an [`OpContext`](crate::OpContext) builds a [`Verb`], a backend executes it. A verb holds no reference:
+//! what it reads or writes locally is a [`Slice`] of the one registered [`Buffer`](crate::Buffer) that is posted with
+//! it, so that nothing else can touch the bytes while a NIC works on them.
 //!
 //! Masked atomics are the "extended atomics" of ConnectX NICs (ShiftLock, section 3.3): a
 //! compare-and-swap that compares some bits and swaps others, and an add whose carries stop at
@@ -50,7 +49,7 @@ pub trait AtomicWord:
 {
     /// The word with no bit set.
     const ZERO: Self;
-    /// The sum that drops the last carry.
+    /// The wrapping sum.
     fn sum(self, other: Self) -> Self;
 }
 
@@ -71,11 +70,11 @@ impl AtomicWord for u128 {
 /// Operands of a masked compare-and-swap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MaskedCas<W> {
-    /// What the compared bits must be.
+    /// The expected value of the compared bits.
     pub compare: W,
     /// Which bits are compared; none set means the swap always happens.
     pub compare_mask: W,
-    /// What the swapped bits become.
+    /// The new value of the swapped bits.
     pub swap: W,
     /// Which bits are swapped; the others keep their value.
     pub swap_mask: W,
@@ -158,30 +157,30 @@ pub enum Verb {
     ReadWord { source: RemoteAddr },
     /// Writes an aligned 8-byte word, carried by the verb itself (an inline WRITE).
     WriteWord { target: RemoteAddr, value: u64 },
-    /// Replaces `compare` by `swap`. The result is the word before, equal to `compare` on success.
+    /// Replaces `compare` by `swap`. The result is the previous word, which equals `compare` on success.
     CompareSwap {
         target: RemoteAddr,
         compare: u64,
         swap: u64,
     },
-    /// Adds to a word, wrapping. The result is the word before.
+    /// Adds to a word, wrapping. The result is the previous word.
     FetchAdd { target: RemoteAddr, add: u64 },
-    /// [`MaskedCas`] of 8 bytes. The result is the word before.
+    /// [`MaskedCas`] of 8 bytes. The result is the previous word.
     MaskedCompareSwap {
         target: RemoteAddr,
         operands: MaskedCas<u64>,
     },
-    /// [`MaskedAdd`] of 8 bytes. The result is the word before.
+    /// [`MaskedAdd`] of 8 bytes. The result is the previous word.
     MaskedFetchAdd {
         target: RemoteAddr,
         operands: MaskedAdd<u64>,
     },
-    /// [`MaskedCas`] of 16 bytes. The result is the word before.
+    /// [`MaskedCas`] of 16 bytes. The result is the previous word.
     WideCompareSwap {
         target: RemoteAddr,
         operands: MaskedCas<u128>,
     },
-    /// [`MaskedAdd`] of 16 bytes. The result is the word before.
+    /// [`MaskedAdd`] of 16 bytes. The result is the previous word.
     WideFetchAdd {
         target: RemoteAddr,
         operands: MaskedAdd<u128>,
@@ -189,7 +188,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The far memory that the verb touches: its first byte, and how many.
+    /// The far memory that the verb touches: its first byte, and its length in bytes.
     #[inline]
     #[must_use]
     pub const fn target(&self) -> (RemoteAddr, u64) {
@@ -243,7 +242,7 @@ impl Verb {
     }
 }
 
-/// What a verb is counted as.
+/// The kind as which a verb is counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum VerbKind {

@@ -1,8 +1,7 @@
 //! Indexes in far memory: they find the slot of a key, and the block that it points to.
 //!
-//! On the path: a session names a key; the index reads its slot, follows the pointer, and lets the
-//! synchronisation scheme publish a new one. An index is one file or folder and one line of
-//! [`IndexKind::ALL`].
+//! On the path: a session gives a key; the index reads its slot, follows the pointer, and has the synchronisation
+//! scheme publish a new one. An index is one file or folder and one line of [`IndexKind::ALL`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a lock.
+//! Errors of locks.
 
 use farside_fabric::{FabricError, RemoteAddr};
 
@@ -6,10 +6,10 @@ use farside_fabric::{FabricError, RemoteAddr};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The fabric failed underneath.
+    /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The fabric lacks an atomic that the lock cannot do without.
+    /// The fabric lacks an atomic that the lock needs.
     #[error("the lock {lock} needs {needs}, which this fabric does not have")]
     Unsupported {
         /// The lock's name.
@@ -17,22 +17,22 @@ pub enum LockError {
         /// What it needs.
         needs: &'static str,
     },
-    /// The endpoint has as many clients in queues as lock words have numbers for.
+    /// The endpoint has no free seat: lock words number at most 4095 of them.
     #[error("an endpoint queues up in at most 4095 places at a time; no place is left for the lock at {entry}")]
     NoSeat {
         /// The lock.
         entry: RemoteAddr,
     },
-    /// More readers than a lock word counts.
+    /// The lock has as many readers as its word can count.
     #[error("the lock at {entry} has 16384 readers already")]
     TooManyReaders {
         /// The lock.
         entry: RemoteAddr,
     },
-    /// The settings name no lock service.
+    /// The settings do not name a lock service.
     #[error("this needs a lock service; name the address of its block in `LockOptions::service`")]
     NoService,
-    /// There is a lock service, but nobody answers.
+    /// There is a lock service, but no agent answers.
     #[error("no agent serves the lock service at {block}")]
     NoAgent {
         /// The service's block.
@@ -44,13 +44,13 @@ pub enum LockError {
         /// The lock.
         entry: RemoteAddr,
     },
-    /// A lock whose resets ask everybody needs to know who that is.
+    /// The settings do not name a roster, and the resets of this lock ask all clients on it.
     #[error(
         "declock needs a roster: the address of {} zeroed bytes of far memory in the options of the site",
         crate::declock::roster::ROSTER_BYTES
     )]
     NoRoster,
-    /// A queue that a header has no room for.
+    /// The capacity of the queue does not fit into the lock's header.
     #[error(
         "`LockOptions::declock_capacity` is a power of two from 2 to {}, not {capacity}",
         crate::declock::header::CAPACITY_MAX
@@ -65,8 +65,8 @@ pub enum LockError {
         /// The roster.
         roster: RemoteAddr,
     },
-    /// The lease of a grant had run out when it was given back. Somebody else may hold the lock by now;
-    /// nothing was changed.
+    /// The lease of a grant had expired when it was released. Another client may hold the lock by now; nothing was
+    /// changed.
     #[error("the lease of the lock at {entry} ran out before it was released")]
     LeaseLost {
         /// The lock.

@@ -11,7 +11,7 @@ use crate::mcs::Head;
 use crate::rma_rw::Writer;
 use crate::shiftlock::Hold;
 
-/// A lock that is held; give it to `release` of the same client.
+/// A held lock; pass it to `release` of the same client.
 ///
 /// Not a guard that releases when dropped: a release is a verb, which may fail, and has to be awaited.
 #[derive(PartialEq, Eq, Debug)]
@@ -53,15 +53,14 @@ impl Grant {
         Self { until_ns, ..self }
     }
 
-    /// Until when it is held, on the clock of the endpoint that acquired it, in nanoseconds. Afterwards
-    /// somebody else may hold the lock, whether it was released or not. `u64::MAX` if the lock has no
-    /// leases.
+    /// Until when it is held, in nanoseconds on the clock of the endpoint that acquired it. Afterwards another client
+    /// may hold the lock, whether it was released or not. `u64::MAX` if the lock has no leases.
     #[must_use]
     pub fn until_ns(&self) -> u64 {
         self.until_ns
     }
 
-    /// Whether the lease has run out.
+    /// Whether the lease has expired.
     #[must_use]
     pub fn is_over(&self, now_ns: u64) -> bool {
         now_ns >= self.until_ns
@@ -73,7 +72,7 @@ impl Grant {
         self.entry
     }
 
-    /// Whether the lock came from another client of its queue, for locks that know: ShiftLocks.
+    /// Whether the lock was handed over by another client of its queue; only ShiftLocks know this.
     #[must_use]
     pub fn has_waited(&self) -> bool {
         matches!(&self.held, Held::Shift(hold) if hold.has_waited())

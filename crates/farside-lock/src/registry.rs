@@ -22,19 +22,19 @@ use crate::{Grant, Lock, LockError, LockOptions, Mode, Site};
 /// Which lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
-    /// [`CasLock`] that tries again at once.
+    /// [`CasLock`] that retries at once.
     Cas,
-    /// [`CasLock`] that waits in between.
+    /// [`CasLock`] with back-off.
     CasBackoff,
     /// [`CasRwLock`].
     CasRw,
     /// [`McsLock`].
     Mcs,
-    /// [`Dslr`] that waits like this between two looks.
+    /// [`Dslr`] that waits in this way between two polls.
     Dslr(Waits),
     /// [`Drtm`].
     Drtm,
-    /// [`RmaRw`] that marks the lock like this.
+    /// [`RmaRw`] that marks the lock in this way.
     RmaRw(Marks),
     /// [`RpcLock`].
     Rpc,
@@ -44,18 +44,18 @@ pub enum LockKind {
     ShiftLock,
     /// [`ShiftLock`] without shared mode.
     ShiftLockMutex,
-    /// [`ShiftLock`] that looks at a steady pace.
+    /// [`ShiftLock`] that polls at a steady pace.
     ShiftLockPolling,
 }
 
-/// What of a lock is held on time, and lost when the time is over.
+/// Which grants of a lock have leases, and are lost when these expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leases {
-    /// Nothing: a grant holds until it is released, or its client is dead.
+    /// None: a grant is valid until it is released, or its client is dead.
     None,
-    /// Grants of readers; their end is a time that clients agree on.
+    /// Those of readers; their end is a time on a clock that clients share.
     Readers,
-    /// Every grant, measured by its holder and by who waits for it, each on its own clock.
+    /// All; the holder and the waiting clients each measure the lease on their own clock.
     All,
 }
 
@@ -211,8 +211,8 @@ impl LockKind {
         }
     }
 
-    /// The first word of an entry that is free and has been used for so long that what is counted there is about to overflow.
-    /// It is that of an entry that was never used if nothing is counted.
+    /// The first word of a free entry that has been used for so long that its counters are about to overflow; without
+    /// counters, the word of an entry that was never used.
     #[must_use]
     pub fn worn_word(self, options: &LockOptions) -> u64 {
         match self {
@@ -222,8 +222,8 @@ impl LockKind {
         }
     }
 
-    /// Whether it is granted in order also while what it counts comes to its end and begins anew: who draws a ticket of DSLR
-    /// that there is not has to draw another one, and who waits while a DecLock is reset queues up anew.
+    /// Whether it is granted in order even while its counters overflow: a client that draws an invalid ticket of DSLR
+    /// has to draw another one, and clients that wait while a DecLock is reset queue up anew.
     #[must_use]
     pub fn is_ordered_when_worn(self) -> bool {
         self.is_ordered() && !matches!(self, Self::Dslr(_) | Self::DecLock(_))
@@ -239,7 +239,7 @@ impl LockKind {
         }
     }
 
-    /// What of it is held on time: see [`Grant::until_ns`].
+    /// Which of its grants have leases: see [`Grant::until_ns`].
     #[must_use]
     pub fn leases(self) -> Leases {
         match self {
@@ -249,7 +249,7 @@ impl LockKind {
         }
     }
 
-    /// Whether the lock goes on when its holder dies, or loses its connection; with a [lock
+    /// Whether the lock becomes available again when its holder dies or loses its connection, given a [lock
     /// service](crate::service).
     #[must_use]
     pub fn survives_crashes(self) -> bool {
@@ -275,7 +275,7 @@ impl LockKind {
         }
     }
 
-    /// Whether clients that want the lock in shared mode stand in the same order as the others.
+    /// Whether clients that want the lock in shared mode are part of the same order.
     #[must_use]
     pub fn orders_readers(self) -> bool {
         self.is_ordered() && !matches!(self, Self::ShiftLock | Self::ShiftLockPolling | Self::RmaRw(_))
@@ -291,7 +291,7 @@ impl LockKind {
         matches!(self, Self::ShiftLock | Self::ShiftLockMutex | Self::ShiftLockPolling)
     }
 
-    /// Whether a fabric has the atomics that the lock cannot do without.
+    /// Whether a fabric has the atomics that the lock needs.
     fn check(self, has: Capabilities) -> Result<(), LockError> {
         if self.is_shiftlock() && !(has.wide_atomics && has.masked_atomics) {
             return Err(LockError::Unsupported {
@@ -362,8 +362,9 @@ impl Locker {
         })
     }
 
-    /// Takes a lock that is free, over mapped memory, in a plain call: neither a future that may have to outlive its caller nor
-    /// one that waits. `None` if that cannot be done, and nothing was; the ordinary way says why.
+    /// Acquires a free lock, over mapped memory, in a plain call, without a future that waits or may have to outlive
+    /// its caller. `None` if that is not possible, and nothing was changed; [`acquire`](Self::acquire) then waits or
+    /// reports why.
     // One copy, for all who await the rest.
     #[inline(never)]
     #[must_use]
@@ -380,7 +381,7 @@ impl Locker {
         }
     }
 
-    /// Likewise gives a lock back for which nobody waits; returns whether that was done.
+    /// Releases a lock for which nobody waits, in the same way; returns whether that was done.
     #[inline(never)]
     #[must_use]
     pub fn release_now(&self, cx: &mut OpContext, grant: &Grant) -> bool {

@@ -18,34 +18,33 @@ use crate::phases::{Phases, Stopwatch};
 /// How locks behave; the same for all clients of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockOptions {
-    /// The longest that a client may hold a lock whose paper has leases, in nanoseconds (ShiftLock,
-    /// section 3.6). How long after a death the lock goes on follows from it.
+    /// For how long a client may hold a lock whose paper has leases, in nanoseconds (ShiftLock, section 3.6). How soon
+    /// a lock becomes available after its holder has died depends on this.
     pub lease_ns: u64,
-    /// How long a client of `dslr` takes each of those ahead to need, in nanoseconds, when it decides for how long to wait
-    /// before it looks again.
+    /// How long a client of `dslr` assumes that each client ahead needs, in nanoseconds; it decides after how long to
+    /// look again.
     pub dslr_turn_ns: u64,
     /// Whether a CAS lock is released by a compare-and-swap rather than by a WRITE.
     pub cas_swaps_back: bool,
-    /// How many writers hand a ShiftLock over in a row before readers get it: `N` of section 3.5.2.
+    /// How many consecutive writers hand a ShiftLock over before readers get it: `N` of ShiftLock's section 3.5.2.
     pub handovers_max: u64,
-    /// Where the lock service has its block in far memory, if there is one. Recovery, and
-    /// the lock `rpc`, need it.
+    /// The block of the lock service in far memory, if there is one. Recovery, and the lock `rpc`, need it.
     pub service: Option<RemoteAddr>,
-    /// Whether a client that finds a ShiftLock standing still resets it by itself, with the atomic that the agent of
-    /// the lock service would post: where there is no such agent.
+    /// Whether a client that finds a ShiftLock without progress resets it by itself, with the atomic that the agent of
+    /// the lock service would post; for memory without such an agent.
     pub recovers_alone: bool,
     /// Where the clients of DecLock list themselves: [`ROSTER_BYTES`](crate::declock::roster::ROSTER_BYTES)
     /// of far memory, zeros at first.
     pub roster: Option<RemoteAddr>,
     /// How many entries the queue of a DecLock has: a power of two from 2 to
-    /// [`CAPACITY_MAX`](crate::declock::header::CAPACITY_MAX). So many compute nodes may wait for a lock at a
-    /// time, or so many clients without local locks. With more the lock works, but is reset whenever the queue
-    /// is full, and who waited loses its place. It is part of the layout of the memory: all clients of a lock
-    /// have the same.
+    /// [`CAPACITY_MAX`](crate::declock::header::CAPACITY_MAX). That many compute nodes may wait for a lock at a time,
+    /// or that many clients without local locks. With more the lock still works, but is reset whenever the queue is
+    /// full, and waiting clients lose their places. This is part of the layout of the memory: all clients of a lock
+    /// must use the same.
     pub declock_capacity: u64,
-    /// How long before it is cut off an endpoint is warned in the roster of DecLock, in nanoseconds; 0 if it is not.
-    /// So long at least it may rely on what [`vouch`](crate::declock::vouch) has told it; so much longer it takes
-    /// until a lock goes on whose holder has died.
+    /// How long before it is cut off an endpoint is warned in the roster of DecLock, in nanoseconds; 0 means no
+    /// warning. For at least that long it may rely on the answer of [`vouch`](crate::declock::vouch); and it takes that
+    /// much longer until a lock whose holder has died becomes available.
     pub declock_notice_ns: u64,
 }
 
@@ -67,7 +66,7 @@ impl Default for LockOptions {
     }
 }
 
-/// What the clients of one compute node share. Clones are the same.
+/// What the clients of one compute node share. Clones share the same site.
 #[derive(Clone, Debug)]
 pub struct Site {
     shared: Rc<Shared>,
@@ -91,7 +90,7 @@ impl Site {
         Self::with(options, None)
     }
 
-    /// The same, and its clients note what they spend their time on: [`Site::phases`].
+    /// The same, but its clients record what they spend their time on: [`Site::phases`].
     #[must_use]
     pub fn timed(options: LockOptions) -> Self {
         Self::with(options, Some(Rc::default()))

@@ -1,12 +1,11 @@
 //! The pool: blocks of far memory that clients allocate, link into an index, unlink and reuse.
 //!
-//! On the path: beside the locks. Indexes and synchronisation schemes allocate a block for each new
-//! item and retire the block that it replaced; nothing of that costs a verb in the usual case.
+//! On the path: beside the locks. Indexes and synchronisation schemes allocate a block for each new item and retire the
+//! block that it replaced; usually neither costs a verb.
 //!
-//! Two levels: *chunks* are taken from a node with one atomic, *blocks* are cut from chunks locally.
-//! Retired blocks are reused when no operation that may have found them is running any more
-//! ([`epoch`]); what a client held when it died is found again ([`recovery`]). The words that clients
-//! share are described in [`layout`] and [`client`].
+//! Two levels: *chunks* are taken from a node with one atomic, *blocks* are cut from chunks locally. Retired blocks are
+//! reused when no operation that may have found them is still running ([`epoch`]); the others take over what a client
+//! held when it died ([`recovery`]). The words that clients share are described in [`layout`] and [`client`].
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Synchronisation schemes: how the pointer to an item is replaced when several clients want to.
+//! Synchronisation schemes: how the pointer to an item is replaced when several clients compete for it.
 //!
-//! On the path: an index has found the slot and written the new item to a block that nobody links
-//! yet; the scheme publishes it. SEARCH never takes part: it reads the slot and follows the pointer.
+//! On the path: an index has found the slot and written the new item to a block that is not linked yet; the scheme
+//! publishes it. A SEARCH takes no part in this: it reads the slot and follows the pointer.
 //!
-//! A scheme is one file and one line of [`Scheme`]. With any of them the clients of a compute node may share their
+//! A scheme is one file and one line of [`Scheme`]. With any of them the clients of a compute node may combine their
 //! operations ([`local`]).
 
 #![forbid(unsafe_code)]
@@ -25,15 +25,15 @@ pub use pointer::{NODE_BYTES_MAX, NODES_MAX, Pointer, SizeHint};
 pub use synchroniser::{Combined, Entered, Intent, Synchroniser, Target};
 pub use turn::Turn;
 
-/// What became of an attempt to replace a pointer.
+/// The outcome of an attempt to replace a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Publish {
     /// The new pointer is in place; the caller retires what the old one linked.
     Replaced {
-        /// The old one.
+        /// The old pointer.
         old: Pointer,
     },
-    /// Another client was quicker: the slot holds `current`, and nothing was changed.
+    /// Another client was faster: the slot holds `current`, and nothing was changed.
     Lost {
         /// What the slot holds instead of what was expected.
         current: Pointer,
@@ -54,12 +54,12 @@ impl Publish {
 pub struct SyncOptions {
     /// How pointers are replaced.
     pub scheme: Scheme,
-    /// Whether the clients of a compute node combine their writes of a key, and share their reads of it: see [`local`].
+    /// Whether the clients of a compute node combine their writes of a key, and their reads: see [`local`].
     pub local_wc: bool,
-    /// What makes a key hot, where the scheme tells hot keys from others.
+    /// When a key counts as hot, for schemes that treat hot keys differently.
     pub credits: CreditOptions,
-    /// After how long the locks of a scheme that has any are taken from a client that does not give them back, in
-    /// nanoseconds; with queues it takes three times as long.
+    /// After how long a lock is taken from a client that does not release it, in nanoseconds, for schemes with locks;
+    /// with queues it takes three times as long.
     pub lease_ns: u64,
 }
 
@@ -74,7 +74,7 @@ impl From<Scheme> for SyncOptions {
     }
 }
 
-/// What `cider` is made of: each part can be left out (CIDER, section 5.4).
+/// The parts of `cider`, each of which can be left out (CIDER, section 5.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parts {
     /// Global write combining (section 4.2).
@@ -86,7 +86,7 @@ pub struct Parts {
 /// The schemes, chosen by name at start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
-    /// O-SYNC: compare-and-swap, and try again.
+    /// O-SYNC: compare-and-swap, with retries.
     Optimistic,
     /// Updates swap the pointer under the identity of the slot.
     Farside,
@@ -180,7 +180,7 @@ impl Scheme {
     /// Its name on the command line.
     ///
     /// # Panics
-    /// If it is a lock or a combination of parts that no name stands for.
+    /// If it is a lock or a combination of parts without a name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::named()
@@ -195,7 +195,7 @@ impl Scheme {
         matches!(self, Self::Lock(_) | Self::Cider(_))
     }
 
-    /// Whether it tells hot keys from others.
+    /// Whether it treats hot keys differently.
     #[must_use]
     pub fn switches(self) -> bool {
         matches!(self, Self::Cider(Parts { switches: true, .. }))
@@ -208,5 +208,5 @@ impl Scheme {
     }
 }
 
-/// Bytes of the lock entry of a data pointer, zeros at first; its address is a multiple of that.
+/// Bytes of the lock entry of a data pointer, zeros at first; its address is a multiple of this.
 pub const LOCK_BYTES: u64 = farside_lock::cider::ENTRY_BYTES;
