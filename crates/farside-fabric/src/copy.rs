@@ -11,39 +11,12 @@
 
 use crate::primitive::{AtomicU64, Ordering};
 
-/// A copy of so many words is long: what it takes to begin is less than what it saves.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
-const LONG_WORDS: usize = 64;
+/// A copy of so many bytes is long: what it takes to begin is less than what it saves.
+pub(crate) const LONG_BYTES: usize = 512;
 
-/// Copies words to memory of this process.
-///
-/// # Panics
-/// If there are more or fewer than have room.
+/// Copies words to memory of this process, half a line at a time as far as that goes.
 #[inline]
 pub(crate) fn copy_out(words: &[AtomicU64], target: &mut [[u8; 8]]) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    if words.len() >= LONG_WORDS && pairs::are_whole() {
-        return pairs::copy_out(words, target);
-    }
-    copy_words_out(words, target);
-}
-
-/// Copies memory of this process to words.
-///
-/// # Panics
-/// If there are more or fewer than have room.
-#[inline]
-pub(crate) fn copy_in(words: &[AtomicU64], source: &[[u8; 8]]) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    if words.len() >= LONG_WORDS && pairs::are_whole() {
-        return pairs::copy_in(words, source);
-    }
-    copy_words_in(words, source);
-}
-
-/// Copies words word by word, half a line at a time as far as that goes.
-#[inline]
-pub(crate) fn copy_words_out(words: &[AtomicU64], target: &mut [[u8; 8]]) {
     let (halves, rest) = words.as_chunks::<4>();
     let (targets, rest_targets) = target.as_chunks_mut::<4>();
     for (target, words) in targets.iter_mut().zip(halves) {
@@ -54,11 +27,36 @@ pub(crate) fn copy_words_out(words: &[AtomicU64], target: &mut [[u8; 8]]) {
     }
 }
 
+/// Copies memory of this process to words.
 #[inline]
-fn copy_words_in(words: &[AtomicU64], source: &[[u8; 8]]) {
+pub(crate) fn copy_in(words: &[AtomicU64], source: &[[u8; 8]]) {
     for (&source, word) in source.iter().zip(words) {
         word.store(u64::from_ne_bytes(source), Ordering::Release);
     }
+}
+
+/// Copies many words to memory of this process.
+///
+/// # Panics
+/// If there are more or fewer than have room.
+pub(crate) fn copy_long_out(words: &[AtomicU64], target: &mut [[u8; 8]]) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    if pairs::are_whole() {
+        return pairs::copy_out(words, target);
+    }
+    copy_out(words, target);
+}
+
+/// Copies much memory of this process to words.
+///
+/// # Panics
+/// If there are more or fewer than have room.
+pub(crate) fn copy_long_in(words: &[AtomicU64], source: &[[u8; 8]]) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    if pairs::are_whole() {
+        return pairs::copy_in(words, source);
+    }
+    copy_in(words, source);
 }
 
 /// Two words at a time.
@@ -66,7 +64,7 @@ fn copy_words_in(words: &[AtomicU64], source: &[[u8; 8]]) {
 mod pairs {
     use core::arch::asm;
 
-    use super::{AtomicU64, copy_words_in, copy_words_out};
+    use super::AtomicU64;
 
     const LINE_WORDS: usize = 8;
 
@@ -81,33 +79,31 @@ mod pairs {
     /// How many words come before the first aligned pair.
     fn before(words: &[AtomicU64]) -> usize {
         let is_aligned = words.as_ptr().addr().is_multiple_of(16);
-        usize::from(!is_aligned)
+        words.len().min(usize::from(!is_aligned))
     }
 
-    #[inline(never)]
     pub(super) fn copy_out(words: &[AtomicU64], target: &mut [[u8; 8]]) {
         assert_eq!(words.len(), target.len(), "each word has a place");
         let before = before(words);
         let (first, words) = words.split_at(before);
         let (first_target, target) = target.split_at_mut(before);
-        copy_words_out(first, first_target);
+        super::copy_out(first, first_target);
         let (lines, rest) = words.as_chunks();
         let (targets, rest_target) = target.as_chunks_mut();
         load(lines, targets);
-        copy_words_out(rest, rest_target);
+        super::copy_out(rest, rest_target);
     }
 
-    #[inline(never)]
     pub(super) fn copy_in(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "each word has a source");
         let before = before(words);
         let (first, words) = words.split_at(before);
         let (first_source, source) = source.split_at(before);
-        copy_words_in(first, first_source);
+        super::copy_in(first, first_source);
         let (lines, rest) = words.as_chunks();
         let (sources, rest_source) = source.as_chunks();
         store(lines, sources);
-        copy_words_in(rest, rest_source);
+        super::copy_in(rest, rest_source);
     }
 
     fn load(lines: &[Line], targets: &mut [OwnLine]) {
@@ -195,14 +191,14 @@ mod tests {
         for (at, own_at) in [(0, 0), (1, 0), (3, 1), (6, 7)] {
             for count in 0..100 {
                 words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
-                copy_in(&words[at..][..count], &own[own_at..][..count]);
+                copy_long_in(&words[at..][..count], &own[own_at..][..count]);
                 let copied = own[own_at..][..count].iter().map(|&word| u64::from_ne_bytes(word));
                 let ones = |count| core::iter::repeat_n(u64::MAX, count);
                 let expected = ones(at).chain(copied).chain(ones(ROOM - at - count));
                 assert!(expected.eq(words.iter().map(|word| word.load(Ordering::Relaxed))));
 
                 let mut seen = vec![[0xee; 8]; ROOM];
-                copy_out(&words[at..][..count], &mut seen[own_at..][..count]);
+                copy_long_out(&words[at..][..count], &mut seen[own_at..][..count]);
                 assert_eq!(seen[own_at..][..count], own[own_at..][..count]);
                 let mut beside = seen[..own_at].iter().chain(&seen[own_at + count..]);
                 assert!(beside.all(|&word| word == [0xee; 8]));
@@ -217,12 +213,12 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for turn in 0..200_u8 {
-                    copy_in(&words[1..], &vec![[turn; 8]; 255]);
+                    copy_long_in(&words[1..], &vec![[turn; 8]; 255]);
                 }
             });
             let mut seen = vec![[0; 8]; 255];
             while seen[254] != [199; 8] {
-                copy_out(&words[1..], &mut seen);
+                copy_long_out(&words[1..], &mut seen);
                 assert!(seen.iter().all(|word| word.iter().all(|&byte| byte == word[0])));
                 // Whoever has begun a round has ended the one before: which is seen by who loads in the order of the addresses.
                 assert!(seen.windows(2).all(|pair| pair[0][0] <= pair[1][0] + 1));

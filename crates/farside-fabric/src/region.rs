@@ -21,7 +21,7 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 
 use crate::capabilities::Capabilities;
-use crate::copy::{copy_in, copy_out};
+use crate::copy::{LONG_BYTES, copy_in, copy_long_in, copy_long_out, copy_out};
 use crate::counters::Counters;
 #[cfg(loom)]
 use crate::primitive::Byte;
@@ -189,9 +189,22 @@ impl Region {
     ///
     /// # Panics
     /// If the bytes are not inside the region.
-    #[inline]
     pub fn read(&self, offset: u64, target: &mut [u8]) {
         self.assert_inside(offset, target.len() as u64);
+        match target.len() < LONG_BYTES {
+            true => self.read_by(offset, target, copy_out),
+            false => self.read_long(offset, target),
+        }
+    }
+
+    // Apart, as is the one for writes: a call within would cost the short ones, too.
+    #[inline(never)]
+    fn read_long(&self, offset: u64, target: &mut [u8]) {
+        self.read_by(offset, target, copy_long_out);
+    }
+
+    #[inline(always)]
+    fn read_by(&self, offset: u64, target: &mut [u8], copy_out: impl Fn(&[AtomicU64], &mut [[u8; 8]])) {
         let head = (offset.wrapping_neg() & 7).min(target.len() as u64) as usize;
         let (first, rest) = target.split_at_mut(head);
         for (byte, at) in first.iter_mut().zip(offset..) {
@@ -231,8 +244,22 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: u64, source: &[u8]) {
         self.assert_inside(offset, source.len() as u64);
+        match source.len() < LONG_BYTES {
+            true => self.write_by(offset, source, copy_in),
+            false => self.write_long(offset, source),
+        }
+    }
+
+    #[inline(never)]
+    fn write_long(&self, offset: u64, source: &[u8]) {
+        self.write_by(offset, source, copy_long_in);
+    }
+
+    #[inline(always)]
+    fn write_by(&self, offset: u64, source: &[u8], copy_in: impl Fn(&[AtomicU64], &[[u8; 8]])) {
         if (offset | source.len() as u64).is_multiple_of(8) {
-            return self.write_words(offset, source.as_chunks().0);
+            let words = source.as_chunks().0;
+            return copy_in(self.words(offset, words.len()), words);
         }
         let head = (offset.wrapping_neg() & 7).min(source.len() as u64) as usize;
         let (first, rest) = source.split_at(head);
@@ -241,7 +268,7 @@ impl Region {
         }
         let aligned = offset + head as u64;
         let (words, tail) = rest.as_chunks::<8>();
-        self.write_words(aligned, words);
+        copy_in(self.words(aligned, words.len()), words);
         for (&byte, at) in tail.iter().zip(aligned + words.len() as u64 * 8..) {
             self.byte(at).store(byte, Ordering::Release);
         }
@@ -256,11 +283,6 @@ impl Region {
             self.write(offset, part);
         }
         fence(Ordering::SeqCst);
-    }
-
-    #[inline]
-    fn write_words(&self, offset: u64, source: &[[u8; 8]]) {
-        copy_in(self.words(offset, source.len()), source);
     }
 
     /// Executes a verb whose bounds and alignment have been checked. The result is the word it
@@ -433,9 +455,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_survive_any_alignment(offset in 0_u64..64, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn bytes_survive_any_alignment(offset in 0_u64..64, bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
             let region = Region::anonymous(4096).expect("a page of memory");
-            region.write(0, &[0xee; 400]);
+            region.write(0, &[0xee; 4096]);
             region.write(offset, &bytes);
             let mut seen = vec![0; bytes.len() + 2 * 64];
             region.read(offset, &mut seen);

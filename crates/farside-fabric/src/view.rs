@@ -5,7 +5,7 @@
 //! way with verbs beside it, which is the one for memory that is not mapped, and the one that says what
 //! is wrong.
 
-use crate::copy::copy_words_out;
+use crate::copy::copy_out;
 use crate::counters::Counters;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::verb::VerbKind;
@@ -57,7 +57,7 @@ impl<'m> View<'m> {
     #[inline]
     pub fn copy_to(self, target: &mut [u8]) {
         let (target, _) = target[..self.words.len() * 8].as_chunks_mut::<8>();
-        copy_words_out(self.words, target);
+        copy_out(self.words, target);
     }
 }
 
