@@ -172,14 +172,20 @@ impl Client {
             local.stop_waiting(&wait);
             return Ok(Entered::Reset);
         }
-        let entered = self.await_grant(local, &wait, &seat).await;
+        let entered = self.await_grant(local, &wait, &seat, before).await;
         local.stop_waiting(&wait);
         entered
     }
 
-    /// Figure 7, line 5. On a grant the client is busy again.
-    async fn await_grant(&self, local: &Rc<Local>, wait: &Wait, seat: &Seat) -> Result<Entered, LockError> {
-        let mut seen: Option<Header> = None;
+    /// Figure 7, line 5, after line 1 found `joined`. On a grant the client is busy again.
+    async fn await_grant(
+        &self,
+        local: &Rc<Local>,
+        wait: &Wait,
+        seat: &Seat,
+        joined: Header,
+    ) -> Result<Entered, LockError> {
+        let mut seen = joined;
         // Ends with a letter, or a lease after the last time that anybody else got ahead.
         loop {
             let patience = self.endpoint.deadline_in(self.node.lease_ns());
@@ -204,7 +210,7 @@ impl Client {
                 None => {
                     let source = local.entry;
                     let now = Header(execute(&self.endpoint, Verb::ReadWord { source }).await? as u64);
-                    let stands_still = seen.is_some_and(|seen| seen.head() == now.head());
+                    let stands_still = seen.head() == now.head();
                     if wait.is_aborted.get() || !now.has(wait.place) {
                         return Ok(Entered::Reset);
                     }
@@ -215,7 +221,7 @@ impl Client {
                     if stands_still {
                         self.start_reset(local, 0);
                     }
-                    seen = Some(now);
+                    seen = now;
                 }
             }
         }

@@ -38,7 +38,8 @@ use crate::letter::{ANY_STAMP, Letter, LetterKind, Place};
 /// Somebody whose answer is waited for.
 struct Pending {
     desk: Place,
-    heard_ns: u64,
+    /// When it was last heard of; `None` if nobody is there any more.
+    heard_ns: Option<u64>,
 }
 
 impl Client {
@@ -95,7 +96,7 @@ impl Client {
         let mut cx = OpContext::new(self.endpoint.clone());
         // Read after the header was marked: who joins the roster later finds the mark.
         let everybody = self.roster().everybody(&mut cx).await?;
-        let heard_ns = self.endpoint.now_ns();
+        let heard_ns = Some(self.endpoint.now_ns());
         let mut pending: BTreeMap<Member, Pending> = everybody
             .into_iter()
             .map(|(member, desk)| (member, Pending { desk, heard_ns }))
@@ -106,13 +107,15 @@ impl Client {
             for pending in pending.values_mut() {
                 let told = self.call(LetterKind::Reset, local, &seat, pending.desk).await;
                 match told {
-                    Err(FabricError::PeerUnknown { .. }) => pending.heard_ns = 0,
+                    Err(FabricError::PeerUnknown { .. }) => pending.heard_ns = None,
                     other => other?,
                 }
             }
-            self.hear(&seat, &mut pending).await?;
             let now_ns = self.endpoint.now_ns();
-            let is_silent = |pending: &Pending| now_ns.saturating_sub(pending.heard_ns) > 2 * self.node.lease_ns();
+            let is_silent = |pending: &Pending| match pending.heard_ns {
+                Some(heard_ns) => now_ns.saturating_sub(heard_ns) > 2 * self.node.lease_ns(),
+                None => true,
+            };
             let silent: Vec<(Member, EndpointId)> = pending
                 .iter()
                 .filter(|(_, pending)| is_silent(pending))
@@ -121,6 +124,8 @@ impl Client {
             for member in self.cut_off(&silent).await? {
                 pending.remove(&member);
             }
+            // Also where only those are left that are gone and cannot be cut off yet.
+            self.hear(&seat, &mut pending).await?;
         }
         Ok(())
     }
@@ -137,7 +142,7 @@ impl Client {
                 LetterKind::Done => pending.retain(|_, pending| pending.desk.endpoint != of),
                 LetterKind::Busy => {
                     let from_it = pending.values_mut().filter(|pending| pending.desk.endpoint == of);
-                    from_it.for_each(|pending| pending.heard_ns = self.endpoint.now_ns());
+                    from_it.for_each(|pending| pending.heard_ns = Some(self.endpoint.now_ns()));
                 }
                 _ => {}
             }

@@ -331,12 +331,12 @@ const SEEDS_MAX: u64 = 20_000;
 /// Where bugs that hide well have been found, to be tried first. A change of what they are in may move them.
 const FOUND_BEFORE: &[(&str, u64)] = &[
     ("cider: a coordinator that takes a reset for an answer", 12_697),
-    ("declock: a grant after an abort", 1477),
+    ("declock: a grant after an abort", 330),
     ("declock: a grant for another place", 4431),
     ("declock: a reader that does not look for writers", 1714),
     ("declock: a reset that newcomers do not see", 22),
     ("declock: one reader granted for all", 475),
-    ("locks: a warning that is not looked at", 179),
+    ("locks: a warning that is not looked at", 817),
     ("marlin: a leaf closed with a claim in it", 353),
     ("marlin: an entry vacated that may be another key's", 265),
     ("pool: a client that leaves its operations behind", 4051),
@@ -350,7 +350,7 @@ const FOUND_BEFORE: &[(&str, u64)] = &[
     ("tree: a leaf that goes unannounced", 1277),
     ("tree: a scan of a leaf that is gone", 632),
     ("tree: a leaf linked while its neighbour is written", 631),
-    ("tree: a scan that takes what it cannot tell for absent", 2392),
+    ("tree: a scan that takes what it cannot tell for absent", 4004),
     ("tree: a split without an intent", 1322),
     ("tree: a version that nobody compares", 10_707),
     ("tree: an entry that forgets whose it was", 18),
