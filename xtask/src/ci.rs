@@ -146,27 +146,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let [checks, tests, either] = &lanes;
     let either = Mutex::new(either.iter());
     let next = || either.lock().expect("nobody panics while it is locked").next();
-    std::thread::scope(|scope| {
-        for steps in [checks, tests] {
-            let (failures, next) = (&failures, &next);
-            scope.spawn(move || {
-                for (name, _) in steps.iter().chain(core::iter::from_fn(next)) {
-                    eprintln!("==> {name}");
-                    let (outcome, seconds) = step::timed(|| run_alone(name));
-                    eprintln!("==> {name} took {seconds} s");
-                    let failed = match outcome {
-                        Ok(None) => continue,
-                        Ok(Some(lines)) => lines,
-                        Err(error) => VecDeque::from([format!("{error:#}")]),
-                    };
-                    failures
-                        .lock()
-                        .expect("nobody panics while it is locked")
-                        .push((*name, failed));
-                }
-            });
-        }
+    let idle = step::idle_seconds();
+    let ((), seconds) = step::timed(|| {
+        std::thread::scope(|scope| {
+            for steps in [checks, tests] {
+                let (failures, next) = (&failures, &next);
+                scope.spawn(move || {
+                    for (name, _) in steps.iter().chain(core::iter::from_fn(next)) {
+                        if let Err(failed) = run_step(name) {
+                            failures
+                                .lock()
+                                .expect("nobody panics while it is locked")
+                                .push((*name, failed));
+                        }
+                    }
+                });
+            }
+        });
     });
+    if let (Ok(before), Ok(after)) = (idle, step::idle_seconds()) {
+        // More lanes would help if this were much.
+        eprintln!("==> {seconds} s; processors had nothing to do for {} s", after - before);
+    }
     let failures = failures.into_inner().expect("nobody panics while it is locked");
     for (name, lines) in &failures {
         eprintln!("==> {name} failed; it printed last:");
@@ -180,6 +181,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     eprintln!("==> all {count} steps passed");
     Ok(())
+}
+
+/// Runs one step and says how long that took; what it printed last if it failed.
+fn run_step(name: &str) -> Result<(), VecDeque<String>> {
+    eprintln!("==> {name}");
+    let (outcome, seconds) = step::timed(|| run_alone(name));
+    eprintln!("==> {name} took {seconds} s");
+    match outcome {
+        Ok(None) => Ok(()),
+        Ok(Some(lines)) => Err(lines),
+        Err(error) => Err(VecDeque::from([format!("{error:#}")])),
+    }
 }
 
 /// Runs one step with our arguments; what it printed last if it failed.

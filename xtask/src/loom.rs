@@ -54,6 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         // The linking of a program that runs once would take longer than it does, and so would the optimising of what is
         // outside the workspace, but for loom itself.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .args(["--config", r#"profile.release.package."*".opt-level=0"#])
         .args(OPTIMISED.map(|name| format!("--config=profile.release.package.{name}.opt-level=3")))
         .args(&options.test);

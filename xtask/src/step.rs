@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use procfs::CurrentSI as _;
 
 /// The root of the workspace, whatever directory xtask was started in.
 pub(crate) fn workspace_root() -> &'static Path {
@@ -80,6 +81,13 @@ pub(crate) fn processor_seconds() -> Result<u64> {
     let stat = procfs::process::Process::myself()?.stat()?;
     // They are not negative.
     Ok((stat.cutime + stat.cstime) as u64 / procfs::ticks_per_second())
+}
+
+/// For how many seconds all processors of this machine together have had nothing to do since it was started, waiting for disks
+/// included.
+pub(crate) fn idle_seconds() -> Result<u64> {
+    let total = procfs::KernelStats::current()?.total;
+    Ok((total.idle + total.iowait.unwrap_or(0)) / procfs::ticks_per_second())
 }
 
 /// `NAME=value program argument ...`, with quotes where a shell needs them.

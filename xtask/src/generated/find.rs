@@ -261,7 +261,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        let of = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
+        let of = item.trait_.as_ref().and_then(|(path, _)| path.segments.last());
         let prints = of.is_some_and(|of| PRINTING.iter().any(|name| of.ident == name));
         if !prints && !is_for_tests(&item.attrs) {
             let name = match &*item.self_ty {
@@ -305,7 +305,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
-        if let Some((_, guard)) = &arm.guard {
+        if let syn::Pat::Guard(syn::PatGuard { guard, .. }) = &arm.pat {
             if mentions(guard, PLANTED) {
                 return;
             }
