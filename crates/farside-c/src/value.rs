@@ -36,7 +36,7 @@ pub extern "C" fn farside_increment(
 fn plus(stored: Option<&[u8]>, by: i64) -> Result<i64, &'static str> {
     let stored = stored.map_or(Ok("0"), core::str::from_utf8);
     let number = stored.ok().and_then(|digits| digits.parse::<i64>().ok());
-    let number = number.ok_or("the value is no whole number of 64 bits")?;
+    let number = number.ok_or("the value is not a whole number of 64 bits")?;
     number.checked_add(by).ok_or("the sum has more than 64 bits")
 }
 

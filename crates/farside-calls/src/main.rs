@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let Ok(count) = count.parse() else {
-        eprintln!("farside-calls: `{count}` is no number of calls");
+        eprintln!("farside-calls: `{count}` is not a number of calls");
         return ExitCode::from(2);
     };
     match make(kind, count) {

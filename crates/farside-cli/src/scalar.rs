@@ -21,7 +21,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let wrong = || format!("`{text}` is no size: write a number with KiB, MiB, GiB, kB, MB or GB, such as 1GiB");
+    let wrong = || format!("`{text}` is not a size: write a number with KiB, MiB, GiB, kB, MB or GB, such as 1GiB");
     let &(_, factor) = units
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))
@@ -57,7 +57,7 @@ pub fn show_size(bytes: u64) -> String {
 
 /// Reads where to listen.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = || format!("`{text}` is no address to listen on: write HOST:PORT, such as 127.0.0.1:6380");
+    let wrong = || format!("`{text}` is not an address to listen on: write HOST:PORT, such as 127.0.0.1:6380");
     text.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }
 

@@ -95,7 +95,7 @@ pub enum NotReady {
     #[error("the pool cannot be reached: is every memory node of --pool running?")]
     OutOfReach,
     /// Some workers join the pool again; their connections wait.
-    #[error("{lost} of {threads} threads were cut off from the pool, and join it again")]
+    #[error("{lost} of {threads} threads were cut off from the pool, and are joining it again")]
     CutOff {
         /// How many workers.
         lost: usize,

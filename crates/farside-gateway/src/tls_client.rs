@@ -65,8 +65,12 @@ impl TlsClient {
     /// # Errors
     /// If `name` is neither, nobody is trusted to vouch for the gateway, or it does not speak TLS.
     pub fn connect(&self, mut stream: TcpStream, name: &str) -> io::Result<TlsStream> {
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is no name of a server")))?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("`{name}` is not the name of a server"),
+            )
+        })?;
         let mut connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;

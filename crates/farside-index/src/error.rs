@@ -1,4 +1,4 @@
-//! What can go wrong in an index.
+//! Errors of indexes.
 
 use farside_fabric::{FabricError, NodeId, RemoteAddr};
 use farside_lock::LockError;
@@ -13,7 +13,7 @@ use crate::item::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// The pool or the fabric failed underneath.
+    /// The pool or the fabric failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The key is too long. Nothing was changed.
@@ -64,7 +64,7 @@ pub enum IndexError {
         /// The depth.
         depth: u32,
     },
-    /// The directory of a RACE table holds a word that makes no sense.
+    /// The directory of a RACE table holds an invalid word.
     #[error("the directory of the index holds {word:#x} at {at}: run `farside fsck`")]
     DirectoryDamaged {
         /// Where.
@@ -78,15 +78,15 @@ pub enum IndexError {
         /// Where.
         at: RemoteAddr,
     },
-    /// A node of a tree is not what its parent says, or torn although nobody writes it.
+    /// A node of a tree is not what its parent says, or torn although no client is writing it.
     #[error("the tree node at {at} is damaged, or is not the one that its key belongs to: run `farside fsck`")]
     NodeDamaged {
         /// Where.
         at: RemoteAddr,
     },
-    /// A scan of an ordered index goes on with a cursor that this process does not know.
+    /// A scan of an ordered index continues with a cursor that this process does not know.
     #[error(
-        "invalid cursor {cursor}: an index in the order of keys keeps the last {kept} cursors, in the process that gave them \
+        "invalid cursor {cursor}: an index that keeps keys in order knows the last {kept} cursors, in the process that gave them \
          out; start again with 0"
     )]
     CursorUnknown {
@@ -95,9 +95,9 @@ pub enum IndexError {
         /// How many are kept.
         kept: usize,
     },
-    /// The keys of the index are in no order.
+    /// The index does not keep keys in order.
     #[error(
-        "the index {index} has its keys in no order: ranges take memory that was made with --index {}",
+        "the index {index} does not keep keys in order: ranges need memory that was made with --index {}",
         names_of_ordered()
     )]
     Unordered {
@@ -105,7 +105,9 @@ pub enum IndexError {
         index: &'static str,
     },
     /// Data pointers do not reach all of a node's memory.
-    #[error("{node} has {bytes} bytes, data pointers reach {NODE_BYTES_MAX} of a node: divide it into several nodes")]
+    #[error(
+        "{node} has {bytes} bytes, but data pointers reach only {NODE_BYTES_MAX} of a node: divide it into several nodes"
+    )]
     NodeTooLarge {
         /// The node.
         node: NodeId,
@@ -113,7 +115,7 @@ pub enum IndexError {
         bytes: u64,
     },
     /// Data pointers do not reach all nodes.
-    #[error("the pool has {count} nodes, data pointers reach {NODES_MAX}")]
+    #[error("the pool has {count} nodes, but data pointers reach only {NODES_MAX}")]
     TooManyNodes {
         /// How many there are.
         count: usize,

@@ -11,7 +11,7 @@ use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
 use farside_fabric::{Endpoint, LocalFuture, host};
 
-/// How long an operation over TCP may take before it fails, unless somebody says otherwise.
+/// How long an operation over TCP may take before it fails, by default.
 pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// The memory nodes of a pool, as a user names them: `shm:PATH`, `tcp:HOST:PORT` and `rdma:HOST:PORT`, separated by
@@ -32,9 +32,9 @@ enum NodeSpec {
 /// The nodes could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// The text is no list of nodes.
+    /// The text is not a list of nodes.
     #[error(
-        "`{text}` names no memory node: write shm:PATH, tcp:HOST:PORT or rdma:HOST:PORT, several with commas between them"
+        "`{text}` names no memory node: write shm:PATH, tcp:HOST:PORT or rdma:HOST:PORT, several separated by commas"
     )]
     Spec {
         /// The part that is wrong.
@@ -49,7 +49,7 @@ pub enum StackError {
     /// There is no RDMA device to reach a node with.
     #[error(transparent)]
     Rdma(#[from] RdmaError),
-    /// The system gives no runtime.
+    /// The system refused a runtime.
     #[error("no event loop: {0}")]
     Runtime(std::io::Error),
 }
@@ -95,20 +95,20 @@ fn is_host_and_port(place: &str) -> bool {
 }
 
 impl PoolSpec {
-    /// Reaches the nodes that are named `rdma:` through that device.
+    /// Reaches the `rdma:` nodes through this device.
     #[must_use]
     pub fn with_device(mut self, device: DeviceOptions) -> Self {
         self.device = device;
         self
     }
 
-    /// Whether a node is named that is reached by RDMA.
+    /// Whether one of the nodes is reached by RDMA.
     #[must_use]
     pub fn has_rdma(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node, NodeSpec::Rdma(_)))
     }
 
-    /// Opens the segments that are named, and the device if there are nodes to be reached by it, and notes the addresses.
+    /// Opens the segments, and the device if there are `rdma:` nodes, and records the addresses.
     ///
     /// # Errors
     /// [`StackError::Segment`] with the file that cannot be used; [`StackError::Rdma`].
@@ -127,7 +127,7 @@ impl PoolSpec {
     }
 }
 
-/// How long an operation on this endpoint should be given, unless somebody says otherwise: mapped memory needs no limit.
+/// The default timeout of an operation on this endpoint, in nanoseconds: mapped memory needs none.
 #[must_use]
 pub fn timeout_ns(endpoint: &Endpoint) -> Option<u64> {
     (!endpoint.is_mapped()).then_some(TCP_TIMEOUT_NS)

@@ -66,7 +66,7 @@ pub enum TransactionError {
     TooLarge,
     /// There were conflicts with other clients until time ran out.
     #[error(
-        "others were in the transaction's way until its time was up ({rounds} attempts in vain): try again later, or with fewer keys \
+        "the transaction conflicted with others until its time was up ({rounds} failed attempts): try again later, or with fewer keys \
          at once"
     )]
     Contended {

@@ -310,7 +310,7 @@ pub struct ReportArgs {
 }
 
 fn parse_profile(name: &str) -> Result<Profile, String> {
-    Profile::named(name).ok_or_else(|| format!("`{name}` is no profile: choose cx4, cx5 or cx6"))
+    Profile::named(name).ok_or_else(|| format!("`{name}` is not a profile: choose cx4, cx5 or cx6"))
 }
 
 fn choose_from<'a>(name: &str, what: &str, names: impl IntoIterator<Item = &'a str>) -> String {

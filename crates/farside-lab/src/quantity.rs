@@ -15,7 +15,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         ("B", 1),
         ("", 1),
     ];
-    parse(text, &units).ok_or_else(|| format!("`{text}` is no size: write 512MiB, 4GiB or 100MB"))
+    parse(text, &units).ok_or_else(|| format!("`{text}` is not a size: write 512MiB, 4GiB or 100MB"))
 }
 
 /// Reads a duration in nanoseconds: a number with ns, us, ms or s.
@@ -24,7 +24,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Says how a duration is written.
 pub fn parse_duration(text: &str) -> Result<u64, String> {
     let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    parse(text, &units).ok_or_else(|| format!("`{text}` is no duration: write 20ms, 500us or 2s"))
+    parse(text, &units).ok_or_else(|| format!("`{text}` is not a duration: write 20ms, 500us or 2s"))
 }
 
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {

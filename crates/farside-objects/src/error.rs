@@ -30,7 +30,7 @@ pub enum ObjectError {
         object: u64,
     },
     /// Each time that the object was read the lease of its lock had run out before the end.
-    #[error("object {object} takes longer to read than the lease of its lock lasts; make the lease longer")]
+    #[error("object {object} takes longer to read than its lock's lease; make the lease longer")]
     LeaseTooShort {
         /// Which object.
         object: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong in a pool.
+//! Errors of pools.
 
 use farside_fabric::{FabricError, NodeId};
 
@@ -6,7 +6,7 @@ use farside_fabric::{FabricError, NodeId};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The fabric failed underneath.
+    /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// No node has a block of this size left. Nothing was changed; deleting or overwriting frees
@@ -49,10 +49,10 @@ pub enum PoolError {
         reason: String,
     },
     /// This client was declared dead by the others; it must join again.
-    #[error("this client's lease ran out and another client declared it dead")]
+    #[error("this client's lease expired and another client declared it dead")]
     LeaseLost,
-    /// The client was to leave while operations of it went on, and waited for them in vain. It is declared dead when its lease
-    /// has run out, which ends them.
-    #[error("operations of this client go on; it is cut off when its lease has run out")]
+    /// The client should leave while its operations were still running, and gave up waiting for them. It is declared
+    /// dead when its lease expires, which ends them.
+    #[error("operations of this client are still running; it is cut off when its lease expires")]
     StillRunning,
 }

@@ -226,7 +226,7 @@ mod tests {
         let wrong = [
             "f.toml:3: there is no key `memry` in [serve]: did you mean `memory`?",
             "f.toml:1: log-format: `xml`: write one of text, json",
-            "f.toml:4: memory: `lots` is no size",
+            "f.toml:4: memory: `lots` is not a size",
             "FARSIDE_THREADS: threads: `none`: invalid digit",
         ];
         assert_eq!(mistakes.len(), wrong.len(), "{mistakes:?}");

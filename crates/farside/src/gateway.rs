@@ -118,7 +118,7 @@ struct LiveArgs {
 fn policy(name: &str) -> Result<EvictionPolicy, String> {
     EvictionPolicy::by_name(name).ok_or_else(|| {
         let names = EvictionPolicy::ALL.map(|(_, name)| name);
-        format!("there is no policy `{name}`, but {}", names.join(", "))
+        format!("there is no policy `{name}`; there are: {}", names.join(", "))
     })
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failu
                 format!("{address}: ports below 1024 are reserved for the administrator: choose another with {flag}")
             }
             ErrorKind::AddrNotAvailable => {
-                format!("{address} is no address of this machine: choose one with {flag}, such as 127.0.0.1:6380")
+                format!("{address} is not an address of this machine: choose one with {flag}, such as 127.0.0.1:6380")
             }
             _ => format!("cannot listen on {address}: {error}"),
         })

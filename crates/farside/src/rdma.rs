@@ -102,7 +102,9 @@ fn locked_memory() -> String {
     use rustix::process::{Resource, getrlimit};
     match getrlimit(Resource::Memlock).current {
         None => "no limit".to_owned(),
-        Some(bytes) => format!("at most {bytes} bytes (ulimit -l): nodes and clients need more than their memory"),
+        Some(bytes) => {
+            format!("at most {bytes} bytes (ulimit -l): nodes and clients need a limit above the size of their memory")
+        }
     }
 }
 
@@ -128,7 +130,7 @@ fn try_verbs(device: &Arc<Device>) -> Result<NativeAtomics, String> {
                     .and_then(|remote| remote.native_atomics(NodeId::new(0)));
                 Ok(native.unwrap_or_default())
             }
-            Ok(Some(verb)) => Err(format!("{verb} brought something else than it should")),
+            Ok(Some(verb)) => Err(format!("{verb} gave a wrong result")),
             Err(error) => Err(error.to_string()),
         }
     });

@@ -88,7 +88,7 @@ impl Environment {
         wrong
             .map(|(name, meant)| {
                 let (name, meant) = (variable(name), variable(meant));
-                format!("{name} is no setting: did you mean {meant}?")
+                format!("{name} is not a setting: did you mean {meant}?")
             })
             .collect()
     }
@@ -164,7 +164,7 @@ fn as_arguments(arg: &Arg, key: &str, values: &[OsString]) -> Result<Vec<OsStrin
     let value = match values {
         [value] => value.to_string_lossy(),
         _ if is_list => String::new().into(),
-        _ => return Err("it has one value: write no list".to_owned()),
+        _ => return Err("it has one value: do not write a list".to_owned()),
     };
     if !arg.get_action().takes_values() {
         return match &*value {

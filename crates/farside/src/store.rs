@@ -38,13 +38,13 @@ impl StoreArgs {
 fn index(name: &str) -> Result<IndexKind, String> {
     IndexKind::by_name(name).ok_or_else(|| {
         let names = IndexKind::ALL.map(|(_, name, _)| name);
-        format!("there is no index `{name}`, but {}", names.join(", "))
+        format!("there is no index `{name}`; there are: {}", names.join(", "))
     })
 }
 
 fn scheme(name: &str) -> Result<Scheme, String> {
     Scheme::by_name(name).ok_or_else(|| {
         let names: Vec<_> = Scheme::named().map(|(_, name)| name).collect();
-        format!("there is no scheme `{name}`, but {}", names.join(", "))
+        format!("there is no scheme `{name}`; there are: {}", names.join(", "))
     })
 }

@@ -58,7 +58,7 @@ pub enum RdmaError {
         index: String,
     },
     /// The MTU is none, or more than the port has.
-    #[error("the MTU of {device} is one of 256, 512, 1024, 2048 and 4096, at most {active} now, not {mtu}")]
+    #[error("the MTU of {device} must be 256, 512, 1024, 2048 or 4096, and now at most {active}, not {mtu}")]
     Mtu {
         /// The device.
         device: String,
@@ -68,7 +68,7 @@ pub enum RdmaError {
         active: u32,
     },
     /// The device cannot do without what everything here needs.
-    #[error("{device} has no atomics, which Farside cannot do without: name another device")]
+    #[error("{device} has no atomics, which Farside needs: name another device")]
     Atomics {
         /// The device.
         device: String,

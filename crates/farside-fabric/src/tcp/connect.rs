@@ -130,13 +130,13 @@ pub enum ConnectError {
         theirs: u32,
     },
     /// The node wants a secret.
-    #[error("{address} wants a secret: give the file that the node was started with")]
+    #[error("{address} requires a secret: give the secret file that the node was started with")]
     SecretMissing {
         /// The address.
         address: String,
     },
     /// The node has another secret.
-    #[error("{address} has another secret: give the file that the node was started with")]
+    #[error("{address} has a different secret: give the secret file that the node was started with")]
     SecretWrong {
         /// The address.
         address: String,
@@ -154,7 +154,9 @@ pub enum ConnectError {
         address: String,
     },
     /// The node no longer knows this client.
-    #[error("{address} no longer knows this client, since it was restarted or other clients came: join the pool anew")]
+    #[error(
+        "{address} no longer knows this client, because it was restarted or its place was given to others: join the pool anew"
+    )]
     Restarted {
         /// The address.
         address: String,
@@ -188,9 +190,7 @@ pub enum ConnectError {
         address: String,
     },
     /// The node's card, or this machine's, does not do what a plain atomic must.
-    #[error(
-        "atomics over RDMA at {address} do something else than they should: use other cards, or name it tcp:{address}"
-    )]
+    #[error("atomics over RDMA at {address} give wrong results: use other cards, or name it tcp:{address}")]
     Atomics {
         /// The address.
         address: String,

@@ -343,7 +343,7 @@ impl Connection {
                 }
                 Ok(ResponseKind::Introduction) => {
                     let decoded = frame::decode_introduction(body);
-                    let (from, introduction) = decoded.map_err(|_| self.protocol("an introduction that is none"))?;
+                    let (from, introduction) = decoded.map_err(|_| self.protocol("a malformed introduction"))?;
                     let messenger = self.messenger();
                     let messenger = messenger.ok_or_else(|| self.protocol("an introduction without RDMA"))?;
                     messenger.take_in(from, &introduction);

@@ -43,7 +43,7 @@ pub(super) enum FrameError {
     Length { bytes: u32 },
     #[error("a frame ends in the middle of its {what}")]
     Truncated { what: &'static str },
-    #[error("a frame goes on after its last field")]
+    #[error("a frame continues after its last field")]
     Trailing,
     #[error("{what} number {code} does not exist")]
     Unknown { what: &'static str, code: u8 },
@@ -51,9 +51,9 @@ pub(super) enum FrameError {
     VerbCount { count: u8 },
     #[error("a batch whose answer would be longer than {FRAME_BYTES_MAX} bytes")]
     AnswerLength,
-    #[error("an address that no queue pair has")]
+    #[error("an address that no queue pair can have")]
     Address,
-    #[error("an introduction that is none")]
+    #[error("a malformed introduction")]
     Introduction,
     #[error("a message of {bytes} bytes; they have 0 to {MESSAGE_BYTES_MAX}")]
     MessageLength { bytes: usize },

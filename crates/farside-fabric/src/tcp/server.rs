@@ -217,7 +217,7 @@ impl Drop for Guest {
 enum Refusal {
     #[error("{0}")]
     Broken(#[from] io::Error),
-    #[error("it is no Farside client")]
+    #[error("it is not a Farside client")]
     Magic,
     #[error("it speaks version {version} of the protocol, not {VERSION}")]
     Version { version: u32 },

@@ -22,7 +22,7 @@ pub enum LocksError {
         bytes: usize,
     },
     /// The memory has no table of locks.
-    #[error("this memory has no table of locks: it is made with new memory of 16 MiB or more")]
+    #[error("this memory has no table of locks: only new memory of 16 MiB or more gets one")]
     NoTable,
     /// There is no place for another name.
     #[error("no place for the lock `{name}`: all 8 names that share its bucket are in use; larger memory has more")]
@@ -30,19 +30,19 @@ pub enum LocksError {
         /// The lock.
         name: String,
     },
-    /// The client could not vouch for its hold all the time: it may have been taken from it.
+    /// The client could not prove in time that it is alive: the lock may have been taken from it.
     #[error("the lock `{name}` was lost: this client was away for longer than its lease")]
     Lost {
         /// The lock.
         name: String,
     },
-    /// The client answered nobody for so long that the others give it up.
-    #[error("the lock `{name}`: this client was silent for more than two leases and is given up; open the locks anew")]
+    /// The client did not answer for so long that the others have given it up.
+    #[error("the lock `{name}`: this client was silent for more than two leases and was given up; open the locks anew")]
     Ended {
         /// The lock.
         name: String,
     },
-    /// The lock, or the fabric, failed underneath.
+    /// The lock or the fabric failed.
     #[error("the lock `{name}`: {source}")]
     Lock {
         /// The lock.

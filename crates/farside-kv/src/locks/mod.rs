@@ -1,23 +1,25 @@
-//! Named locks for applications: many processes and machines take turns by a name.
+//! Named locks for applications: processes and machines that use the same name exclude each other.
 //!
 //! On the path: an application asks [`Locks`] for a lock and gets a [`Guard`]. Underneath is DecLock with its local
-//! locks: nobody serves, whoever waits sleeps, and a lock whose holder died goes on after some leases. What is added here:
+//! locks: there is no server, clients that wait sleep, and a lock whose holder has died becomes available after a few
+//! leases. This module adds:
 //!
-//! - **Names** (`table.rs`): a lock of far memory for each name, made when it is first used, and given to another name
-//!   when nobody uses it and room is short.
-//! - **Fencing tokens**: each grant of a name has a larger one than all before. Whoever does something outside of
-//!   the far memory under a lock sends the token along, and what it is done to refuses smaller ones than it has seen.
-//! - **Keep-alive** (`lifeline.rs`): a client that lives keeps its locks as long as it likes. A guard knows when that
-//!   can no longer be vouched for.
-//! - **Who holds it** ([`Locks::holder`]): a note for people beside each lock.
-//! - **Giving up**: futures can be dropped and waits can end early at any point. A wait that was given up stays in
-//!   its queue, as others have queued up behind it: the next one of this client that wants the same takes its place,
-//!   or the lock is given back as soon as it is granted (`waits.rs`).
+//! - **Names** (`table.rs`): a lock in far memory for each name, made when it is first used, and reassigned to another
+//!   name when it is not in use and room is short.
+//! - **Fencing tokens**: each grant of a name has a larger token than all earlier ones. A holder that acts on something
+//!   outside the far memory sends the token along, and the receiver refuses tokens smaller than the largest it has
+//!   seen.
+//! - **Keep-alive** (`lifeline.rs`): a live client keeps its locks as long as it likes. A guard knows when this is no
+//!   longer certain.
+//! - **Who holds it** ([`Locks::holder`]): a note beside each lock, for people.
+//! - **Giving up**: futures can be dropped and waits can end early at any point. An abandoned wait stays in its queue,
+//!   since others have queued up behind it: the next wait of this client for the same lock and mode takes its place, or
+//!   the lock is released as soon as it is granted (`waits.rs`).
 //!
-//! Cost of an acquire without contention: one atomic for the lock; then, in one doorbell, one atomic for the token,
-//! one READ that makes sure of the name, and one WRITE of the note. Of a release: one atomic and one READ, together.
-//! The first use of a name reads its bucket before that. Over mapped memory these are plain calls; a task that waits,
-//! and a future that its caller can drop, come with the first name that is not known or not free.
+//! Cost of an acquire without contention: one atomic for the lock; then, in one doorbell, one atomic for the token, one
+//! READ that checks the name, and one WRITE of the note. Of a release: one atomic and one READ, together. The first use
+//! of a name reads its bucket before that. Over mapped memory these are plain calls; only a name that is not yet known,
+//! or not free, takes a task that waits and a future that its caller can drop.
 
 mod error;
 mod guard;
@@ -65,10 +67,10 @@ const CLOSE_POLL_NS: u64 = 20_000;
 /// How a client of named locks behaves.
 #[derive(Clone, Debug)]
 pub struct LocksOptions {
-    /// Who takes the locks, for people who look; the process and its machine if nobody says.
+    /// The owner that [`Locks::holder`] shows to people; by default the process and its machine.
     pub owner: String,
-    /// After how many nanoseconds in which it does nothing a client may be asked whether it lives; it loses its locks
-    /// when it does not answer for two more. All clients of the memory have the same.
+    /// After how many nanoseconds without activity a client may be asked whether it is alive; it loses its locks if it
+    /// does not answer for two more such periods. All clients of the memory must use the same.
     pub lease_ns: u64,
 }
 
@@ -83,16 +85,16 @@ impl Default for LocksOptions {
     }
 }
 
-/// Who holds a lock, as far as somebody who looks can tell; it may have changed meanwhile.
+/// Who holds a lock, as far as can be told without holding it; this may be outdated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Who was granted it last.
+    /// The owner that was granted it last.
     pub owner: String,
     /// When, in milliseconds since the Unix epoch.
     pub since_ms: u64,
     /// How.
     pub mode: Mode,
-    /// How many clients hold it or wait for it. All that use the same [`Locks`] count as one.
+    /// How many clients hold it or wait for it. Users of the same [`Locks`] count as one.
     pub in_queue: u64,
 }
 
@@ -104,8 +106,8 @@ impl Holder {
     }
 }
 
-/// A client of the named locks in a pool. Clones are the same client; it belongs to one thread, and needs one
-/// that does not stand still: who holds locks there and blocks the thread for longer than the lease loses them.
+/// A client of the named locks in a pool. Clones share one client. It belongs to one thread, which must not block: a
+/// holder that blocks it for longer than the lease loses its locks.
 #[derive(Debug)]
 pub struct Locks {
     shared: Rc<Shared>,
@@ -137,10 +139,10 @@ struct Shared {
 }
 
 impl Locks {
-    /// A client of the locks in a pool that was opened before. An endpoint is one client.
+    /// A client of the locks in a pool that exists already. An endpoint is one client.
     ///
     /// # Errors
-    /// [`LocksError::NoTable`], or what the fabric reports.
+    /// [`LocksError::NoTable`], or an error of the fabric.
     pub fn open(endpoint: Endpoint, options: LocksOptions) -> LocalFuture<'static, Result<Self, LocksError>> {
         Box::pin(async move {
             let mut cx = OpContext::new(endpoint.clone());
@@ -180,17 +182,16 @@ impl Locks {
         })
     }
 
-    /// Waits until the lock with this name is held.
+    /// Acquires the lock with this name.
     ///
     /// # Errors
-    /// [`LocksError::Name`], [`LocksError::TableFull`], or what the fabric reports.
+    /// [`LocksError::Name`], [`LocksError::TableFull`], or an error of the fabric.
     pub async fn acquire(&self, name: &[u8], mode: Mode) -> Result<Guard, LocksError> {
         let taken = self.acquire_until(name, mode, Deadline::NEVER).await?;
         Ok(taken.expect("who waits for ever gets it"))
     }
 
-    /// Waits until the lock with this name is held, or the deadline on the endpoint's clock has passed: then
-    /// `None`.
+    /// Acquires the lock with this name; `None` if the deadline, on the endpoint's clock, passes first.
     ///
     /// # Errors
     /// See [`Locks::acquire`].
@@ -267,9 +268,9 @@ impl Locks {
         })
     }
 
-    /// Takes the lock with this name if nobody is in the way, without waiting for anybody: `None` if it is held, or
-    /// if another client was quicker. If it has been held for longer than the lease this client queues up for it, to find out whether
-    /// the holder is dead, and gives it back at once if nobody wants it when it comes.
+    /// Acquires the lock with this name if that needs no waiting; `None` if it is held, or another client was faster.
+    /// If it has been held for longer than the lease, this client queues up for it, to find out whether the holder is
+    /// dead, and releases it at once if nobody wants it when it is granted.
     ///
     /// # Errors
     /// See [`Locks::acquire`].
@@ -310,24 +311,24 @@ impl Locks {
         })
     }
 
-    /// How many locks the memory has room for, if their names spread evenly.
+    /// How many locks the memory has room for if their names are spread evenly.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.shared.table.places()
     }
 
-    /// Whether the client was cut off from the memory, or is about to be: what it held is lost, and it has to be opened
+    /// Whether the client was cut off from the memory, or is about to be: its locks are lost, and it has to be opened
     /// anew.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.lifeline.has_ended()
     }
 
-    /// Waits until the locks of guards that were dropped are given back, and leaves, so that nobody asks this client
-    /// any more. Others find out by themselves that a client is gone, but take longer.
+    /// Waits until the locks of dropped guards are released, and leaves, so that this client is not asked any more.
+    /// Without this, others take longer to find out that it is gone.
     ///
     /// # Errors
-    /// What the fabric reports.
+    /// Errors of the fabric.
     pub fn close(self) -> LocalFuture<'static, Result<(), LocksError>> {
         Box::pin(async move {
             // Ends: a release waits for nobody, or fails.

@@ -53,7 +53,7 @@ pub(super) fn balance_of(stored: Option<&[u8]>) -> Result<u64, BenchError> {
     let balance = stored.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
     balance.ok_or_else(|| {
         let text = stored.map_or("nothing".into(), String::from_utf8_lossy);
-        BenchError::Unsound(format!("an account holds {text}, which is no balance"))
+        BenchError::Unsound(format!("an account holds {text}, which is not a balance"))
     })
 }
 

@@ -112,7 +112,7 @@ impl Testbed {
         let testbed: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let profile = testbed.of_profile()?;
         for name in testbed.constants() {
-            constant_of(&profile, name).ok_or_else(|| format!("`{name}` is no constant that is a number"))?;
+            constant_of(&profile, name).ok_or_else(|| format!("`{name}` is not a numeric constant"))?;
         }
         if testbed.anchors.len() > ANCHORS_MAX {
             return Err(format!("{} anchors are more than {ANCHORS_MAX}", testbed.anchors.len()));

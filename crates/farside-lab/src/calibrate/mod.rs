@@ -108,7 +108,7 @@ pub fn testbed(profile: &str) -> Result<Testbed, BenchError> {
     let Some((_, text)) = TESTBEDS.iter().find(|(known, _)| *known == profile) else {
         let names: Vec<&str> = TESTBEDS.iter().map(|&(name, _)| name).collect();
         return Err(BenchError::Argument(format!(
-            "`{profile}` is no testbed: choose from {}",
+            "`{profile}` is not a testbed: choose from {}",
             names.join(", ")
         )));
     };

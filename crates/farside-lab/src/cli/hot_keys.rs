@@ -89,7 +89,7 @@ impl HotKeysArgs {
 impl HotKeysWorkerArgs {
     pub(super) fn run(self) -> Result<(), BenchError> {
         let order: HotKeysWorkerOptions = serde_json::from_str(&self.order)
-            .map_err(|error| BenchError::Argument(format!("that is no order of hot-keys: {error}")))?;
+            .map_err(|error| BenchError::Argument(format!("that is not an order of hot-keys: {error}")))?;
         hot_keys::serve(&order)
     }
 }

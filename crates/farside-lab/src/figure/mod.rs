@@ -133,7 +133,7 @@ pub fn by_id(id: &str) -> Result<Figure, BenchError> {
             })
             .collect();
         return Err(BenchError::Argument(format!(
-            "`{id}` is no figure: choose from {}",
+            "`{id}` is not a figure: choose from {}",
             names.join(", ")
         )));
     };

@@ -470,7 +470,7 @@ fn run_tree(
     }
     let node_lock = match store.node_lock.as_deref() {
         None => NodeLock::Cas,
-        Some(name) => NodeLock::by_name(name).ok_or_else(|| wrong(figure, format!("`{name}` is no node lock")))?,
+        Some(name) => NodeLock::by_name(name).ok_or_else(|| wrong(figure, format!("`{name}` is not a node lock")))?,
     };
     let usual = TreeProgram::published(kind, population, COMPUTE_NODES_MAX);
     let program = TreeProgram {

@@ -205,7 +205,7 @@ mod tests {
         for (document, reason) in [
             ("<!-- figure shiftlock-4", "has no end"),
             ("<!-- figure shiftlock-4 -->", "has no `<!-- end -->`"),
-            ("<!-- figure shiftlock-99 --><!-- end -->", "is no figure"),
+            ("<!-- figure shiftlock-99 --><!-- end -->", "is not a figure"),
         ] {
             let error = fill(document, |_| None).expect_err(document);
             assert!(error.contains(reason), "{error}");

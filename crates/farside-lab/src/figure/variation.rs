@@ -160,7 +160,7 @@ impl FromStr for Constant {
         };
         if known.get(name).is_none_or(Value::is_string) {
             return Err(format!(
-                "`{name}` is no constant of the NIC model: choose from {}",
+                "`{name}` is not a constant of the NIC model: choose from {}",
                 names()
             ));
         }

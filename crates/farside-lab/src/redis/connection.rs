@@ -125,7 +125,7 @@ impl Connection {
 
 fn number(text: &str) -> Result<usize> {
     let parsed = text.parse();
-    parsed.map_err(|_| Error::other(format!("`{text}` is no length of a reply")))
+    parsed.map_err(|_| Error::other(format!("`{text}` is not the length of a reply")))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl ObjectWorkload {
         let found = OBJECT_WORKLOADS.into_iter().find(|workload| workload.name == name);
         found.ok_or_else(|| {
             let names = OBJECT_WORKLOADS.map(|workload| workload.name).join(", ");
-            format!("`{name}` is no workload of objects: choose from {names}")
+            format!("`{name}` is not a workload of objects: choose from {names}")
         })
     }
 

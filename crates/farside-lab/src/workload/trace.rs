@@ -139,7 +139,7 @@ fn parse(line: &str) -> Result<(&str, u32, bool), String> {
     let (timestamp, key) = start.split_once(',').ok_or_else(|| format!("a line is {COLUMNS}"))?;
     let number = |what: &str, text: &str| {
         let number = text.trim().parse::<u64>();
-        number.map_err(|_| format!("its {what}, `{text}`, is no number"))
+        number.map_err(|_| format!("its {what}, `{text}`, is not a number"))
     };
     number("timestamp", timestamp)?;
     number("key size", key_size)?;
@@ -152,7 +152,7 @@ fn parse(line: &str) -> Result<(&str, u32, bool), String> {
         "set" | "add" | "replace" | "cas" | "append" | "prepend" | "incr" | "decr" => Ok((key, bytes, true)),
         "delete" => Ok((key, 0, true)),
         other => Err(format!(
-            "`{other}` is no operation: get, gets, set, add, replace, cas, append, prepend, delete, incr or decr"
+            "`{other}` is not an operation: get, gets, set, add, replace, cas, append, prepend, delete, incr or decr"
         )),
     }
 }
@@ -292,12 +292,12 @@ mod tests {
                 "a line is timestamp,key,key size,value size,client,operation,TTL",
             ),
             ("", "it has no line"),
-            ("1,key,3,ten,1,get,0", "its value size, `ten`, is no number"),
-            ("soon,key,3,10,1,get,0", "its timestamp, `soon`, is no number"),
-            ("1,key,3,10,1,get,never", "its TTL, `never`, is no number"),
-            ("1,key,-3,10,1,get,0", "its key size, `-3`, is no number"),
+            ("1,key,3,ten,1,get,0", "its value size, `ten`, is not a number"),
+            ("soon,key,3,10,1,get,0", "its timestamp, `soon`, is not a number"),
+            ("1,key,3,10,1,get,never", "its TTL, `never`, is not a number"),
+            ("1,key,-3,10,1,get,0", "its key size, `-3`, is not a number"),
             ("1,key,3,99999999,1,get,0", "its value size, 99999999, is over 16777216"),
-            ("1,key,3,10,1,touch,0", "`touch` is no operation: get, gets, set,"),
+            ("1,key,3,10,1,touch,0", "`touch` is not an operation: get, gets, set,"),
         ] {
             let error = read(line).expect_err(line);
             assert!(error.contains(reason) && error.contains("requests"), "{error}");

@@ -240,7 +240,7 @@ impl TransactionWorkload {
         let found = TRANSACTIONS.into_iter().find(|workload| workload.name == name);
         found.ok_or_else(|| {
             let names = TRANSACTIONS.map(|workload| workload.name).join(", ");
-            format!("`{name}` is no workload of transactions: choose from {names}")
+            format!("`{name}` is not a workload of transactions: choose from {names}")
         })
     }
 

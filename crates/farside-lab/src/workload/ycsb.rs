@@ -130,7 +130,7 @@ impl Workload {
         let found = WORKLOADS.iter().find(|workload| workload.name == name);
         found.copied().ok_or_else(|| {
             let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-            format!("`{name}` is no workload: choose one of {}", names.join(", "))
+            format!("`{name}` is not a workload: choose one of {}", names.join(", "))
         })
     }
 

@@ -124,10 +124,10 @@ fn constants_are_fitted_and_each_is_varied() {
 #[test]
 fn a_file_that_makes_no_sense_is_refused_in_words() {
     for (from, to, reason) in [
-        ("\"wire_ns\"", "\"wires_ns\"", "no constant that is a number"),
+        ("\"wire_ns\"", "\"wires_ns\"", "is not a numeric constant"),
         ("\"cx6\"", "\"cx3\"", "no profile `cx3`"),
         ("everything cached: round", "everything: round", "claims nothing like"),
-        ("\"chime-t1\"", "\"chime-t9\"", "is no figure"),
+        ("\"chime-t1\"", "\"chime-t9\"", "is not a figure"),
         ("probe = {", "bank = {", "unknown field"),
     ] {
         let error = Testbed::parse(&SMALL.replacen(from, to, 1)).expect_err(reason);
@@ -144,5 +144,5 @@ fn an_unknown_profile_is_one_line() {
         .expect("the binary is built");
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(said, "farside-lab: `cx3` is no testbed: choose from cx4, cx5, cx6\n");
+    assert_eq!(said, "farside-lab: `cx3` is not a testbed: choose from cx4, cx5, cx6\n");
 }

@@ -280,7 +280,7 @@ fn a_generated_trace_is_measured() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
-        said.starts_with(&format!("farside-lab: {file}, line 2: `peek` is no operation")),
+        said.starts_with(&format!("farside-lab: {file}, line 2: `peek` is not an operation")),
         "{said}"
     );
     for wrong in [

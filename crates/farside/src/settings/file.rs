@@ -90,7 +90,7 @@ impl File {
             }),
             None => self.wrong(
                 line,
-                &format!("{key}: write a text in quotes, a whole number, true or false"),
+                &format!("{key}: write a string in quotes, a whole number, true or false"),
             ),
         }
     }
@@ -115,7 +115,7 @@ impl File {
 fn elsewhere(root: &Command, key: &str) -> Option<String> {
     let is_of = |table: &str| keys(root, table).any(|(known, _)| known == key);
     if is_of(TOP) {
-        return Some("it stands above all tables".to_owned());
+        return Some("it belongs above all tables".to_owned());
     }
     let tables = COMMANDS.iter().filter(|command| is_of(command));
     let tables: Vec<String> = tables.map(|command| format!("[{command}]")).collect();

@@ -26,12 +26,12 @@ impl farside_gateway::SettingsFile for Table {
 
 /// The text with these settings; comments, order and everything else stay.
 fn changed(text: &str, command: &str, settings: &[(&str, String)]) -> Result<String, String> {
-    let mut document: DocumentMut = text.parse().map_err(|_| "it is no TOML any more".to_owned())?;
+    let mut document: DocumentMut = text.parse().map_err(|_| "it is no longer valid TOML".to_owned())?;
     let table = document
         .entry(command)
         .or_insert_with(toml_edit::table)
         .as_table_like_mut();
-    let table = table.ok_or_else(|| format!("`{command}` is no table in it any more"))?;
+    let table = table.ok_or_else(|| format!("`{command}` is no longer a table in it"))?;
     for (name, text) in settings {
         let mut value = as_value(text);
         match table.get_mut(name).and_then(Item::as_value_mut) {

@@ -91,7 +91,7 @@ fn bad_settings_are_one_line_that_names_the_place_and_what_would_be_right() {
         ),
         (
             "[serve]\nlog-format = 'json'\n",
-            "in [serve]: it stands above all tables",
+            "in [serve]: it belongs above all tables",
         ),
         (
             "[serve]\n\n# more\nmemry = '1GiB'\n",
@@ -108,15 +108,15 @@ fn bad_settings_are_one_line_that_names_the_place_and_what_would_be_right() {
         ("[serve]\npool = 'shm:/x'\n", "it belongs below [gateway]"),
         (
             "[serve]\nmemory = 'lots'\n",
-            "f.toml:2: memory: `lots` is no size: write a number with KiB",
+            "f.toml:2: memory: `lots` is not a size: write a number with KiB",
         ),
-        ("[serve]\nmemory = 1.5\n", "f.toml:2: memory: write a text in quotes"),
+        ("[serve]\nmemory = 1.5\n", "f.toml:2: memory: write a string in quotes"),
         (
             "[serve]\nmemory = ['1GiB', '2GiB']\n",
             "f.toml:2: memory: it has one value",
         ),
         ("[serve]\nthreads = 0\n", "f.toml:2: threads: 0 is not in 1..=256"),
-        ("[serve]\nlisten = 6380\n", "f.toml:2: listen: `6380` is no address"),
+        ("[serve]\nlisten = 6380\n", "f.toml:2: listen: `6380` is not an address"),
         ("[serve]\nsegment = ''\n", "f.toml:2: segment: ``: write a value"),
         (
             "[serve]\nlocal-wc = 'maybe'\n",
@@ -135,7 +135,7 @@ fn bad_settings_are_one_line_that_names_the_place_and_what_would_be_right() {
         assert!(line.contains(hint) && !line.contains('\n'), "{text}: {line}");
     }
     let line = parsed(&["serve"], &[("FARSIDE_MEMORY", "much")], "").expect_err("no size");
-    assert!(line.contains("FARSIDE_MEMORY: memory: `much` is no size"), "{line}");
+    assert!(line.contains("FARSIDE_MEMORY: memory: `much` is not a size"), "{line}");
     let line = parsed(&["serve", "--config", "/no/such/file"], &[], "").expect_err("no file");
     assert!(line.contains("failed to read /no/such/file: No such file"), "{line}");
     // What stands on the line is told as ever.
@@ -165,7 +165,10 @@ fn a_variable_that_is_nearly_a_setting_is_warned_of() {
         ("FARSIDE_RATE", "1"),
     ];
     let (_, warnings) = parsed(&["serve"], &variables, "").expect("nothing is wrong");
-    assert_eq!(warnings, ["FARSIDE_MEMROY is no setting: did you mean FARSIDE_MEMORY?"]);
+    assert_eq!(
+        warnings,
+        ["FARSIDE_MEMROY is not a setting: did you mean FARSIDE_MEMORY?"]
+    );
     let (_, warnings) = parsed(&["list"], &variables, "[nonsense]").expect("it has no settings");
     assert!(warnings.is_empty(), "{warnings:?}");
 }

@@ -155,7 +155,7 @@ fn nonsense_is_refused_in_one_line() {
         "-ERR an end of a range is [key (with it), (key (without it), - (the first key) or + (the last)\r\n";
     let cursor = |cursor: &str| {
         format!(
-            "-ERR invalid cursor {cursor}: an index in the order of keys keeps the last 16384 cursors, in the process that gave them \
+            "-ERR invalid cursor {cursor}: an index that keeps keys in order knows the last 16384 cursors, in the process that gave them \
              out; start again with 0\r\n"
         )
     };
@@ -187,7 +187,7 @@ fn nonsense_is_refused_in_one_line() {
         ],
     );
     let unordered = Server::serve(&["--memory", "64MiB"]);
-    let no_order = "-ERR the index race has its keys in no order: ranges take memory that was made with --index chime, sherman, marlin, smart, rolex or chime-learned\r\n";
+    let no_order = "-ERR the index race does not keep keys in order: ranges need memory that was made with --index chime, sherman, marlin, smart, rolex or chime-learned\r\n";
     check(
         &mut unordered.client(),
         &[
@@ -274,7 +274,7 @@ fn memory_without_order_is_not_opened_as_if_it_had_one() {
     assert!(line.contains("the pool has the index race, not chime"), "{line}");
     let line = refusal(&["kv", "--pool", &format!("shm:{path}"), "scan", "--limit", "0"]);
     assert!(
-        line.contains("race has its keys in no order") && line.contains("--index chime"),
+        line.contains("race does not keep keys in order") && line.contains("--index chime"),
         "{line}"
     );
 }

@@ -149,7 +149,7 @@ fn a_file_that_cannot_be_written_stays_and_the_gateway_goes_on() {
     // Somebody has edited it meanwhile: badly, and then well.
     fs::write(&path, "[serve").expect("it is ours");
     let refused = client.ask("CONFIG REWRITE");
-    assert_eq!(refused, "-ERR Rewriting config file: it is no TOML any more\r\n");
+    assert_eq!(refused, "-ERR Rewriting config file: it is no longer valid TOML\r\n");
     fs::write(&path, "[serve]\nmaxclients = 7 # mine\nthreads = 1\n").expect("it is ours");
     assert_eq!(client.ask("CONFIG REWRITE"), "+OK\r\n");
     let text = fs::read_to_string(&path).expect("it is there");
