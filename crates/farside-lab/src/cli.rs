@@ -55,6 +55,7 @@ pub const PROGRAM: &str = "farside-lab";
 const LOCK_CLIENTS_PER_COMPUTE_NODE: u64 = 48;
 const STORE_CLIENTS_PER_COMPUTE_NODE: u64 = 4;
 const TREE_CLIENTS_PER_COMPUTE_NODE: u64 = 64;
+const VERBS_CLIENTS_PER_COMPUTE_NODE: u64 = 64;
 /// How long is measured: simulated, and in real time.
 const SIMULATED_NS: u64 = 20_000_000;
 const REAL_NS: u64 = 1_000_000_000;
@@ -591,7 +592,11 @@ impl StoreArgs {
 
 impl VerbsArgs {
     fn run(self) -> Result<(), BenchError> {
-        let setting = self.stage.setting(self.in_flight, Some(1), 1);
+        let compute_nodes = match self.stage.fabric {
+            FabricKind::Sim => self.in_flight.div_ceil(VERBS_CLIENTS_PER_COMPUTE_NODE).max(1),
+            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => 1,
+        };
+        let setting = self.stage.setting(self.in_flight, Some(compute_nodes), 1);
         let bytes = u32::try_from(self.bytes).map_err(|_| BenchError::argument("--bytes is at most 128MiB"))?;
         let report = verbs::run(&setting, bytes)?;
         if self.stage.json {

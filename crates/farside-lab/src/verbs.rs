@@ -16,12 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::BenchError;
 use crate::quantity::with_prefix;
 use crate::stage::machine::{Service, on_this_thread};
+use crate::stage::simulated::add_compute_nodes;
 use crate::stage::{FabricKind, Setting};
 
 /// Bytes of the memory that is read.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// How many clients of a simulation share a compute node.
-const CLIENTS_PER_COMPUTE_NODE: u64 = 64;
 
 /// A verb that clients have executed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Deserialize)]
@@ -199,12 +198,9 @@ fn simulated(setting: &Setting, load: &Load) -> (u64, u64, u64) {
         ..SimOptions::default()
     });
     let _ = sim.add_memory_node(MEMORY_BYTES);
-    let mut compute_node = sim.add_compute_node();
+    let compute_nodes = add_compute_nodes(&sim, setting);
     for client in 0..setting.clients {
-        if client % CLIENTS_PER_COMPUTE_NODE == 0 && client > 0 {
-            compute_node = sim.add_compute_node();
-        }
-        let endpoint = sim.endpoint(compute_node);
+        let endpoint = sim.endpoint(compute_nodes[setting.compute_node_of(client) as usize]);
         let mut cx = OpContext::new(endpoint.clone());
         let load = load.clone();
         endpoint.spawn(async move {

@@ -27,7 +27,7 @@ use outcome::Outcome;
 use variation::Variation;
 
 /// Every figure by its name: the text of its file.
-const FIGURES: [(&str, &str); 57] = [
+const FIGURES: [(&str, &str); 58] = [
     (
         "shiftlock-retry",
         include_str!("../../../../figures/fig_shiftlock_retry.toml"),
@@ -104,6 +104,7 @@ const FIGURES: [(&str, &str); 57] = [
     ("chime-18c", include_str!("../../../../figures/fig_chime_18c.toml")),
     ("smart-1", include_str!("../../../../figures/fig_smart_1.toml")),
     ("smart-2", include_str!("../../../../figures/fig_smart_2.toml")),
+    ("smart-3", include_str!("../../../../figures/fig_smart_3.toml")),
     ("farside-1", include_str!("../../../../figures/fig_farside_1.toml")),
     ("farside-2", include_str!("../../../../figures/fig_farside_2.toml")),
 ];

@@ -114,7 +114,7 @@ impl Setting {
     }
 
     /// Over which compute node client `client` runs: as evenly as can be, neighbours together.
-    fn compute_node_of(&self, client: u64) -> u64 {
+    pub(crate) fn compute_node_of(&self, client: u64) -> u64 {
         client * self.compute_nodes / self.clients
     }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use farside_fabric::Endpoint;
 use farside_fabric::host::HostClock;
 use farside_fabric::region::Region;
-use farside_fabric::sim::{NodeStatistics, Profile, Sim, SimOptions};
+use farside_fabric::sim::{ComputeNodeId, NodeStatistics, Profile, Sim, SimOptions};
 use farside_fabric::{NodeId, OpContext};
 
 use super::{Fault, NodeLoad, Outcome, Prepared, Setting, Simulation};
@@ -24,6 +24,15 @@ use crate::recorder::{Recorder, Window};
 const SLICES: u64 = 50;
 /// The piece of a program that ends by itself.
 const SLICE_NS: u64 = 1_000_000;
+
+/// The compute nodes of a setting, with as many cores as its clients share.
+pub(crate) fn add_compute_nodes(sim: &Sim, setting: &Setting) -> Vec<ComputeNodeId> {
+    let add = |node| match setting.conditions.clients_per_core {
+        0 => sim.add_compute_node(),
+        each => sim.add_compute_node_with_cores(setting.clients_on(node).div_ceil(each) as u32),
+    };
+    (0..setting.compute_nodes).map(add).collect()
+}
 
 /// See [`super::run`].
 ///
@@ -50,12 +59,7 @@ pub(super) fn run<P: Program>(
     let node = sim.add_memory_node_with(region.clone());
     sim.keep_changes(node);
     let conditions = &setting.conditions;
-    let compute_nodes: Vec<_> = (0..setting.compute_nodes)
-        .map(|node| match conditions.clients_per_core {
-            0 => sim.add_compute_node(),
-            each => sim.add_compute_node_with_cores(setting.clients_on(node).div_ceil(each) as u32),
-        })
-        .collect();
+    let compute_nodes = add_compute_nodes(&sim, setting);
     if conditions.peer_delay_ns > 0 {
         for (index, &a) in compute_nodes.iter().enumerate() {
             for &b in &compute_nodes[index + 1..] {
