@@ -77,6 +77,12 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
         ("loom", Box::new(|| loom::run(&loom::Options::ALL))),
     ];
     let mut either: Vec<Step<'_>> = Vec::new();
+    if options.vm {
+        either.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
+    }
+    if options.clients {
+        either.push(("clients", Box::new(|| clients::run(&clients::Options::ALL))));
+    }
     if options.fuzz_seconds > 0 {
         either.push((
             "fuzz",
@@ -116,12 +122,6 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     }
     if options.python {
         tests.push(("python", Box::new(|| python::run(&python::Options::CHECKED))));
-    }
-    if options.clients {
-        tests.push(("clients", Box::new(|| clients::run(&clients::Options::ALL))));
-    }
-    if options.vm {
-        tests.push(("tests on an RDMA device", Box::new(vm::suites::run_all)));
     }
     [checks, tests, either]
 }

@@ -1,8 +1,8 @@
 //! `farside top`: a live view of a gateway.
 //!
 //! It speaks to the gateway as any client does, so it works from another machine too: once a second it
-//! asks for `FARSIDE STATS` and shows what has changed. [`frame`] turns the [`history`](crate::history) into cells and knows
-//! of no terminal; [`screen`], [`svg`] and `--once` show the cells.
+//! asks for `FARSIDE STATS` and shows what has changed. `frame` turns the history into cells and knows nothing
+//! of a terminal; `screen`, `svg` and `--once` show the cells.
 
 mod frame;
 pub(crate) mod link;

@@ -267,8 +267,8 @@ fn who_was_warned_ends_even_if_nobody_cuts_it_off() {
             granted.set(next.is_held());
         }
     });
-    // It waits for two leases, asks for two more, and warns for another one before it would cut off.
-    sim.run_until(sim.now_ns() + 9 * LEASE_NS / 2);
+    // It waits for a lease, asks for two more, and warns for another one before it would cut off.
+    sim.run_until(sim.now_ns() + 7 * LEASE_NS / 2);
     sim.pause_client(reset_by.id());
     sim.resume_client(sleeper.id());
     sim.run_until(sim.now_ns() + LEASE_NS);

@@ -34,7 +34,7 @@ fn mistakes_are_explained_in_one_line() {
         (&["serve", "--listen", "127.0.0.1:80000"], "HOST:PORT"),
         (
             &["serve", "--listen", "192.0.2.1:6380", "--auth-file", password],
-            "no address of this machine",
+            "not an address of this machine",
         ),
         (&["serve", "--listen", "0.0.0.0:0", "--memory", "64MiB"], "password"),
         (&["serve", "--listen", some, "--memory", "4096"], "at least"),
