@@ -123,7 +123,7 @@ fn top_talks_tls() {
     for (arguments, hint) in [
         // It speaks TLS, and does not answer to anything else.
         (&[][..], "wants --tls-ca"),
-        (&["--tls-ca", &stranger], "does --tls-ca vouch for it?"),
+        (&["--tls-ca", &stranger], "signed by one of --tls-ca?"),
         (&[&known[..], &["--tls-name", "elsewhere.example"]].concat(), "--tls-ca"),
         // It wants to see a certificate.
         (&["--tls-ca", &authority], "ertificate"),
