@@ -42,7 +42,9 @@ pub(super) enum LinkError {
         source: io::Error,
     },
     /// It does not speak TLS, or is not who it should be.
-    #[error("{address}: TLS: {source}: is it started with --tls-listen there, and is its certificate signed by one of --tls-ca?")]
+    #[error(
+        "{address}: TLS: {source}: is it started with --tls-listen there, and is its certificate signed by one of --tls-ca?"
+    )]
     Tls {
         /// Where.
         address: SocketAddr,
