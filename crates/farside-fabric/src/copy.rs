@@ -106,6 +106,36 @@ mod pairs {
         super::copy_in(rest, rest_source);
     }
 
+    /// Moves lines, of which there is one at least, by instructions for the loads and for the stores: the aligned ones are whole.
+    macro_rules! move_lines {
+        ($load:literal, $store:literal, $from:expr, $to:expr, $count:expr) => {
+            asm!(
+                "2:",
+                "prefetcht0 [{from} + 512]",
+                concat!($load, " {a}, [{from}]"),
+                concat!($load, " {b}, [{from} + 16]"),
+                concat!($load, " {c}, [{from} + 32]"),
+                concat!($load, " {d}, [{from} + 48]"),
+                concat!($store, " [{to}], {a}"),
+                concat!($store, " [{to} + 16], {b}"),
+                concat!($store, " [{to} + 32], {c}"),
+                concat!($store, " [{to} + 48], {d}"),
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {count}",
+                "jnz 2b",
+                from = inout(reg) $from => _,
+                to = inout(reg) $to => _,
+                count = inout(reg) $count => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            )
+        };
+    }
+
     fn load(lines: &[Line], targets: &mut [OwnLine]) {
         let count = lines.len().min(targets.len());
         if count == 0 {
@@ -114,32 +144,7 @@ mod pairs {
         // SAFETY: `count` lines are read and as many written, which both slices have, and there is one at least; the words are
         // aligned to a pair, or the processor would say so. Others may store to them meanwhile: the instructions load them as atomics
         // do. What is fetched ahead need not be there.
-        unsafe {
-            asm!(
-                "2:",
-                "prefetcht0 [{words} + 512]",
-                "vmovdqa {a}, [{words}]",
-                "vmovdqa {b}, [{words} + 16]",
-                "vmovdqa {c}, [{words} + 32]",
-                "vmovdqa {d}, [{words} + 48]",
-                "vmovdqu [{target}], {a}",
-                "vmovdqu [{target} + 16], {b}",
-                "vmovdqu [{target} + 32], {c}",
-                "vmovdqu [{target} + 48], {d}",
-                "add {words}, 64",
-                "add {target}, 64",
-                "dec {count}",
-                "jnz 2b",
-                words = inout(reg) lines.as_ptr() => _,
-                target = inout(reg) targets.as_mut_ptr() => _,
-                count = inout(reg) count => _,
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack),
-            );
-        }
+        unsafe { move_lines!("vmovdqa", "vmovdqu", lines.as_ptr(), targets.as_mut_ptr(), count) }
     }
 
     fn store(lines: &[Line], sources: &[OwnLine]) {
@@ -148,32 +153,7 @@ mod pairs {
             return;
         }
         // SAFETY: as for `load`; the words may be stored to by whoever has them, since they are atomics.
-        unsafe {
-            asm!(
-                "2:",
-                "prefetcht0 [{source} + 512]",
-                "vmovdqu {a}, [{source}]",
-                "vmovdqu {b}, [{source} + 16]",
-                "vmovdqu {c}, [{source} + 32]",
-                "vmovdqu {d}, [{source} + 48]",
-                "vmovdqa [{words}], {a}",
-                "vmovdqa [{words} + 16], {b}",
-                "vmovdqa [{words} + 32], {c}",
-                "vmovdqa [{words} + 48], {d}",
-                "add {words}, 64",
-                "add {source}, 64",
-                "dec {count}",
-                "jnz 2b",
-                words = inout(reg) lines.as_ptr() => _,
-                source = inout(reg) sources.as_ptr() => _,
-                count = inout(reg) count => _,
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack),
-            );
-        }
+        unsafe { move_lines!("vmovdqu", "vmovdqa", sources.as_ptr(), lines.as_ptr(), count) }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //!  1. Compare-and-swap our name into the header as its reset ID. From here on nobody joins or leaves.
 //!  2. Tell every endpoint in the roster, and wait until each has said that it is done with the lock. Who
-//!     does not answer for two leases is *cut off*: none of its verbs has an effect any more, so what it
+//!     does not answer for two leases, or is known to be gone, is *cut off*: none of its verbs has an effect any more, so what it
 //!     held is nobody's. Where a client cannot be cut off while it lives (mapped memory), it is waited for.
 //!     If the site says so it is warned before ([`LockOptions::declock_notice_ns`](crate::LockOptions)).
 //!  3. WRITE a blank queue and a free header, in this order.
