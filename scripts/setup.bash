@@ -3,7 +3,8 @@
 #
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
 #   need_test_tools     redis-cli and redis-benchmark, redis-py, node-redis, ioredis and redlock: the tests talk to the
-#                       gateway with them; Chromium, playwright-core and axe-core: the tests look at the report with them
+#                       gateway with them; etcd, which decides on mirrored nodes; Chromium, playwright-core and axe-core:
+#                       the tests look at the report with them
 #   need_client_tools   hiredis, which `cargo xtask clients` compiles a program with. (Go, Java with Maven, and memtier_benchmark are used
 #                       if they are there; what is not is skipped, and that is said.)
 #   need_lint_tools     rustfmt and clippy
@@ -37,10 +38,25 @@ need_test_tools() {
   if ! command -v redis-cli >/dev/null || ! command -v redis-benchmark >/dev/null; then
     install_packages redis-tools
   fi
+  # Reads what is exported, and writes what is imported; no service is needed.
+  if ! command -v redis-server >/dev/null; then
+    install_packages redis-server
+  fi
   if [ ! -x /usr/bin/chromium ]; then
     install_packages chromium
   fi
+  need_etcd
   need_client_libraries
+}
+
+# Tests and documents start an etcd of their own; the service that the package brings is not needed.
+need_etcd() {
+  if command -v etcd >/dev/null; then return; fi
+  install_packages etcd-server
+  local as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+  # Where nothing manages services there is none.
+  "${as_root[@]}" systemctl disable --now etcd >/dev/null 2>&1 || true
 }
 
 # The libraries go to target/clients, in the versions of scripts/clients; a folder that is there is whole and fits them.
@@ -139,6 +155,7 @@ need_book_tools() {
     install_packages iproute2
   fi
   command -v curl >/dev/null || install_packages curl
+  need_etcd
   if cmp -s "$wanted" "$tools/requirements.txt"; then return; fi
   if ! command -v python3 >/dev/null || ! python3 -m pip --version >/dev/null 2>&1; then
     install_packages python3 python3-pip ca-certificates

@@ -109,9 +109,9 @@ fn tcp_frames() -> Seeds {
     );
     let greeting = [
         b"FARSIDE\n",
-        &1_u32.to_le_bytes()[..],
+        &2_u32.to_le_bytes()[..],
         &[4, 0, 0, 0],
-        &words(&[5, 0]),
+        &words(&[5, 0, 0, 0]),
         b"word",
     ]
     .concat();

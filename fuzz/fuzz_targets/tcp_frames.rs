@@ -36,22 +36,22 @@ const MEMORY_BYTES: u64 = FILE_UNIT - PAD_BYTES;
 const HEADER_BYTES: usize = 64;
 /// Frames, either way: from their header to the longest.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 12..=64 << 10;
-const WELCOME_BYTES: usize = 40;
+const WELCOME_BYTES: usize = 48;
 
 /// A client that asks for an identity, as it opens a connection.
 fn hello() -> Vec<u8> {
     let mut bytes = b"FARSIDE\n".to_vec();
-    bytes.extend(1_u32.to_le_bytes());
-    bytes.extend([0; 20]);
+    bytes.extend(2_u32.to_le_bytes());
+    bytes.extend([0; 36]);
     bytes
 }
 
 /// The node that lets it in.
 fn welcome() -> Vec<u8> {
     let mut bytes = b"FARSIDE\n".to_vec();
-    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(2_u32.to_le_bytes());
     bytes.extend([0, 3, 0, 0]);
-    for number in [MEMORY_BYTES, 1 << 16, 7] {
+    for number in [MEMORY_BYTES, 1 << 16, 7, 0] {
         bytes.extend(number.to_le_bytes());
     }
     bytes

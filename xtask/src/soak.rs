@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: real processes, killed, stopped and cut off at random, for as long as you like.
 //!
 //! The run itself is a test, `crates/farside/tests/it/soak.rs`, which `cargo test` runs for some seconds. The contract with it
-//! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_SEED`, `_WORKERS`, `_FAULTS`, `_INDEX` and `_SYNC`, and one test for each
-//! fabric. The release profile is used: the faster the workers are, the more they meet.
+//! is a set of environment variables, `FARSIDE_SOAK_SECONDS`, `_KILLS`, `_SEED`, `_WORKERS`, `_FAULTS`, `_INDEX` and `_SYNC`, and one test
+//! for each fabric. The release profile is used: the faster the workers are, the more they meet.
 //!
 //! `--locks N` runs another one instead, `crates/farside-lock/tests/it/soak.rs`: N acquisitions of each lock that survives its
 //! holders, which are killed. Its variables are `FARSIDE_LOCK_SOAK_ACQUISITIONS`, `_KILLS`, `_SEED` and `_WORKERS`.
@@ -13,21 +13,25 @@ use crate::step;
 use crate::test::IT;
 
 /// What workers reach the memory by, and the test that runs it.
-const FABRICS: [(&str, &str); 2] = [
+const FABRICS: [(&str, &str); 3] = [
     ("shm", "soak::mapped_memory_survives_what_happens_to_its_processes"),
     (
         "tcp",
         "soak::memory_nodes_survive_what_happens_to_them_and_their_clients",
     ),
+    (
+        "mirrored",
+        "soak::mirrored_nodes_survive_what_happens_to_them_etcd_a_gateway_and_clients",
+    ),
 ];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only workers that map the memory (shm), or only memory nodes and their clients (tcp); one after the other if not
-    /// given
-    #[arg(long, value_parser = ["shm", "tcp"])]
+    /// Only workers that map the memory (shm), or only memory nodes and their clients (tcp), or only mirrored nodes under etcd,
+    /// which has to be installed (mirrored); one after the other if not given
+    #[arg(long, value_parser = ["shm", "tcp", "mirrored"])]
     fabric: Option<String>,
-    /// For how long things happen to the processes; at least 8, or not every kind of fault comes
+    /// For how long things happen to the processes; longer if not every kind of fault has come by then
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Decides operations and faults; a new one each time if not given
@@ -36,8 +40,9 @@ pub(crate) struct Options {
     /// How many worker processes
     #[arg(long, default_value_t = 4)]
     workers: u64,
-    /// What happens: kill and stop workers, kill and stop the memory nodes (tcp only); separated by commas
-    #[arg(long, default_value = "kill,stop,node")]
+    /// What happens, separated by commas: kill and stop workers; kill and stop the memory nodes (node; tcp only); of mirrored nodes
+    /// kill and stop a primary, a backup, cut either off, stop and kill etcd, kill the gateway
+    #[arg(long, default_value = "kill,stop,node,primary,backup,cut,etcd,gateway")]
     faults: String,
     /// The index that finds data pointers: race, pointer-array, chime, sherman, marlin, smart, rolex or chime-learned
     #[arg(long, default_value = "race")]
@@ -48,8 +53,9 @@ pub(crate) struct Options {
     /// Instead of the store: so many acquisitions of each lock that survives its holders, by processes that are killed
     #[arg(long, value_name = "ACQUISITIONS", conflicts_with_all = ["fabric", "seconds", "faults", "index", "sync"])]
     locks: Option<u64>,
-    /// About how often a process is killed per lock; with `--locks` [default: one for 10000 acquisitions]
-    #[arg(long, requires = "locks")]
+    /// Go on until so many faults have come to others than workers (shm: to workers), if that is later than --seconds; with `--locks`:
+    /// about how often a process is killed per lock [default: one for 10000 acquisitions]
+    #[arg(long)]
     kills: Option<u64>,
 }
 
@@ -60,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(acquisitions) = options.locks {
         return soak_locks(options, acquisitions);
     }
-    let known = ["kill", "stop", "node"];
+    let known = ["kill", "stop", "node", "primary", "backup", "cut", "etcd", "gateway"];
     let is_unknown = |name: &&str| !name.is_empty() && !known.contains(name);
     if let Some(name) = options.faults.split(',').map(str::trim).find(is_unknown) {
         bail!("--faults knows {}, not `{name}`", known.join(", "));
@@ -74,6 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         command.args(["--", "--exact", "--nocapture", test]);
         command
             .env("FARSIDE_SOAK_SECONDS", options.seconds.to_string())
+            .env("FARSIDE_SOAK_KILLS", options.kills.unwrap_or(0).to_string())
             .env("FARSIDE_SOAK_WORKERS", options.workers.to_string())
             .env("FARSIDE_SOAK_FAULTS", &options.faults)
             .env("FARSIDE_SOAK_INDEX", &options.index)

@@ -28,6 +28,15 @@ impl Failure {
         }
     }
 
+    /// The same failure, with what was done before it.
+    #[must_use]
+    pub fn after(self, done: &str) -> Self {
+        Self {
+            line: format!("{done}{}", self.line),
+            ..self
+        }
+    }
+
     /// Prints the line as `program` does.
     #[must_use]
     pub fn report(self, program: &str) -> ExitCode {

@@ -24,7 +24,7 @@ use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::error::FabricError;
+use crate::error::{AttachError, FabricError};
 use crate::host::{self, HostClock};
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
@@ -51,6 +51,25 @@ pub trait Backend {
     /// # Errors
     /// [`FabricError::NodeUnknown`].
     fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError>;
+
+    /// Reaches one more node.
+    fn attach<'c>(&'c self, node: NodeId, place: &'c str) -> Soon<'c, Result<(), AttachError>> {
+        Soon::done(Err(AttachError::new(
+            node,
+            place,
+            "this fabric has the nodes that it began with",
+        )))
+    }
+
+    /// Reaches a node no more.
+    fn detach(&self, node: NodeId) {
+        let _ = node;
+    }
+
+    /// Whether the node is reached.
+    fn is_attached(&self, node: NodeId) -> bool {
+        node.index() < self.node_count()
+    }
 
     /// Which verbs there are beyond the plain ones.
     fn capabilities(&self) -> Capabilities;

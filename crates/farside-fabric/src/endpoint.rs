@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::error::FabricError;
+use crate::error::{AttachError, FabricError};
 use crate::grace::Holder;
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
@@ -155,7 +155,7 @@ impl Endpoint {
         }
     }
 
-    /// How many memory nodes this endpoint reaches; they are numbered from 0.
+    /// How many numbers of memory nodes this endpoint knows, from 0 on; some may not be attached.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.backend().node_count()
@@ -167,6 +167,32 @@ impl Endpoint {
     /// [`FabricError::NodeUnknown`].
     pub fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
         self.backend().node_bytes(node)
+    }
+
+    /// Reaches one more node, while operations are under way. `place` says where it is: `shm:PATH` or `tcp:HOST:PORT`, or
+    /// several of these with commas between them, of which the first that works is taken; `sim:N` in a simulation. Does
+    /// nothing if the node is reached already.
+    ///
+    /// # Errors
+    /// Why none of the places works for this endpoint; it is as before then.
+    pub fn attach<'c>(&'c self, node: NodeId, place: &'c str) -> Soon<'c, Result<(), AttachError>> {
+        self.backend().attach(node, place)
+    }
+
+    /// Gives a node up: verbs to it fail from now on, and its connection closes. Its number is not used again. Memory that is
+    /// mapped stays so until the endpoint goes.
+    ///
+    /// # Panics
+    /// If it is node 0, where this client's mail arrives.
+    pub fn detach(&self, node: NodeId) {
+        assert!(node.index() > 0, "node 0 is every client's home");
+        self.backend().detach(node);
+    }
+
+    /// Whether this endpoint reaches a node: it had it from the start or has attached it, and has not given it up.
+    #[must_use]
+    pub fn is_attached(&self, node: NodeId) -> bool {
+        self.backend().is_attached(node)
     }
 
     /// Which verbs this fabric has beyond the plain ones.

@@ -86,3 +86,26 @@ pub enum FabricError {
         reason: &'static str,
     },
 }
+
+/// A memory node cannot be used beside those that an endpoint reaches already.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot reach {node} at {place}: {reason}")]
+pub struct AttachError {
+    /// The number that it would have.
+    pub node: NodeId,
+    /// Where it should be.
+    pub place: String,
+    /// Why not, and what would be right.
+    pub reason: String,
+}
+
+impl AttachError {
+    /// For this reason.
+    pub fn new(node: NodeId, place: &str, reason: impl ToString) -> Self {
+        Self {
+            node,
+            place: place.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}

@@ -93,6 +93,14 @@ impl Region {
         Ok(Self::new(mapping, 0, bytes))
     }
 
+    /// The place of the first byte of this region, and none of its bytes.
+    pub(crate) fn without_bytes(&self) -> Self {
+        Self {
+            bytes: 0,
+            ..self.clone()
+        }
+    }
+
     /// How many bytes there are.
     #[inline]
     #[must_use]

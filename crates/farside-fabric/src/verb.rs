@@ -188,6 +188,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// How many bytes the verb returns.
+    #[inline]
+    #[must_use]
+    pub const fn result_bytes(&self) -> usize {
+        match self {
+            Self::Read { target, .. } => target.bytes as usize,
+            Self::Write { .. } | Self::WriteWord { .. } => 0,
+            Self::WideCompareSwap { .. } | Self::WideFetchAdd { .. } => 16,
+            _ => 8,
+        }
+    }
+
     /// The far memory that the verb touches: its first byte, and its length in bytes.
     #[inline]
     #[must_use]

@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use farside_fabric::tcp::Secret;
 use farside_kv::{Session, Store};
 use tokio::sync::Notify;
 
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) survey: Survey,
     /// Where the memory nodes are, in their order.
     pub(crate) places: Vec<Place>,
+    /// What the memory nodes want to hear.
+    pub(crate) secret: Option<Secret>,
     pub(crate) live: Live,
     pub(crate) settings_file: Option<Arc<dyn SettingsFile>>,
     /// Whether the gateway was asked to end.

@@ -10,7 +10,7 @@
 //! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `statistics`, `latency` and `hotkeys` count beside the commands; `observer` looks at the counts, `report` and
-//!   [`metrics`] tell them;
+//!   [`metrics`] tell them, [`mirrors`] asks the members of mirrored nodes;
 //! - `live` is what changes while it runs: who is connected (`roster`), who watches (`monitor`), what was
 //!   slow (`slow_log`), which scripts were loaded, and the settings that CONFIG SET changes;
 //! - `worker` is a thread with its own store, `server` the threads and the acceptor.
@@ -33,6 +33,7 @@ mod listener;
 mod live;
 mod lookahead;
 pub mod metrics;
+pub mod mirrors;
 mod monitor;
 mod observer;
 mod password;
@@ -59,6 +60,7 @@ pub use hotkeys::HotKey;
 pub use latency::Latencies;
 pub use listener::Listener;
 pub use live::LiveSettings;
+pub use mirrors::{MemberReport, MirrorReport};
 pub use observer::{NotReady, Observer};
 pub use password::{Password, PasswordError};
 pub use replace::replace_file;

@@ -14,6 +14,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::latency::Latencies;
+use crate::mirrors::{MirrorReport, ROLES};
 use crate::report::{PoolReport, Report};
 use crate::statistics::{DESCRIBED, Nature};
 
@@ -165,7 +166,77 @@ pub fn gateway(report: &Report) -> Vec<Family> {
         samples: labelled("kind", &report.verbs),
     });
     families.extend(pool(report.pool.as_ref()));
+    let mirrors = report.nodes.iter().enumerate();
+    families.extend(mirrored(
+        mirrors.filter_map(|(node, report)| Some((node.to_string(), report.mirror.as_ref()?))),
+    ));
     families
+}
+
+/// The metrics of mirrored nodes, by their names; none if no node is mirrored.
+#[must_use]
+pub fn mirrored<'r>(nodes: impl Iterator<Item = (String, &'r MirrorReport)>) -> Vec<Family> {
+    let nodes: Vec<(String, &MirrorReport)> = nodes.collect();
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let of_nodes = |value: fn(&MirrorReport) -> f64| {
+        let samples = nodes.iter();
+        let samples = samples.map(|(node, mirror)| (vec![("node", node.clone())], value(mirror)));
+        Samples::Gauges(samples.collect())
+    };
+    let of_members = |value: fn(&crate::MemberReport) -> f64| {
+        let members = (nodes.iter()).flat_map(|(node, mirror)| mirror.members.iter().map(move |member| (node, member)));
+        let samples = members.map(|(node, member)| {
+            let labels = vec![("node", node.clone()), ("member", member.address.clone())];
+            (labels, value(member))
+        });
+        Samples::Gauges(samples.collect())
+    };
+    let by_role = nodes.iter().flat_map(|(node, mirror)| {
+        ROLES.map(|role| {
+            let labels = vec![("node", node.clone()), ("role", role.to_owned())];
+            (labels, mirror.count(role) as f64)
+        })
+    });
+    let family = |name, unit, help, samples| Family {
+        name,
+        unit,
+        help,
+        samples,
+    };
+    vec![
+        family(
+            "mirror_up",
+            None,
+            "1 if the primary of a mirrored node answers, 0 if not; nothing is served of the node then.",
+            of_nodes(|mirror| if mirror.has_primary { 1.0 } else { 0.0 }),
+        ),
+        family(
+            "mirror_epoch",
+            None,
+            "The epoch of a mirrored node: one more with each change of its members; 0 if none answers.",
+            of_nodes(|mirror| mirror.epoch as f64),
+        ),
+        family(
+            "mirror_members",
+            None,
+            "Members of a mirrored node by role: `primary`, `backup`, `joining`, `standby`, `idle`, `silent` if it does not answer.",
+            Samples::Gauges(by_role.collect()),
+        ),
+        family(
+            "mirror_lag_entries",
+            None,
+            "Changes that a member of a mirrored node is behind the primary.",
+            of_members(|member| member.lag_entries as f64),
+        ),
+        family(
+            "mirror_lag",
+            Some("bytes"),
+            "Memory that is still to be copied to a member of a mirrored node.",
+            of_members(|member| member.lag_bytes as f64),
+        ),
+    ]
 }
 
 /// The metrics of a pool, or of the one node that a process serves; only that it is not there if it

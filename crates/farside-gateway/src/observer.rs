@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::context::{Context, Shared};
 use crate::hotkeys::DECAY_NS;
 use crate::listener::Arrival;
+use crate::mirrors::{self, MirrorReport};
 use crate::report::{IndexReport, Report};
 use crate::stream::Raw;
 
@@ -46,6 +47,10 @@ pub(crate) struct Survey {
     latest: Mutex<Option<(u64, Usage)>>,
     /// The same node by node, whether all could be looked at or not.
     parts: Mutex<Parts>,
+    /// The groups of mirrored nodes, in the order of the nodes, and when they were asked.
+    mirrors: Mutex<(u64, Vec<Option<MirrorReport>>)>,
+    /// Held by whoever asks them.
+    asking: tokio::sync::Mutex<()>,
     /// Wakes one worker, whichever is there first.
     wanted: Notify,
     /// Wakes those who wait for it.
@@ -72,6 +77,15 @@ impl Survey {
             parts.nodes.clear();
         }
         parts
+    }
+
+    /// The groups of those nodes that are mirrored, if that is not too old to be told; empty if no node is.
+    pub(crate) fn mirrors(&self, now_ns: u64) -> Vec<Option<MirrorReport>> {
+        let (asked_ns, mirrors) = &*self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+        match now_ns.saturating_sub(*asked_ns) <= USAGE_STALE_NS {
+            true => mirrors.clone(),
+            false => Vec::new(),
+        }
     }
 
     fn note(&self, parts: Parts) {
@@ -221,7 +235,7 @@ pub(crate) async fn look(context: &Context) {
     let now_ns = HostClock.now_ns();
     if survey.latest(now_ns, USAGE_FRESH_NS).is_none() {
         // Whoever asks has no more patience, and a node that is gone may take long to say so.
-        let usages = context.store.usage(PATIENCE_NS).await;
+        let (usages, ()) = tokio::join!(context.store.usage(PATIENCE_NS), look_at_mirrors(context));
         // Commands report it to their clients, the metrics say that the pool is not there.
         let seen = |usage: Result<_, _>| usage.inspect_err(|error| tracing::debug!("cannot look at the pool: {error}"));
         survey.note(Parts {
@@ -231,4 +245,20 @@ pub(crate) async fn look(context: &Context) {
         });
     }
     survey.done.notify_waiters();
+}
+
+/// Asks the members of mirrored nodes, unless somebody just has.
+pub(crate) async fn look_at_mirrors(context: &Context) {
+    let endpoint = context.store.endpoint();
+    if endpoint.is_mapped() {
+        return;
+    }
+    let survey = &context.shared.survey;
+    let _asking = survey.asking.lock().await;
+    let now_ns = HostClock.now_ns();
+    let asked_ns = survey.mirrors.lock().unwrap_or_else(PoisonError::into_inner).0;
+    if asked_ns == 0 || now_ns.saturating_sub(asked_ns) > USAGE_FRESH_NS {
+        let mirrors = mirrors::ask_all(endpoint, context.shared.secret.as_ref()).await;
+        *survey.mirrors.lock().unwrap_or_else(PoisonError::into_inner) = (now_ns, mirrors);
+    }
 }

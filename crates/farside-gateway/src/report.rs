@@ -15,6 +15,7 @@ use crate::command::table::TABLE;
 use crate::context::Shared;
 use crate::hotkeys::{HotKey, hottest};
 use crate::latency::Latencies;
+use crate::mirrors::MirrorReport;
 use crate::statistics::Counts;
 
 /// How many hot keys a report names.
@@ -80,6 +81,9 @@ pub struct NodeReport {
     pub place: Place,
     /// What its memory is used for; absent if it could not be reached when somebody last looked.
     pub usage: Option<PoolReport>,
+    /// Its group, if it is mirrored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorReport>,
 }
 
 /// The index, as one of the threads knows it.
@@ -95,11 +99,20 @@ pub struct IndexReport {
 }
 
 impl Place {
+    /// Of a node that was added to the pool since the gateway was started: the pool knows where it is.
+    fn added(node: usize) -> Self {
+        Self {
+            transport: "pool".to_owned(),
+            name: format!("node {node}"),
+        }
+    }
+
     pub(crate) fn of(location: &NodeLocation) -> Self {
         let (transport, name) = match location {
             NodeLocation::Mapped(segment) => ("shm", segment.path().display().to_string()),
             NodeLocation::Remote(name) => ("tcp", name.clone()),
             NodeLocation::Rdma(name, _) => ("rdma", name.clone()),
+            NodeLocation::Absent | NodeLocation::Unusable(_) => ("none", String::new()),
         };
         Self {
             transport: transport.to_owned(),
@@ -196,10 +209,16 @@ impl Report {
             (kind.name().to_owned(), posted.sum())
         });
         let parts = shared.survey.parts(now_ns);
-        let usages = parts.nodes.into_iter().chain(core::iter::repeat(None));
-        let nodes = shared.places.iter().zip(usages).map(|(place, usage)| NodeReport {
-            place: place.clone(),
-            usage: usage.as_ref().map(PoolReport::from),
+        let mirrors = shared.survey.mirrors(now_ns);
+        let nodes = (0..parts.nodes.len().max(shared.places.len())).filter_map(|node| {
+            let usage = parts.nodes.get(node).cloned().flatten();
+            // A node that was removed, or has a number and no memory yet.
+            let is_absent = usage.as_ref().is_some_and(|usage| usage.bytes == 0);
+            (!is_absent).then(|| NodeReport {
+                place: shared.places.get(node).cloned().unwrap_or_else(|| Place::added(node)),
+                usage: usage.as_ref().map(PoolReport::from),
+                mirror: mirrors.get(node).cloned().flatten(),
+            })
         });
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

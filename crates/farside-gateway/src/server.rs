@@ -135,6 +135,7 @@ impl Gateway {
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
             places: nodes.iter().map(Place::of).collect(),
+            secret: options.secret.clone(),
             live: Live::new(
                 Arc::clone(&options.quota),
                 &options.settings,

@@ -261,7 +261,8 @@ impl Blocks {
             expiry_ms: likely.expiry_ms,
         };
         let bytes = item.bytes();
-        if bytes > DRAFT_BYTES_MAX {
+        // What is written while a snapshot is taken is noted first.
+        if bytes > DRAFT_BYTES_MAX || self.pool.notes_changes() {
             return None;
         }
         let block = self.pool.allocate(bytes)?;
@@ -369,6 +370,12 @@ impl Blocks {
         old: Pointer,
         new: Pointer,
     ) -> Result<Publish, IndexError> {
+        if self.pool.notes_changes()
+            && let current = self.note_replaced(cx, slot).await?
+            && current != old
+        {
+            return Ok(Publish::Lost { current });
+        }
         let published = self.sync.publish(cx, slot, old, new).await;
         Ok(published.inspect_err(|_| self.pool.doubt())?)
     }
@@ -394,8 +401,43 @@ impl Blocks {
         old: Pointer,
         new: Pointer,
     ) -> Result<Publish, IndexError> {
+        if self.pool.notes_changes() {
+            // Whatever takes its place until the swap is newer than the snapshot, and its writer has noted that.
+            self.note_replaced(cx, target.slot).await?;
+        }
         let published = self.sync.overwrite(cx, turn, target, old, new).await;
         Ok(published.inspect_err(|_| self.pool.doubt())?)
+    }
+
+    /// Notes for a snapshot what a slot holds before somebody who has pinned swaps it, and returns it. It is read here: what is
+    /// remembered from before the snapshot may have been replaced before that.
+    #[cold]
+    pub(crate) fn note_replaced<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        slot: RemoteAddr,
+    ) -> LocalFuture<'f, Result<Pointer, IndexError>> {
+        Box::pin(async move {
+            let current = Pointer::from_word(cx.read_word(slot).await?);
+            // What leads to no item yet says nothing: it is settled, thawed or filled before it is replaced.
+            if !current.is_null() && !self.is_marked(current) {
+                self.pool.note_replaced(cx, current.to_word()).await?;
+            }
+            Ok(current)
+        })
+    }
+
+    /// Notes for a snapshot that an item is written to a block, which is not linked yet.
+    #[cold]
+    pub(crate) fn note_written<'f>(
+        &'f self,
+        cx: &'f mut OpContext,
+        draft: Draft,
+    ) -> LocalFuture<'f, Result<(), IndexError>> {
+        Box::pin(async move {
+            let noted = self.pool.note_written(cx, draft.block).await;
+            Ok(noted.inspect_err(|_| self.give_up(draft))?)
+        })
     }
 
     /// Replaces `old`, an item whose block was allocated for `bytes` bytes, by `new`; with a turn, whatever other item of
@@ -621,6 +663,9 @@ impl Blocks {
         // Rare, and a batch is large: in a box.
         Box::pin(async move {
             let bytes = item.bytes();
+            if self.pool.notes_changes() {
+                self.note_written(cx, Draft { block, bytes }).await?;
+            }
             cx.reserve(bytes as usize);
             item.encode(cx.buffer_mut());
             let mut batch = Batch::new();
@@ -646,6 +691,9 @@ impl Blocks {
         version: u8,
     ) -> Result<Pointer, IndexError> {
         let bytes = item.bytes();
+        if self.pool.notes_changes() {
+            self.note_written(cx, Draft { block, bytes }).await?;
+        }
         if item.value.len() >= LONG_VALUE_BYTES
             && let Some(written) = write_apart(cx, item, block)
         {

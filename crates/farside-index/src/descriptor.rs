@@ -284,7 +284,7 @@ pub(crate) async fn exclusive(cx: &mut OpContext, other: Pointer, now: Pointer) 
 }
 
 /// The pointers of a bucket.
-async fn entries_of(cx: &mut OpContext, bucket: Pointer) -> Result<Vec<Pointer>, IndexError> {
+pub(crate) async fn entries_of(cx: &mut OpContext, bucket: Pointer) -> Result<Vec<Pointer>, IndexError> {
     let mut entries = Vec::new();
     let head = cx.read_word(bucket.block()).await?;
     for number in 0..(head >> 32).min(BUCKET_ENTRIES_MAX as u64) {

@@ -303,7 +303,7 @@ impl Index {
     }
 
     #[inline]
-    fn blocks(&self) -> &Blocks {
+    pub(crate) fn blocks(&self) -> &Blocks {
         match self {
             Self::PointerArray(array) => array.blocks(),
             Self::Race(race) => race.blocks(),
@@ -539,8 +539,8 @@ impl Index {
         likely: Option<Likely<'_>>,
         decide: Decide<'_, 'v>,
     ) -> Option<Result<Change, IndexError>> {
-        // A scheme with locks may wait for one.
-        if !self.works_in_place(cx) || self.blocks().sync.scheme().needs_locks() {
+        // A scheme with locks may wait for one, and while a snapshot is taken there is more to do.
+        if !self.pool().is_undisturbed() || !self.works_in_place(cx) || self.blocks().sync.scheme().needs_locks() {
             return None;
         }
         match self {

@@ -18,7 +18,7 @@ use core::ops::Range;
 use arrayvec::ArrayVec;
 use farside_fabric::batch::{BATCH_VERBS_MAX, Position};
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, OpContext, RemoteAddr, Slice};
+use farside_fabric::{Batch, LocalFuture, OpContext, RemoteAddr, Slice};
 use farside_pool::Pool;
 use farside_sync::{Pointer, SizeHint};
 
@@ -248,6 +248,13 @@ impl Index {
         }
         plan.encode(cx, pool, (replacements, is_guarded));
         let mut doubt = Doubt(Some(pool));
+        if pool.notes_changes() && !plan.note(cx, pool).await? {
+            doubt.0 = None;
+            plan.allocated
+                .drain(..)
+                .for_each(|(block, bytes)| pool.give_back(block, bytes));
+            return Ok(Commit::Conflict);
+        }
         plan.write_and_mark(cx, batch, pool, marking).await?;
         let is_whole = plan.changes.iter().all(|change| change.is_marked);
         let holds = is_whole
@@ -403,6 +410,24 @@ impl Plan {
             };
             put(change.descriptor, BLOCK_BYTES, &mut |target| descriptor.encode(target));
         }
+    }
+
+    /// Notes for a snapshot what is written and what it replaces; returns whether that is still there. Leaves the buffer alone.
+    #[cold]
+    fn note<'f>(&'f self, cx: &'f mut OpContext, pool: &'f Pool) -> LocalFuture<'f, Result<bool, IndexError>> {
+        Box::pin(async move {
+            for change in &self.changes {
+                let current = Pointer::from_word(cx.read_word(change.slot).await?);
+                if current != change.old {
+                    return Ok(false);
+                }
+                pool.note_replaced(cx, current.to_word()).await?;
+            }
+            for item in &self.items {
+                pool.note_written(cx, item.block).await?;
+            }
+            Ok(true)
+        })
     }
 
     /// Steps 1 and 2.

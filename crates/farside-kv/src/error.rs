@@ -36,6 +36,17 @@ impl KvError {
         matches!(self, Self::Index(IndexError::CursorUnknown { .. }))
     }
 
+    /// Whether a snapshot came to nothing, and may be taken again.
+    #[must_use]
+    pub fn is_snapshot_ended(&self) -> bool {
+        matches!(
+            self,
+            Self::Index(IndexError::Pool(
+                PoolError::SnapshotEnded { .. } | PoolError::SnapshotBusy
+            ))
+        )
+    }
+
     /// Whether the index does not keep keys in order, so that ranges cannot be read.
     #[must_use]
     pub fn is_unordered(&self) -> bool {

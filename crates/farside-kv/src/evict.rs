@@ -159,7 +159,8 @@ impl Store {
         if !self.quota.policy().evicts() {
             return asked;
         }
-        let most = self.chunk_bytes - self.chunk_bytes / FREE_SHARE;
+        let all = self.pool().chunk_bytes();
+        let most = all - all / FREE_SHARE;
         Some(asked.map_or(most, |asked| asked.min(most)))
     }
 

@@ -14,9 +14,11 @@
 mod background;
 pub mod config;
 pub mod decision;
+pub mod drain;
 pub mod error;
 pub mod evict;
 pub mod expiry;
+pub mod export;
 pub mod interactive;
 pub mod locks;
 pub mod many;
@@ -32,9 +34,11 @@ mod turns;
 mod uses;
 
 pub use config::StoreConfig;
+pub use drain::{DrainStep, Drained};
 pub use error::{KvError, Pending};
 pub use evict::{EvictionPace, KeyUse};
 pub use expiry::Expiry;
+pub use export::Export;
 pub use farside_index::{
     Change, Cursors, Decide, Decision, Index, IndexKind, Item, KEYS_AT_ONCE, LeafOptions, RaceOptions,
 };

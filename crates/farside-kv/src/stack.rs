@@ -9,7 +9,8 @@ use std::str::FromStr;
 use farside_fabric::rdma::{Device, DeviceOptions, RdmaError};
 use farside_fabric::shm::{self, Segment, SegmentError};
 use farside_fabric::tcp::{self, ConnectError, ConnectOptions, NodeLocation, Secret};
-use farside_fabric::{Endpoint, LocalFuture, host};
+use farside_fabric::{AttachError, Endpoint, LocalFuture, NodeId, OpContext, host};
+use farside_pool::removed_nodes;
 
 /// How long an operation over TCP may take before it fails, by default.
 pub const TCP_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -46,6 +47,9 @@ pub enum StackError {
     /// A node cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// A segment cannot be mapped beside others.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// There is no RDMA device to reach a node with.
     #[error(transparent)]
     Rdma(#[from] RdmaError),
@@ -62,7 +66,7 @@ impl FromStr for PoolSpec {
             let wrong = || StackError::Spec { text: node.to_owned() };
             match node.trim().split_once(':').ok_or_else(wrong)? {
                 ("shm", path) if !path.is_empty() => Ok(NodeSpec::Shm(path.into())),
-                ("tcp", place) if is_host_and_port(place) => Ok(NodeSpec::Tcp(place.to_owned())),
+                ("tcp", place) if place.split('+').all(is_host_and_port) => Ok(NodeSpec::Tcp(place.to_owned())),
                 ("rdma", place) if is_host_and_port(place) => Ok(NodeSpec::Rdma(place.to_owned())),
                 _ => Err(wrong()),
             }
@@ -115,8 +119,13 @@ impl PoolSpec {
     pub fn locate(&self) -> Result<Vec<NodeLocation>, StackError> {
         let device = self.has_rdma().then(|| Device::open(&self.device));
         let device = device.transpose()?;
-        let nodes = self.nodes.iter().map(|node| match node {
-            NodeSpec::Shm(path) => Ok(NodeLocation::Mapped(Segment::open(path)?)),
+        let nodes = self.nodes.iter().enumerate().map(|(number, node)| match node {
+            NodeSpec::Shm(path) => match Segment::open(path) {
+                Ok(segment) => Ok(NodeLocation::Mapped(segment)),
+                // It may have been removed from the pool, which node 0 knows.
+                Err(error) if number > 0 => Ok(NodeLocation::Unusable(error.to_string())),
+                Err(error) => Err(error.into()),
+            },
             NodeSpec::Tcp(place) => Ok(NodeLocation::Remote(place.clone())),
             NodeSpec::Rdma(place) => {
                 let device = device.clone().expect("opened, since there is such a node");
@@ -142,20 +151,77 @@ pub fn run<T>(
     secret: Option<Secret>,
     task: impl AsyncFnOnce(Endpoint) -> T,
 ) -> Result<T, StackError> {
+    let segments = mapped(&nodes);
     let run = host::on_this_thread(async { Ok(task(connect(nodes, secret).await?).await) });
-    run.map_err(StackError::Runtime)?
+    let run = run.map_err(StackError::Runtime)?;
+    shut_down(&segments);
+    run
+}
+
+/// The segments among the nodes.
+#[must_use]
+pub fn mapped(nodes: &[NodeLocation]) -> Vec<Segment> {
+    let segments = nodes.iter().map(|node| match node {
+        NodeLocation::Mapped(segment) => Some(segment.clone()),
+        _ => None,
+    });
+    segments.flatten().collect()
+}
+
+/// Leaves segments in order that outlive the machine, unless somebody else uses them; see [`Segment::shut_down`].
+pub fn shut_down(segments: &[Segment]) {
+    for segment in segments {
+        if let Err(error) = segment.shut_down() {
+            // It counts as in use: a loss of power will be noticed.
+            tracing::warn!("{error}");
+        }
+    }
 }
 
 /// Connects to the nodes: over mapped memory alone if all of them are mapped, over TCP otherwise,
-/// which needs a tokio `LocalSet`.
+/// which needs a tokio `LocalSet`. A node that was removed from the pool may be named, and is left out.
 ///
 /// # Errors
 /// If a node cannot be reached.
 pub fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> LocalFuture<'static, Result<Endpoint, StackError>> {
     Box::pin(async move {
+        let failure = match connect_all(nodes.clone(), secret.clone()).await {
+            Err(failure) if nodes.len() > 1 => failure,
+            connected => return connected,
+        };
+        match without_removed(nodes, secret.clone()).await {
+            Some(nodes) => connect_all(nodes, secret).await,
+            None => Err(failure),
+        }
+    })
+}
+
+/// The same nodes without those that were removed from the pool, if that can be found out, and there are any.
+async fn without_removed(mut nodes: Vec<NodeLocation>, secret: Option<Secret>) -> Option<Vec<NodeLocation>> {
+    let first = nodes[..1].to_vec();
+    let mut cx = OpContext::new(connect_all(first, secret).await.ok()?);
+    let removed = removed_nodes(&mut cx).await.ok()?;
+    let mut is_named = false;
+    for node in removed {
+        if let Some(named) = nodes.get_mut(node.index()).filter(|_| node.index() > 0) {
+            *named = NodeLocation::Absent;
+            is_named = true;
+        }
+    }
+    is_named.then_some(nodes)
+}
+
+fn connect_all(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> LocalFuture<'static, Result<Endpoint, StackError>> {
+    Box::pin(async move {
+        // A removed node has no memory; the others are reached as if it came first.
+        let is_mapped = |node: &NodeLocation| matches!(node, NodeLocation::Mapped(_) | NodeLocation::Absent);
+        let has_gap = nodes.iter().any(|node| matches!(node, NodeLocation::Absent));
+        if has_gap && nodes.iter().all(is_mapped) {
+            return connect_mapped(&nodes).await;
+        }
         let mapped = nodes.iter().map(|node| match node {
             NodeLocation::Mapped(segment) => Some(segment.clone()),
-            NodeLocation::Remote(_) | NodeLocation::Rdma(..) => None,
+            NodeLocation::Remote(_) | NodeLocation::Rdma(..) | NodeLocation::Absent | NodeLocation::Unusable(_) => None,
         });
         if let Some(segments) = mapped.collect() {
             return Ok(shm::Fabric::new(segments).endpoint()?);
@@ -166,6 +232,22 @@ pub fn connect(nodes: Vec<NodeLocation>, secret: Option<Secret>) -> LocalFuture<
         }
         Ok(tcp::connect(nodes, options).await?)
     })
+}
+
+/// Over mapped memory alone, with nodes missing.
+async fn connect_mapped(nodes: &[NodeLocation]) -> Result<Endpoint, StackError> {
+    let mut endpoint = None;
+    for (number, node) in (0..).zip(nodes) {
+        let NodeLocation::Mapped(segment) = node else { continue };
+        match &endpoint {
+            None => endpoint = Some(shm::Fabric::new(vec![segment.clone()]).endpoint()?),
+            Some(endpoint) => {
+                let place = format!("shm:{}", segment.path().display());
+                endpoint.attach(NodeId::new(number), &place).await?;
+            }
+        }
+    }
+    Ok(endpoint.expect("node 0 is never removed"))
 }
 
 #[cfg(test)]

@@ -43,8 +43,6 @@ pub struct Store {
     pub(crate) evictor: Rc<Evictor>,
     pub(crate) background: Rc<Background>,
     pub(crate) turns: Rc<Turns>,
-    /// Bytes of memory that is cut into blocks.
-    pub(crate) chunk_bytes: u64,
 }
 
 impl Store {
@@ -58,7 +56,6 @@ impl Store {
             let mut cx = OpContext::new(endpoint.clone());
             let geometry = open_or_format(&mut cx, config.format).await?;
             let bytes = geometry.iter().map(|geometry| geometry.node_bytes).sum();
-            let chunk_bytes = geometry.iter().map(|node| node.chunk_count * node.chunk_bytes).sum();
             // Before there is an index nobody takes memory, and all of it is zeros.
             if IndexKind::of_pool(&mut cx).await?.is_none() {
                 locks::table::make(&mut cx, &geometry[0]).await?;
@@ -79,7 +76,6 @@ impl Store {
                 evictor: Rc::default(),
                 background: Rc::default(),
                 turns: Rc::default(),
-                chunk_bytes,
             };
             let keeper = store.clone();
             endpoint.spawn(async move { keeper.take_over_from_the_dead(config.pool.tick_ns).await });

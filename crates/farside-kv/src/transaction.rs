@@ -308,7 +308,7 @@ impl Session {
             ..
         } = self;
         let space = &mut **space.get_or_insert_default();
-        let pin = store.pool().pin();
+        let pin = store.pool().pin_to_change(keys.len()).await?;
         transaction.begin(store.endpoint.unix_ms());
         for some in keys.chunks(KEYS_AT_ONCE) {
             if some.len() == 1 || store.endpoint.is_mapped() {

@@ -246,7 +246,8 @@ impl TreeProgram {
             .collect();
         keys.sort_unstable();
         let mut random = client_random(self.population.seed, u64::MAX - 1);
-        tree.lay_out(region, keys.into_iter().map(|key| (key, key)), || unit(&mut random))?;
+        let mut items = keys.into_iter().map(|key| (key.into(), key));
+        tree.lay_out(region, &mut items, &mut || unit(&mut random))?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use farside_fabric::rdma::{Device, Export};
 use farside_fabric::shm::{Fabric, Hold, Segment, SegmentOptions};
-use farside_fabric::tcp::{Secret, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};
+use farside_fabric::tcp::{MirrorOptions, Secret, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};
 use farside_fabric::{OpContext, host};
 use farside_pool::{FormatOptions, open_or_format};
 
@@ -95,6 +95,18 @@ impl Node {
         self.hold.segment()
     }
 
+    /// Gives up the role, and leaves a segment in order that outlives the machine: everything is on the disk then, unless somebody
+    /// else still uses it, who does the same. To be called when this process has no endpoint any more. Returns whether it was left
+    /// in order.
+    ///
+    /// # Errors
+    /// If the file could not be written back.
+    pub fn shut_down(self) -> Result<bool, NodeError> {
+        let segment = self.segment().clone();
+        drop(self.hold);
+        Ok(segment.shut_down()?)
+    }
+
     /// Whether the segment was made by this node.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -130,10 +142,33 @@ impl Node {
     /// [`NodeError::SecretRequired`] if the listener can be reached from other machines and there is
     /// no secret; [`NodeError::Export`] if the device does not take the memory.
     pub fn server(&self, listener: &TcpListener) -> Result<(Server, ServerHandle), NodeError> {
+        self.server_of(listener, None)
+    }
+
+    /// The same, of a member of a mirrored group. Its segment must not be mapped by anybody.
+    ///
+    /// # Errors
+    /// As [`Node::server`].
+    pub fn mirrored_server(
+        &self,
+        listener: &TcpListener,
+        options: MirrorOptions,
+    ) -> Result<(Server, ServerHandle), NodeError> {
+        self.server_of(listener, Some(options))
+    }
+
+    fn server_of(
+        &self,
+        listener: &TcpListener,
+        mirror: Option<MirrorOptions>,
+    ) -> Result<(Server, ServerHandle), NodeError> {
         require_secret_unless_loopback(listener.local_addr()?, &self.server_options)?;
         let mut server = Server::new(self.segment().clone(), self.server_options.clone());
         if let Some(device) = &self.device {
             server = server.with_rdma(Export::new(self.segment(), device)?);
+        }
+        if let Some(mirror) = mirror {
+            server = server.with_mirror(mirror);
         }
         let handle = server.handle();
         Ok((server, handle))

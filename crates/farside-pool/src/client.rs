@@ -8,7 +8,8 @@
 //! word 4  drained: no block tagged with a smaller epoch is in this client's limbo, and no operation
 //!         that pinned a smaller epoch is running
 //! word 5  parked: how many deaths this client had seen when it last stopped reusing foreign blocks
-//! word 6  audited: how many deaths' lost blocks this client has searched its chunks for
+//! word 6  audited: how many deaths' lost blocks this client has searched its chunks for, in bits 0..48; in the upper 16 the
+//!         version of the table of nodes that it has taken into account
 //! word 7  held: bytes that were allocated less those that were retired, by all who ever had this entry; signed
 //! ```
 //!
@@ -22,6 +23,20 @@ use crate::layout::{CLIENT_BYTES, CLIENTS_AT, Owner};
 pub(crate) const PROGRESS_AT: u64 = 2 * 8;
 /// Bytes of those words.
 pub(crate) const PROGRESS_BYTES: u32 = 6 * 8;
+
+/// Bits of word 6 that count deaths.
+const AUDITED_BITS: u32 = 48;
+const AUDITED_MASK: u64 = (1 << AUDITED_BITS) - 1;
+
+/// Word 6 of an entry.
+pub(crate) fn audited_word(audited: u64, members: u16) -> u64 {
+    (audited & AUDITED_MASK) | u64::from(members) << AUDITED_BITS
+}
+
+/// What word 6 of an entry says.
+pub(crate) fn read_audited(word: u64) -> (u64, u16) {
+    (word & AUDITED_MASK, (word >> AUDITED_BITS) as u16)
+}
 
 /// In which part of its life an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +78,8 @@ pub struct ClientEntry {
     pub parked: u64,
     /// See the module.
     pub audited: u64,
+    /// Of the version of [`members`](crate::members) that the client has taken into account, the lowest 16 bits.
+    pub members: u16,
     /// See [`held`](mod@crate::held).
     pub held: i64,
 }
@@ -88,7 +105,8 @@ impl ClientEntry {
             published: word(3),
             drained: word(4),
             parked: word(5),
-            audited: word(6),
+            audited: read_audited(word(6)).0,
+            members: read_audited(word(6)).1,
             held: word(7).cast_signed(),
         }
     }
@@ -103,7 +121,7 @@ impl ClientEntry {
             self.published,
             self.drained,
             self.parked,
-            self.audited,
+            audited_word(self.audited, self.members),
             held,
         ];
         for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -161,6 +179,7 @@ mod tests {
             drained: 12,
             parked: 13,
             audited: 14,
+            members: 0x8001,
             held: -15,
         };
         let mut bytes = [0; 8 * 8];

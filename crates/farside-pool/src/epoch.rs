@@ -105,6 +105,12 @@ impl Epochs {
         self.pinned.iter().all(|pinned| pinned.get() == 0)
     }
 
+    /// How many operations are running.
+    #[must_use]
+    pub(crate) fn running(&self) -> usize {
+        self.pinned.iter().map(|pinned| pinned.get() as usize).sum()
+    }
+
     /// The smallest pinned epoch, or the local one if nothing is pinned: what is published.
     #[must_use]
     pub fn oldest(&self) -> u64 {

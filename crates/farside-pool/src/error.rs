@@ -1,6 +1,6 @@
 //! Errors of pools.
 
-use farside_fabric::{FabricError, NodeId};
+use farside_fabric::{AttachError, FabricError, NodeId};
 
 /// A pool operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -9,6 +9,23 @@ pub enum PoolError {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// A node of the pool cannot be reached by this client.
+    #[error(transparent)]
+    Unreachable(Box<AttachError>),
+    /// A node cannot be added or drained.
+    #[error("{node}: {reason}")]
+    Membership {
+        /// The node.
+        node: NodeId,
+        /// Why not, and what would be right.
+        reason: String,
+    },
+    /// Running clients have not taken a change of the pool's nodes into account.
+    #[error("{}", lagging_text(clients))]
+    Lagging {
+        /// Their entries in the client table.
+        clients: Vec<u16>,
+    },
     /// No node has a block of this size left. Nothing was changed; deleting or overwriting frees
     /// memory.
     #[error("out of memory: no node has {bytes} bytes left")]
@@ -55,4 +72,30 @@ pub enum PoolError {
     /// dead when its lease expires, which ends them.
     #[error("operations of this client are still running; it is cut off when its lease expires")]
     StillRunning,
+    /// Another client takes a snapshot.
+    #[error("another export of this pool is under way: wait until it has ended")]
+    SnapshotBusy,
+    /// A snapshot was given up. Nothing that it was to show counts.
+    #[error("the export was given up: {reason}")]
+    SnapshotEnded {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl From<AttachError> for PoolError {
+    fn from(error: AttachError) -> Self {
+        Self::Unreachable(Box::new(error))
+    }
+}
+
+fn lagging_text(clients: &[u16]) -> String {
+    let (who, have) = match clients {
+        [client] => (format!("client {client}"), "has"),
+        clients => {
+            let numbers: Vec<String> = clients.iter().map(u16::to_string).collect();
+            (format!("clients {}", numbers.join(", ")), "have")
+        }
+    };
+    format!("{who} {have} not connected to all nodes yet (their logs say why); repeat the command when they can")
 }

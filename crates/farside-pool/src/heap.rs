@@ -157,11 +157,17 @@ pub struct Heap {
     /// For each class, about how many blocks have lately ended their limbo together, and how many do so now.
     burst: Vec<(usize, usize)>,
     limbo: VecDeque<(u64, RemoteAddr, Option<SizeClass>)>,
+    /// No limbo ends before this epoch.
+    limbo_until: u64,
     outbox: Vec<RemoteAddr>,
     chunks: BTreeMap<ChunkId, OwnedChunk>,
     /// Owned chunks with blocks at home, by class.
     stocked: BTreeSet<(SizeClass, ChunkId)>,
     homing: bool,
+    /// By node, whether blocks are taken from it: not from one that is drained, or was not there for all clients yet.
+    open: Vec<bool>,
+    /// Whether some blocks are not to be reused: while homing, and while a node is not open.
+    is_choosy: bool,
 }
 
 impl Heap {
@@ -170,10 +176,13 @@ impl Heap {
     pub fn new(geometry: Vec<Geometry>) -> Self {
         let classes = SizeClass::count(geometry[0].chunk_bytes);
         Self {
+            open: geometry.iter().map(|geometry| !geometry.is_absent()).collect(),
+            is_choosy: false,
             geometry,
             ready: vec![Vec::new(); classes],
             burst: vec![(0, 0); classes],
             limbo: VecDeque::new(),
+            limbo_until: 0,
             outbox: Vec::new(),
             chunks: BTreeMap::new(),
             stocked: BTreeSet::new(),
@@ -214,7 +223,8 @@ impl Heap {
         let stocked = self
             .stocked
             .range((class, first)..)
-            .take_while(|(found, _)| *found == class);
+            .take_while(|(found, _)| *found == class)
+            .filter(|(_, id)| self.open[usize::from(id.node)]);
         let run_bytes = |id: &ChunkId| u64::from(self.chunks[id].run) * self.geometry[0].chunk_bytes;
         let mut blocks = ready;
         for (_, id) in stocked.filter(|(_, id)| class != SizeClass::RUN || run_bytes(id) >= bytes) {
@@ -230,8 +240,9 @@ impl Heap {
     fn stock(&mut self, class: SizeClass) -> bool {
         const BLOCKS_AT_ONCE: usize = 64;
         let first = ChunkId { node: 0, index: 0 };
-        let next = self.stocked.range((class, first)..).next();
-        let Some(&(_, id)) = next.filter(|&&(found, _)| found == class) else {
+        let of_class = self.stocked.range((class, first)..);
+        let mut of_class = of_class.take_while(|&&(found, _)| found == class);
+        let Some(&(_, id)) = of_class.find(|(_, id)| self.open[usize::from(id.node)]) else {
             return false;
         };
         let chunk = self.chunks.get_mut(&id).expect("stocked chunks are owned");
@@ -252,6 +263,7 @@ impl Heap {
         let chunk_bytes = self.geometry[0].chunk_bytes;
         let first = ChunkId { node: 0, index: 0 };
         let unused = self.stocked.range((SizeClass::RUN, first)..);
+        let unused = unused.filter(|(_, id)| self.open[usize::from(id.node)]);
         let fits = unused.filter(|(_, id)| u64::from(self.chunks[id].run) * chunk_bytes >= bytes);
         let &(class, id) = fits.min_by_key(|(_, id)| self.chunks[id].run)?;
         self.stocked.remove(&(class, id));
@@ -291,7 +303,9 @@ impl Heap {
     /// still waits, or `epoch`: no block with a smaller tag is in limbo. Each block that ends it is
     /// named to `forget`, with its bytes, or with none if those are not known.
     pub fn reclaim(&mut self, epoch: u64, forget: impl Fn(RemoteAddr, u64)) -> u64 {
-        while let Some(&(tag, block, class)) = self.limbo.front() {
+        while epoch >= self.limbo_until
+            && let Some(&(tag, block, class)) = self.limbo.front()
+        {
             let grace = GRACE_EPOCHS
                 - 2 * u64::from(is_planted("pool: a block reused two epochs too early"))
                 - u64::from(is_planted("pool: a block reused an epoch too early"));
@@ -315,12 +329,24 @@ impl Heap {
             *lately = (*lately - *lately / 8).max(*now);
             *now = 0;
         }
+        self.limbo_since(epoch)
+    }
+
+    /// Every block in limbo waits as if it had been unlinked in this epoch. Its tag stays: whoever searches goes by that.
+    pub fn wait_anew(&mut self, epoch: u64) {
+        self.limbo_until = epoch + GRACE_EPOCHS;
+    }
+
+    /// The smallest tag that waits in limbo, or `epoch`: no block with a smaller tag is in limbo.
+    #[must_use]
+    pub fn limbo_since(&self, epoch: u64) -> u64 {
         self.limbo.front().map_or(epoch, |&(tag, ..)| tag)
     }
 
     /// A block that may be handed out again at once.
     pub fn release(&mut self, block: RemoteAddr, class: SizeClass) {
-        if self.homing || class == SizeClass::RUN {
+        let stays_out = self.is_choosy && (self.homing || !self.is_open(block.node().index()));
+        if stays_out || class == SizeClass::RUN {
             return self.send_home(block);
         }
         let list = &mut self.ready[usize::from(class.0)];
@@ -428,17 +454,18 @@ impl Heap {
         }
     }
 
-    /// The blocks that are suspects.
-    pub fn suspects(&self) -> impl Iterator<Item = RemoteAddr> + '_ {
-        self.chunks.iter().flat_map(|(&id, chunk)| {
+    /// Names the blocks that are suspects.
+    pub fn visit_suspects(&self, visit: &mut dyn FnMut(RemoteAddr)) {
+        for (&id, chunk) in &self.chunks {
             let base = self.geometry[usize::from(id.node)].chunk(u64::from(id.index));
             let bytes = match chunk.class {
                 SizeClass::RUN => 0,
                 class => class.bytes(),
             };
-            let suspects = chunk.suspects.iter().flat_map(BlockMap::iter);
-            suspects.map(move |block| base.plus(block * bytes))
-        })
+            if let Some(suspects) = &chunk.suspects {
+                suspects.iter().for_each(|block| visit(base.plus(block * bytes)));
+            }
+        }
     }
 
     /// Ends the search: the suspects that are left were lost by a dead client, and come home.
@@ -489,12 +516,58 @@ impl Heap {
     /// Starts or ends homing; at the start every ready block goes home.
     pub fn set_homing(&mut self, homing: bool) {
         self.homing = homing;
+        self.is_choosy = homing || self.open.contains(&false);
         if homing {
             for class in 0..self.ready.len() {
                 let blocks = core::mem::take(&mut self.ready[class]);
                 blocks.into_iter().for_each(|block| self.send_home(block));
             }
         }
+    }
+
+    /// Notes what a node is divided into that has come, or that it is gone.
+    pub fn set_geometry(&mut self, geometry: Geometry) {
+        let index = geometry.node.index();
+        let absent = geometry.absent(geometry.node);
+        while self.geometry.len() <= index {
+            self.geometry.push(absent);
+            self.open.push(false);
+        }
+        self.geometry[index] = geometry;
+        self.set_open(index, self.open[index] && !geometry.is_absent());
+    }
+
+    /// Whether blocks are taken from a node.
+    #[must_use]
+    pub fn is_open(&self, node: usize) -> bool {
+        self.open.get(node).is_some_and(|&is_open| is_open)
+    }
+
+    /// Has blocks taken from a node from now on, or not any more: then every one that is ready goes home, as does each that is
+    /// freed later.
+    pub fn set_open(&mut self, node: usize, is_open: bool) {
+        self.open[node] = is_open;
+        self.is_choosy = self.homing || self.open.contains(&false);
+        if is_open {
+            return;
+        }
+        for class in 0..self.ready.len() {
+            let of_node = |block: &mut RemoteAddr| block.node().index() == node;
+            let blocks: Vec<RemoteAddr> = self.ready[class].extract_if(.., of_node).collect();
+            blocks.into_iter().for_each(|block| self.send_home(block));
+        }
+    }
+
+    /// The chunks that this client owns on nodes from which no blocks are taken.
+    pub fn chunks_of_closed(&self) -> impl Iterator<Item = ChunkId> + '_ {
+        let closed = (0..self.open.len()).filter(|&node| !self.open[node]);
+        closed.flat_map(|node| {
+            let [first, last] = [0, u32::MAX].map(|index| ChunkId {
+                node: node as u16,
+                index,
+            });
+            self.chunks.range(first..=last).map(|(&id, _)| id)
+        })
     }
 
     /// Takes the foreign blocks that are on their way home, sorted by address.
@@ -552,325 +625,4 @@ pub(crate) fn block_to_unit(class: SizeClass, block: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use farside_fabric::NodeId;
-    use proptest::prelude::*;
-
-    const ME: Owner = Owner { client: 0, life: 0 };
-
-    fn heap() -> Heap {
-        let geometry = Geometry::divide(1, NodeId::new(0), 1, 1 << 20, 4096, 8).expect("large enough");
-        Heap::new(vec![geometry])
-    }
-
-    #[test]
-    fn retired_blocks_wait_three_epochs() {
-        let mut heap = heap();
-        let class = heap.class_for(100);
-        let id = ChunkId { node: 0, index: 2 };
-        heap.adopt(id, ME, class, 1, BlockMap::full(32));
-        let block = heap.take(class).expect("the chunk has blocks");
-        let others: Vec<_> = core::iter::from_fn(|| heap.take(class)).collect();
-        assert_eq!(others.len(), 31);
-        heap.retire(7, block, Some(class));
-        for epoch in 7..10 {
-            assert_eq!(heap.reclaim(epoch, |_, _| ()), 7);
-            assert_eq!(heap.take(class), None, "epoch {epoch}");
-        }
-        assert_eq!(heap.reclaim(10, |_, _| ()), 10);
-        assert_eq!(heap.take(class), Some(block));
-    }
-
-    #[test]
-    fn foreign_blocks_are_reused_unless_homing() {
-        let mut heap = heap();
-        let class = heap.class_for(64);
-        let foreign = RemoteAddr::new(NodeId::new(0), heap.geometry[0].chunk(5).offset() + 128);
-        heap.retire(0, foreign, Some(class));
-        heap.reclaim(3, |_, _| ());
-        assert_eq!(heap.take(class), Some(foreign));
-        heap.retire(3, foreign, Some(class));
-        heap.reclaim(6, |_, _| ());
-        heap.set_homing(true);
-        assert_eq!(heap.take(class), None);
-        assert_eq!(heap.take_outbox(), [foreign]);
-    }
-
-    /// Retires a block, and lets its grace period pass.
-    fn reuse(heap: &mut Heap, block: RemoteAddr, bytes: u64) {
-        let class = heap.class_for(bytes);
-        heap.retire(0, block, Some(class));
-        heap.reclaim(3, |_, _| ());
-    }
-
-    #[test]
-    fn the_next_block_is_the_one_that_is_taken_next() {
-        let mut heap = heap();
-        let class = heap.class_for(1024);
-        assert_eq!(heap.next(class), None);
-        heap.adopt(ChunkId { node: 0, index: 2 }, ME, class, 1, BlockMap::full(4));
-        assert_eq!(heap.next(class), None, "what is at home is not ready");
-        let first = heap.geometry[0].chunk(2);
-        assert_eq!(heap.take(class), Some(first));
-        for block in 1..4 {
-            let next = heap.next(class);
-            assert_eq!(next, Some(first.plus(block * 1024)));
-            assert_eq!(heap.take(class), next);
-        }
-        assert_eq!(heap.next(class), None);
-        assert_eq!(heap.next(SizeClass::RUN), None);
-    }
-
-    #[test]
-    fn sixty_four_blocks_leave_home_at_once() {
-        let mut heap = heap();
-        let class = heap.class_for(32);
-        let ids = [2, 3].map(|index| ChunkId { node: 0, index });
-        for id in ids {
-            heap.adopt(id, ME, class, 1, BlockMap::full(128));
-        }
-        for taken in 1..=256 {
-            assert!(heap.take(class).is_some());
-            let home = ids.map(|id| u64::from(heap.chunks()[&id].home.count()));
-            assert_eq!(home.iter().sum::<u64>(), 256_u64 - u64::next_multiple_of(taken, 64));
-        }
-        assert_eq!(heap.take(class), None);
-    }
-
-    #[test]
-    fn blocks_at_home_and_ready_ones_are_there() {
-        let mut heap = heap();
-        let [small, large] = [1024, 2048].map(|bytes| heap.class_for(bytes));
-        assert!(heap.has(small, 1024, 0));
-        assert!(!heap.has(small, 1024, 1));
-        for (index, class, blocks) in [(2, small, 4), (3, small, 4), (4, large, 2)] {
-            heap.adopt(ChunkId { node: 0, index }, ME, class, 1, BlockMap::full(blocks));
-        }
-        for taken in 0..3 {
-            assert!(heap.has(small, 1024, 8 - taken), "{taken} were taken");
-            assert!(!heap.has(small, 1024, 9 - taken), "{taken} were taken");
-            assert!(heap.take(small).is_some());
-        }
-        assert!(heap.has(large, 2048, 2));
-        assert!(!heap.has(large, 2048, 3));
-    }
-
-    #[test]
-    fn the_shortest_run_that_is_long_enough_is_taken() {
-        let mut heap = heap();
-        let run = SizeClass::RUN;
-        for (index, chunks) in [(2, 3), (5, 2), (7, 4)] {
-            heap.adopt(ChunkId { node: 0, index }, ME, run, chunks, BlockMap::full(1));
-        }
-        assert!(heap.has(run, 2 * 4096, 3) && !heap.has(run, 2 * 4096, 4));
-        assert!(heap.has(run, 2 * 4096 + 1, 2) && !heap.has(run, 2 * 4096 + 1, 3));
-        assert!(heap.has(run, 4 * 4096, 1) && !heap.has(run, 4 * 4096 + 1, 1));
-        assert_eq!(heap.take_run(4 * 4096 + 1), None);
-        let first = heap.geometry[0].chunk(5);
-        assert_eq!(heap.take_run(2 * 4096), Some(first));
-        assert_eq!(heap.take_run(2 * 4096), Some(heap.geometry[0].chunk(2)));
-        assert_eq!(heap.take_run(2 * 4096), Some(heap.geometry[0].chunk(7)));
-        assert_eq!(heap.take_run(1), None);
-        heap.release(first, run);
-        assert_eq!(heap.take_run(1), Some(first));
-    }
-
-    /// Frees `count` foreign blocks one after the other; returns how many of them were sent home.
-    fn sent_home(heap: &mut Heap, bytes: u64, count: u64) -> usize {
-        let (class, first) = (heap.class_for(bytes), heap.geometry[0].chunk(2));
-        (0..count).for_each(|block| heap.release(first.plus(block * bytes), class));
-        heap.take_outbox().len()
-    }
-
-    #[test]
-    fn the_older_half_of_too_many_ready_blocks_goes_home() {
-        let (mut few, mut many) = (heap(), heap());
-        assert_eq!(sent_home(&mut few, 32, 16), 0);
-        assert_eq!(sent_home(&mut many, 32, 17), 8);
-        let class = many.class_for(32);
-        let left: Vec<_> = core::iter::from_fn(|| many.take(class)).collect();
-        let first = many.geometry[0].chunk(2);
-        let younger: Vec<_> = (8..17).rev().map(|block| first.plus(block * 32)).collect();
-        assert_eq!(left, younger);
-    }
-
-    #[test]
-    fn few_large_blocks_are_kept_ready() {
-        let large = || {
-            let geometry = Geometry::divide(1, NodeId::new(0), 1, 16 << 20, 1 << 20, 8).expect("large enough");
-            Heap::new(vec![geometry])
-        };
-        assert_eq!(sent_home(&mut large(), 512 << 10, 8), 0);
-        assert_eq!(sent_home(&mut large(), 512 << 10, 9), 4);
-        assert_eq!(sent_home(&mut large(), 128 << 10, 8), 0);
-        assert_eq!(sent_home(&mut large(), 128 << 10, 9), 4);
-        assert_eq!(sent_home(&mut large(), 64 << 10, 16), 0);
-        assert_eq!(sent_home(&mut large(), 64 << 10, 17), 8);
-    }
-
-    #[test]
-    fn twice_as_many_blocks_are_kept_ready_as_end_their_limbo_together() {
-        let mut heap = heap();
-        let class = heap.class_for(32);
-        let first = heap.geometry[0].chunk(2);
-        for block in 0..24 {
-            heap.retire(0, first.plus(block * 32), Some(class));
-        }
-        heap.reclaim(3, |_, _| ());
-        // Before the first of them nobody knew how many there would be: 17 are too many, as are 17 again.
-        assert_eq!(heap.take_outbox().len(), 8);
-        assert_eq!(heap.ready[usize::from(class.0)].len(), 16);
-        for block in 24..56 {
-            heap.release(first.plus(block * 32), class);
-        }
-        assert_eq!(heap.take_outbox().len(), 0, "there is room for 48");
-        // One alone: room for an eighth less.
-        reuse(&mut heap, first.plus(56 * 32), 32);
-        assert_eq!(heap.take_outbox().len(), 24);
-        assert_eq!(heap.burst[usize::from(class.0)], (21, 0));
-    }
-
-    #[test]
-    fn ready_blocks_of_a_chunk_that_is_given_up_come_home() {
-        let nodes = [0, 1].map(|node| Geometry::divide(1, NodeId::new(node), 2, 1 << 20, 4096, 8));
-        let mut heap = Heap::new(nodes.map(|node| node.expect("large enough")).into());
-        let class = heap.class_for(1024);
-        let ids = [(0, 2), (0, 3), (1, 2)].map(|(node, index)| ChunkId { node, index });
-        let blocks = ids.map(|id| heap.geometry[usize::from(id.node)].chunk(u64::from(id.index)));
-        for (id, block) in ids.into_iter().zip(blocks) {
-            heap.adopt(id, ME, class, 1, BlockMap::new(4));
-            heap.release(block, class);
-            heap.release(block.plus(2 * 1024), class);
-        }
-        assert_eq!(heap.disown_unused(ids[0]).map(|chunk| chunk.blocks), None);
-        let chunk = heap.disown(ids[0]).expect("it was owned");
-        assert_eq!(chunk.home.iter().collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(heap.chunks().keys().copied().collect::<Vec<_>>(), ids[1..]);
-        let left: BTreeSet<_> = core::iter::from_fn(|| heap.take(class)).collect();
-        let others = blocks[1..].iter().flat_map(|&block| [block, block.plus(2 * 1024)]);
-        assert_eq!(left, others.collect());
-    }
-
-    #[test]
-    fn a_chunk_in_use_is_not_given_up_as_unused() {
-        let mut heap = heap();
-        let class = heap.class_for(1024);
-        let id = ChunkId { node: 0, index: 2 };
-        heap.adopt(id, ME, class, 1, BlockMap::full(4));
-        let block = heap.take(class).expect("the chunk has blocks");
-        assert!(heap.disown_unused(id).is_none());
-        heap.set_homing(true);
-        assert!(heap.disown_unused(id).is_none(), "one block is in use");
-        heap.release(block, class);
-        assert!(heap.disown_unused(id).is_some_and(|chunk| chunk.is_unused()));
-        assert!(heap.disown_unused(id).is_none());
-        assert_eq!(heap.take(class), None, "what was given up is not handed out");
-    }
-
-    #[test]
-    fn suspects_that_stay_away_are_found() {
-        use core::cell::RefCell;
-        let mut heap = heap();
-        let class = heap.class_for(1024);
-        let mut home = BlockMap::new(4);
-        home.insert(3);
-        heap.adopt(ChunkId { node: 0, index: 2 }, ME, class, 1, home);
-        heap.adopt(ChunkId { node: 0, index: 5 }, ME, SizeClass::RUN, 2, BlockMap::new(1));
-        heap.suspect_all();
-        assert!(heap.is_homing());
-        let [blocks, run] = [2, 5].map(|chunk| heap.geometry[0].chunk(chunk));
-        let suspects = [0, 1, 2].map(|block| blocks.plus(block * 1024));
-        assert_eq!(heap.suspects().collect::<Vec<_>>(), [&suspects[..], &[run]].concat());
-        heap.acquit(suspects[1]);
-        heap.release(suspects[0], class);
-        assert_eq!(heap.suspects().collect::<Vec<_>>(), [suspects[2], run]);
-        let forgotten = RefCell::new(Vec::new());
-        let forget = |block, bytes| forgotten.borrow_mut().push((block, bytes));
-        assert_eq!(heap.recover_suspects(forget), 2);
-        assert_eq!(forgotten.into_inner(), [(suspects[2], 1024), (run, 2 * 4096)]);
-        assert_eq!(heap.suspects().count(), 0);
-        heap.set_homing(false);
-        assert_eq!(heap.take_run(2 * 4096), Some(run));
-        let free = core::iter::from_fn(|| heap.take(class));
-        assert_eq!(
-            free.collect::<Vec<_>>(),
-            [suspects[0], suspects[2], blocks.plus(3 * 1024)]
-        );
-    }
-
-    #[test]
-    fn a_free_map_that_names_what_is_no_block_brings_none_home() {
-        let mut heap = heap();
-        let class = heap.class_for(96);
-        let id = ChunkId { node: 0, index: 2 };
-        heap.adopt(id, ME, class, 1, BlockMap::new(42));
-        // The last two of 128 units are too few for a block.
-        heap.collect(id, [126].into_iter());
-        assert_eq!(heap.chunks()[&id].home.count(), 0);
-        heap.collect(id, [0, 123].into_iter());
-        assert_eq!(heap.chunks()[&id].home.iter().collect::<Vec<_>>(), [0, 41]);
-    }
-
-    #[test]
-    fn blocks_on_their_way_home_are_sorted() {
-        let mut heap = heap();
-        let class = heap.class_for(64);
-        heap.set_homing(true);
-        let first = heap.geometry[0].chunk(2);
-        let blocks = [3, 1, 2, 0].map(|block| first.plus(block * 64));
-        blocks.into_iter().for_each(|block| heap.release(block, class));
-        let sorted = [0, 1, 2, 3].map(|block| first.plus(block * 64));
-        assert_eq!(heap.take_outbox(), sorted);
-        heap.return_to_outbox(&blocks);
-        assert_eq!(heap.take_outbox(), sorted);
-        assert_eq!(heap.take_outbox(), []);
-    }
-
-    #[test]
-    fn limbo_knows_of_which_classes_its_blocks_are() {
-        let mut heap = heap();
-        let classes = [64, 128, 256].map(|bytes| heap.class_for(bytes));
-        let first = heap.geometry[0].chunk(2);
-        assert_eq!(classes.map(|class| heap.limbo_has(class)), [false; 3]);
-        heap.retire(0, first, Some(classes[0]));
-        heap.retire(0, first.plus(128), Some(classes[1]));
-        heap.retire(0, first.plus(256), None);
-        assert_eq!(heap.limbo_count(), 3);
-        assert_eq!(classes.map(|class| heap.limbo_has(class)), [true, true, false]);
-        assert_eq!(heap.listed().count(), 3);
-        heap.reclaim(3, |_, _| ());
-        assert_eq!(classes.map(|class| heap.limbo_has(class)), [false; 3]);
-        assert_eq!(heap.take_outbox(), [first.plus(256)], "its class is not known");
-    }
-
-    #[test]
-    fn maps_count_their_blocks() {
-        let mut map = BlockMap::full(100);
-        assert_eq!((map.count(), map.iter().count()), (100, 100));
-        (0..50).for_each(|block| assert!(map.remove(block)));
-        assert_eq!((map.count(), map.iter().next()), (50, Some(50)));
-    }
-
-    proptest! {
-        #[test]
-        fn blocks_are_handed_out_once(sizes in proptest::collection::vec(1_u64..2048, 1..200)) {
-            let mut heap = heap();
-            let mut seen = BTreeMap::new();
-            let mut next = 0;
-            for bytes in sizes {
-                let class = heap.class_for(bytes);
-                let block = heap.take(class).unwrap_or_else(|| {
-                    let blocks = heap.geometry[0].blocks_per_chunk(class);
-                    heap.adopt(ChunkId { node: 0, index: next }, ME, class, 1, BlockMap::full(blocks));
-                    next += 1;
-                    heap.take(class).expect("a fresh chunk has blocks")
-                });
-                seen.insert(block.offset(), class.bytes());
-                prop_assert!(class.bytes() >= bytes);
-                let ends: Vec<u64> = seen.iter().map(|(at, bytes)| at + bytes).collect();
-                prop_assert!(seen.keys().skip(1).zip(ends).all(|(&next, end)| next >= end));
-            }
-        }
-    }
-}
+mod tests;

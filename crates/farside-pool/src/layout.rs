@@ -17,7 +17,7 @@ use crate::size_class::{SizeClass, UNIT_BYTES};
 /// The first word of a formatted node: "FARSIDE1" read as a little-endian word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FARSIDE1");
 /// Changes whenever anything in this file changes its meaning, or in a block that the slots of an index point to.
-pub const LAYOUT_VERSION: u64 = 6;
+pub const LAYOUT_VERSION: u64 = 7;
 
 /// Bytes of the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -38,12 +38,30 @@ pub const POOL_ID_AT: u64 = 16;
 pub const EPOCH_AT: u64 = 512;
 /// Shared word: how many clients have been declared dead so far (node 0).
 pub const DEATHS_AT: u64 = 576;
+/// Shared word: how often the table of nodes was changed (node 0), beside the count of deaths, as both are read together.
+pub const MEMBERS_VERSION_AT: u64 = DEATHS_AT + 8;
 /// Shared word: one more than the largest client index ever used (node 0).
 pub const CLIENTS_HIGH_AT: u64 = 640;
 /// Shared word: the endpoint that formats the pool, or did (node 0).
 pub const CREATOR_AT: u64 = 704;
+/// Shared word: the client that gives a new node its number (node 0).
+pub const ADMINISTRATOR_AT: u64 = 768;
+/// Shared word: whether a snapshot is taken, and by whom (node 0), beside the count of deaths, too; see [`snapshot`](crate::snapshot).
+pub const SNAPSHOT_AT: u64 = DEATHS_AT + 16;
+/// Shared word: the page that was linked last of the journals of a snapshot (node 0).
+pub const JOURNALS_AT: u64 = 832;
 /// The roots: an address and a length each.
 pub const ROOTS_AT: u64 = 1024;
+/// The table of nodes (node 0): a state of four bits for each. See [`members`](crate::members).
+pub const NODE_STATES_AT: u64 = ROOTS_AT + ROOT_COUNT as u64 * 16;
+/// Bytes of the states of all nodes.
+pub const NODE_STATES_BYTES: u64 = NODES_MAX as u64 / 2;
+/// The table of nodes: where those are that came later, one record after the other up to the end of the superblock.
+pub const NODE_PLACES_AT: u64 = NODE_STATES_AT + NODE_STATES_BYTES;
+/// Bytes of these records.
+pub const NODE_PLACES_BYTES: u64 = SUPERBLOCK_BYTES - NODE_PLACES_AT;
+/// How many numbers nodes can have.
+pub const NODES_MAX: u16 = 512;
 
 /// The fixed part of a superblock: what the node's memory is divided into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +70,7 @@ pub struct Geometry {
     pub pool_id: u64,
     /// Which node of the pool this is.
     pub node: NodeId,
-    /// How many nodes the pool has.
+    /// How many nodes the pool had when it was made; for one that came later, with it.
     pub node_count: u16,
     /// Bytes of memory of the node that the pool uses.
     pub node_bytes: u64,
@@ -117,6 +135,37 @@ impl Geometry {
             }
         }
         Ok(geometry)
+    }
+
+    /// A number that no node has, or no more: without memory, so that nothing is looked for there.
+    #[must_use]
+    pub fn absent(&self, node: NodeId) -> Self {
+        Self {
+            node,
+            node_bytes: 0,
+            chunk_count: 0,
+            chunks_at: 0,
+            ..*self
+        }
+    }
+
+    /// Whether there is no such node.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.node_bytes == 0
+    }
+
+    /// Of all nodes those that the pool was made with: fixed memory of an index is there, and never on those that came later.
+    #[must_use]
+    pub fn founders(all: &[Self]) -> &[Self] {
+        let count = all.first().map_or(0, |first| usize::from(first.node_count));
+        &all[..count.min(all.len())]
+    }
+
+    /// Bytes of all chunks.
+    #[must_use]
+    pub fn chunks_bytes(&self) -> u64 {
+        self.chunk_count * self.chunk_bytes
     }
 
     /// Where the chunk table starts.
@@ -208,7 +257,7 @@ impl Geometry {
         }
         if words[1] != LAYOUT_VERSION {
             return Err(format!(
-                "its layout version is {}, this program reads {LAYOUT_VERSION}",
+                "its layout version is {}, this program reads {LAYOUT_VERSION}: copy the data with a release that reads it",
                 words[1]
             ));
         }

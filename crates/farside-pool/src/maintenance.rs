@@ -10,9 +10,10 @@
 //!
 //! The client with the smallest index looks first, so usually one of them does it for all.
 //!
-//! A lease is judged by the judge's own clock: from when it saw the renewal count last change. A
-//! client is declared dead only after the fabric has cut it off, so a slow client cannot touch what
-//! is handed on; it learns of its death from its state word, or from the fabric.
+//! A lease is judged by the judge's own clock: from when it saw the renewal count last change. While
+//! the table is out of reach nobody can renew a lease: when an answer has taken half a lease, as it
+//! does when the node's primary has died, all leases begin anew. A client is declared dead only after
+//! the fabric has cut it off, so a slow client cannot touch what is handed on; it learns of its death from its state word, or from the fabric.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +26,10 @@ use crate::client::{self, ClientEntry, Liveness, PROGRESS_AT, PROGRESS_BYTES};
 use crate::error::PoolError;
 use crate::layout::{CLIENT_BYTES, DEATHS_AT, EPOCH_AT, Owner};
 use crate::pool::Pool;
+use crate::snapshot;
 
-/// How long a node may take to cut a client off.
-const FENCE_NS: u64 = 1_000_000_000;
+/// How long a node may take to cut a client off, at most; and not longer than a quarter of a lease.
+const FENCE_NS_MAX: u64 = 1_000_000_000;
 /// How often a client looks whether it may reuse blocks of others' chunks again.
 const HOMING_TICKS: u64 = 4;
 /// How many chunks' free maps are collected per visit, one visit every so many ticks.
@@ -52,6 +54,18 @@ pub(crate) struct Watch {
     /// For each client the lease count, and when that was first seen. An endpoint's identity is never
     /// used again, an entry of the table is.
     leases: BTreeMap<EndpointId, (u64, u64)>,
+}
+
+/// Bytes of the words that every tick reads after the epoch.
+pub(crate) const COUNTS_BYTES: u32 = 24;
+
+/// They, at the start of the buffer: deaths, the version of the table of nodes, and the word of the snapshot.
+pub(crate) fn counts(cx: &OpContext) -> [u64; 3] {
+    let word = |at: usize| {
+        let bytes = cx.buffer()[at..].first_chunk();
+        u64::from_le_bytes(*bytes.expect("three words were read"))
+    };
+    [word(0), word(8), word(16)]
 }
 
 impl Pool {
@@ -86,7 +100,11 @@ impl Pool {
         Box::pin(async move {
             let mut watch = self.shared.ticking.lock().await;
             self.check_alive()?;
+            let start_ns = self.shared.endpoint.now_ns();
             let looked = self.keep_house(&mut watch).await;
+            if looked.is_err() {
+                self.renew_all_if_late(&mut watch, start_ns);
+            }
             match &looked {
                 // It can still tell who is dead.
                 Ok(true) => *self.shared.ailment.borrow_mut() = None,
@@ -98,6 +116,18 @@ impl Pool {
         })
     }
 
+    /// What was asked at an instant is answered now, or given up. If that has taken so long that the table may have been out of
+    /// reach for all, nobody is judged by the time before; returns whether that is so.
+    ///
+    /// Half a lease, and the quarter that may have passed since a lease was renewed, leave one for those who come back later.
+    fn renew_all_if_late(&self, watch: &mut Watch, asked_ns: u64) -> bool {
+        let is_late = self.shared.endpoint.now_ns() - asked_ns > self.shared.options.lease_ns / 2;
+        if is_late {
+            watch.leases.clear();
+        }
+        is_late
+    }
+
     /// A round; returns whether this client has looked at all others.
     async fn keep_house(&self, watch: &mut Watch) -> Result<bool, PoolError> {
         let mut cx = OpContext::new(self.shared.endpoint.clone());
@@ -105,15 +135,21 @@ impl Pool {
         watch.ticks += 1;
         self.shared.ticks.set(watch.ticks);
 
+        let asked_ns = self.shared.endpoint.now_ns();
         let node = NodeId::new(0);
         let (entry, alive) = client::owner_state(self.shared.owner, Liveness::Live);
         let mut batch = Batch::new();
         let state = batch.read_word(entry);
         let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
-        let deaths = batch.read_word(RemoteAddr::new(node, DEATHS_AT));
+        // The count of deaths, and behind it the version of the table of nodes and the word of the snapshot, which has to be read
+        // after the epoch: see `snapshot`.
+        batch.read(RemoteAddr::new(node, DEATHS_AT), Slice::first(COUNTS_BYTES));
         // After the epoch: what was unlinked before the epoch became what it is has changed the word.
         let watched = self.shared.watch.get().map(|(word, _)| (word, batch.read_word(word)));
         cx.post(&mut batch).await?;
+        self.renew_all_if_late(watch, asked_ns);
+        let [deaths, members, phase] = counts(&cx);
+        cx.rely_on_words();
         if batch.result(state) != alive {
             return Err(PoolError::LeaseLost);
         }
@@ -129,18 +165,22 @@ impl Pool {
             self.shared.epochs.start(epoch);
         }
         self.shared.epochs.observe(epoch);
-        self.shared.deaths.set(batch.result(deaths));
+        self.shared.deaths.set(deaths);
+        self.observe_snapshot(snapshot::SnapshotWord(phase));
         if self.shared.deaths.get() > self.shared.audited.get() {
             self.shared.heap.borrow_mut().set_homing(true);
         }
 
         // What a running operation has unlinked it has perhaps not retired yet.
-        let drained = self
-            .shared
-            .heap
-            .borrow_mut()
-            .reclaim(epoch, |block, bytes| self.shared.endpoint.forget(block, bytes))
-            .min(self.shared.epochs.oldest());
+        let oldest = match self.holds_blocks() {
+            true => self.shared.heap.borrow().limbo_since(epoch),
+            false => self
+                .shared
+                .heap
+                .borrow_mut()
+                .reclaim(epoch, |block, bytes| self.shared.endpoint.forget(block, bytes)),
+        };
+        let drained = self.journal_since(oldest).min(self.shared.epochs.oldest());
         // What is on its way home counts as limbo: whoever searches must not find it first.
         if self.bring_home().await || is_planted("pool: blocks on their way home taken for there") {
             watch.drained = drained;
@@ -164,6 +204,7 @@ impl Pool {
             watch.epoch_tick = watch.ticks;
             self.look_around(&mut cx, watch, epoch).await?;
         }
+        self.note_members(members);
         if watch.ticks.is_multiple_of(HOUSEKEEPING_TICKS) {
             cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns / 4));
             self.free_unused(&mut cx, UNUSED_KEEP, CHUNKS_FREED).await?;
@@ -184,12 +225,14 @@ impl Pool {
             drained,
             parked: self.shared.parked.get(),
             audited: self.shared.audited.get(),
+            members: self.shared.members.get() as u16,
             held: self.held_here(),
         }
         .progress();
         cx.buffer_mut()[..progress.len()].copy_from_slice(&progress);
         let target = client::entry_addr(self.shared.owner.client).plus(PROGRESS_AT);
         cx.write(Slice::first(PROGRESS_BYTES), target).await?;
+        self.renew_all_if_late(watch, watch.renewed);
         Ok(())
     }
 
@@ -205,9 +248,11 @@ impl Pool {
     /// Looks at every client: advances the epoch if all have come far enough, buries the dead.
     async fn look_around(&self, cx: &mut OpContext, watch: &mut Watch, epoch: u64) -> Result<(), PoolError> {
         // What is read was so at some instant after this one, however long this client is stopped in between: who has
-        // not renewed its lease by then had not renewed it by now.
+        // not renewed its lease by then had not renewed it by now. (If the answer was long in coming, it counts from there.)
         let now = self.shared.endpoint.now_ns();
         let clients = self.clients(cx).await?;
+        let is_late = self.renew_all_if_late(watch, now);
+        let now = if is_late { self.shared.endpoint.now_ns() } else { now };
         let live = || clients.iter().filter(|(_, entry)| entry.is_live());
         let is_behind = |entry: &ClientEntry| entry.published < epoch;
         let is_hasty = is_planted("pool: the epoch advanced without asking everybody");
@@ -247,7 +292,9 @@ impl Pool {
     /// Cuts a client off whose lease has run out, and declares it dead.
     async fn bury(&self, cx: &mut OpContext, index: u16, entry: ClientEntry) -> Result<(), PoolError> {
         let Some(endpoint) = entry.endpoint else { return Ok(()) };
-        let deadline = Deadline(self.shared.endpoint.now_ns() + FENCE_NS);
+        // Whoever waits here does not renew its own lease: if a node does not answer, the next round tries again.
+        let patience_ns = FENCE_NS_MAX.min(self.shared.options.lease_ns / 4);
+        let deadline = Deadline(self.shared.endpoint.now_ns() + patience_ns);
         let fence = if is_planted("pool: a client declared dead that was not cut off") {
             Fence::CutOff
         } else {
@@ -299,6 +346,7 @@ impl Pool {
         }
         let mut cx = OpContext::new(self.shared.endpoint.clone());
         cx.fetch_add(RemoteAddr::new(NodeId::new(0), DEATHS_AT), 1).await?;
+        self.end_snapshot_of(&mut cx, dead).await?;
         let (state, dying) = client::owner_state(dead, Liveness::Dying);
         let (_, dead) = client::owner_state(dead, Liveness::Dead);
         cx.compare_swap(state, dying, dead).await?;

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_fabric::mutant::is_planted;
-use farside_fabric::{Batch, Endpoint, FabricError, LocalFuture, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Endpoint, FabricError, Grown, LocalFuture, NodeId, OpContext, RemoteAddr, Slice};
 
 use crate::client::{self, ClientEntry, Liveness};
 use crate::epoch::{Epochs, Pin};
@@ -20,7 +20,7 @@ use crate::error::PoolError;
 use crate::heap::Heap;
 use crate::layout::{CLIENTS_HIGH_AT, DEATHS_AT, EPOCH_AT, Geometry, Owner};
 use crate::size_class::SizeClass;
-use crate::{maintenance, recovery, refill};
+use crate::{maintenance, recovery, refill, snapshot};
 
 /// Times of a pool's housekeeping, in nanoseconds of the endpoint's clock. All clients of a pool
 /// should use the same.
@@ -71,7 +71,8 @@ impl Clone for Pool {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) endpoint: Endpoint,
-    pub(crate) geometry: Vec<Geometry>,
+    /// By the number of the node. Who is not there is [absent](Geometry::is_absent).
+    pub(crate) geometry: Grown<Geometry>,
     pub(crate) options: PoolOptions,
     pub(crate) owner: Owner,
     pub(crate) epochs: Rc<Epochs>,
@@ -107,6 +108,16 @@ pub(crate) struct Shared {
     pub(crate) ailment: RefCell<Option<PoolError>>,
     /// See [`Pool::watch`]: the word, and its value at the last tick.
     pub(crate) watch: Cell<Option<(RemoteAddr, u64)>>,
+    /// Bytes of all chunks of the nodes that blocks are taken from.
+    pub(crate) chunk_bytes: Cell<u64>,
+    /// The version of the table of nodes that this client has taken into account; see [`grow`](crate::grow).
+    pub(crate) members: Cell<u64>,
+    /// Whether a task takes another version into account.
+    pub(crate) is_catching_up: Cell<bool>,
+    /// Held while chunks of a node that is drained are given up, and while blocks of the dead are searched for.
+    pub(crate) clearing: tokio::sync::Mutex<()>,
+    /// What this client knows of a snapshot, and has noted for it.
+    pub(crate) journal: snapshot::Journal,
     /// This client comes back from a rest: the lease that others have renewed for it.
     pub(crate) rested: Cell<Option<u64>>,
 }
@@ -148,18 +159,28 @@ impl Pool {
                 // Until it has looked for the dead nobody may take it for done.
                 let audited = deaths.saturating_sub(1);
                 let mut batch = Batch::new();
-                for (word, value) in [(2, 1), (3, epoch), (4, epoch), (5, deaths), (6, audited)] {
+                for (word, value) in [
+                    (2, 1),
+                    (3, epoch),
+                    (4, epoch),
+                    (5, deaths),
+                    (6, client::audited_word(audited, 0)),
+                ] {
                     batch.write_word(entry.plus(word * 8), value);
                 }
                 batch.write_word(entry, client::state_word(Liveness::Live, life));
                 // Once the entry is live nobody who looks advances past it; whoever looked before that
                 // may still do so once. The value read now is therefore at most one behind.
                 let epoch = batch.read_word(RemoteAddr::new(node, EPOCH_AT));
-                let deaths = batch.read_word(RemoteAddr::new(node, DEATHS_AT));
+                batch.read(
+                    RemoteAddr::new(node, DEATHS_AT),
+                    Slice::first(maintenance::COUNTS_BYTES),
+                );
                 // Whoever had the entry before has been cut off or has left: nobody else writes it.
                 let held = batch.read_word(entry.plus(7 * 8));
                 cx.post(&mut batch).await?;
-                let deaths = batch.result(deaths);
+                let [deaths, members, phase] = maintenance::counts(cx);
+                cx.rely_on_words();
                 let clients = match seen_early {
                     Some(clients) => clients,
                     None => read_clients(cx, clients_max).await?,
@@ -175,7 +196,8 @@ impl Pool {
                 let pool = Self {
                     shared: Rc::new(Shared {
                         endpoint: cx.endpoint().clone(),
-                        geometry,
+                        chunk_bytes: Cell::new(geometry.iter().map(Geometry::chunks_bytes).sum()),
+                        geometry: Grown::new(geometry),
                         options,
                         owner: Owner { client: index, life },
                         epochs,
@@ -197,9 +219,17 @@ impl Pool {
                         is_unsettled: Cell::new(false),
                         ailment: RefCell::new(None),
                         watch: Cell::new(None),
+                        journal: snapshot::Journal::of(phase),
                         rested: Cell::new(None),
+                        members: Cell::new(0),
+                        is_catching_up: Cell::new(false),
+                        clearing: tokio::sync::Mutex::default(),
                     }),
                 };
+                // After it is live: whoever changes the table from now on waits for this client.
+                pool.catch_up_at_start(cx, members)
+                    .await
+                    .inspect_err(|_| pool.abandon())?;
                 pool.tick().await?;
                 let task = pool.clone();
                 cx.endpoint().spawn(async move { task.keep_alive().await });
@@ -289,10 +319,23 @@ impl Pool {
         &self.shared.endpoint
     }
 
-    /// What the nodes are divided into.
+    /// The nodes that are there.
+    pub(crate) fn there(&self) -> impl Iterator<Item = &Geometry> {
+        self.shared.geometry.iter().filter(|geometry| !geometry.is_absent())
+    }
+
+    /// What the nodes are divided into, by their numbers. A node that was removed, or is not part of the pool yet, has no
+    /// chunks. Grows while the pool does: who holds on to it sees what there was when it asked.
     #[must_use]
     pub fn geometry(&self) -> &[Geometry] {
         &self.shared.geometry
+    }
+
+    /// Bytes of memory for blocks: of all nodes but those that come, or are drained.
+    #[inline]
+    #[must_use]
+    pub fn chunk_bytes(&self) -> u64 {
+        self.shared.chunk_bytes.get()
     }
 
     /// Who this client is in the client table.
@@ -413,7 +456,9 @@ impl Pool {
         let must_wait = || {
             let is_searching = self.shared.recovering.get() || self.needs_recovery();
             self.shared.leaving.set(!is_searching && !self.shared.is_in_doubt.get());
-            is_searching || goes_on() || self.limbo_count() > 0 || self.shared.is_unsettled.get()
+            // While a snapshot is taken no limbo ends: it is left to the others.
+            let is_in_limbo = self.limbo_count() > 0 && !self.holds_blocks();
+            is_searching || goes_on() || is_in_limbo || self.shared.is_unsettled.get()
         };
         while must_wait() && self.shared.endpoint.now_ns() < patience.0 {
             self.shared.heap.borrow_mut().set_homing(true);
@@ -436,10 +481,11 @@ impl Pool {
         let mut watch = self.shared.ticking.lock().await;
         // A verb that met its deadline may still be on its way: whatever is read from the same node later
         // comes after it.
-        for geometry in &self.shared.geometry {
+        for geometry in self.there() {
             cx.read_word(RemoteAddr::new(geometry.node, 0)).await?;
         }
         self.flush_outbox(&mut cx).await?;
+        self.leave_snapshots(&mut cx).await?;
         let ids: Vec<_> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in ids.into_iter().filter(|_| self.shared.leaving.get()) {
             self.disown(&mut cx, id).await?;
@@ -500,7 +546,6 @@ pub fn read_clients<'f>(
 ) -> LocalFuture<'f, Result<Vec<(u16, ClientEntry)>, PoolError>> {
     Box::pin(async move {
         use crate::layout::CLIENT_BYTES;
-        use farside_fabric::Slice;
         const ENTRIES_AT_ONCE: u64 = 128;
         let high = cx
             .read_word(RemoteAddr::new(NodeId::new(0), CLIENTS_HIGH_AT))

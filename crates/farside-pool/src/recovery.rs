@@ -35,6 +35,7 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, OpContext, RemoteAddr};
 
 use crate::client::{self, ClientEntry, Liveness};
+use crate::epoch::GRACE_EPOCHS;
 use crate::error::PoolError;
 use crate::heap::{BlockMap, ChunkId};
 use crate::layout::{ChunkState, DEATHS_AT, EPOCH_AT, Owner};
@@ -111,6 +112,8 @@ impl Pool {
         cx: &mut OpContext,
         walk: impl AsyncFn(&mut OpContext, &mut dyn FnMut(RemoteAddr)) -> Result<(), PoolError>,
     ) -> Result<Recovered, PoolError> {
+        // Whoever gives up a chunk in between would leave it to be searched by nobody.
+        let _clearing = self.shared.clearing.lock().await;
         let deaths = self.shared.deaths.get();
         self.shared.heap.borrow_mut().set_homing(true);
         self.await_running_operations().await?;
@@ -130,10 +133,12 @@ impl Pool {
             "an operation goes on that may have allocated a suspect"
         );
         walk(cx, &mut |block| self.shared.heap.borrow_mut().acquit(block)).await?;
-        // What the dead have unlinked was unlinked by now.
-        for block in self.shared.heap.borrow().suspects() {
-            self.shared.endpoint.unlinked(block, false);
+        for page in self.journal_pages(cx).await? {
+            self.shared.heap.borrow_mut().acquit(page);
         }
+        // What the dead have unlinked was unlinked by now.
+        let unlinked = &mut |block| self.shared.endpoint.unlinked(block, false);
+        self.shared.heap.borrow().visit_suspects(unlinked);
 
         let walked = self.global_epoch(cx).await?;
         if !is_planted("pool: a search that forgets the limbo of others") {
@@ -142,6 +147,14 @@ impl Pool {
         let owned: Vec<ChunkId> = self.shared.heap.borrow().chunks().keys().copied().collect();
         for id in owned {
             self.collect_chunk(cx, id).await?;
+        }
+        // What the dead have replaced since a snapshot began belongs to that.
+        while self.holds_blocks() {
+            self.pause().await?;
+            if !self.holds_blocks() {
+                // Its exporter may be in the middle of an operation that has found some of it.
+                self.await_epoch(self.global_epoch(cx).await? + GRACE_EPOCHS).await?;
+            }
         }
         let blocks = if is_planted("pool: blocks of the dead not found") {
             0
@@ -211,7 +224,7 @@ impl Pool {
             return Err(PoolError::LeaseLost);
         }
         let mut count = 0;
-        for geometry in self.shared.geometry.clone() {
+        for geometry in self.shared.geometry.iter().copied() {
             let table = read_chunk_table(cx, &geometry).await?;
             for (index, state) in (0..).zip(table) {
                 let is_dead = |owner| dead.contains(&owner) && !is_planted("pool: chunks of the dead left behind");
@@ -310,8 +323,8 @@ impl Pool {
     async fn forget_dead(&self, cx: &mut OpContext) -> Result<(), PoolError> {
         let mut dead = self.clients(cx).await?;
         dead.retain(|(_, entry)| entry.liveness.is_cut_off());
-        for geometry in self.shared.geometry.clone() {
-            for state in read_chunk_table(cx, &geometry).await? {
+        for geometry in self.shared.geometry.iter() {
+            for state in read_chunk_table(cx, geometry).await? {
                 dead.retain(|&(client, entry)| state.owner() != Some(entry.owner(client)));
             }
         }

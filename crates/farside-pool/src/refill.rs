@@ -21,6 +21,7 @@ use crate::heap::{BlockMap, ChunkId, block_to_unit};
 use crate::layout::{ChunkState, Geometry};
 use crate::pool::{Pool, Purpose};
 use crate::size_class::SizeClass;
+use crate::snapshot::{Phase, RELIEF_TICKS};
 
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,11 @@ impl Pool {
                 if is_impatient {
                     hopeless_waits = 0;
                 }
+                // What it keeps from being reused is worth more: then wait until that is.
+                if self.holds_blocks() {
+                    self.end_snapshot(&mut cx, Phase::Short).await?;
+                    hopeless_waits = RELIEF_TICKS;
+                }
                 if self.shared.endpoint.now_ns() >= patience.0 || (!is_hopeful && hopeless_waits == 0) {
                     return Err(PoolError::OutOfMemory { bytes });
                 }
@@ -177,6 +183,9 @@ impl Pool {
         hints.node += 1;
         for turn in 0..nodes {
             let node = (hints.node + turn) % nodes;
+            if !self.shared.heap.borrow().is_open(node) {
+                continue;
+            }
             let geometry = self.shared.geometry[node];
             let is_run = request.class == SizeClass::RUN;
             let run = if is_run {
@@ -328,7 +337,10 @@ impl Pool {
 
     /// Takes over a chunk of the class that nobody owns and that has free blocks.
     async fn adopt_unowned_of(&self, cx: &mut OpContext, class: SizeClass) -> Result<(), PoolError> {
-        for geometry in self.shared.geometry.clone() {
+        for geometry in self.shared.geometry.iter().copied() {
+            if !self.shared.heap.borrow().is_open(geometry.node.index()) {
+                continue;
+            }
             let table = read_chunk_table(cx, &geometry).await?;
             for (index, state) in (0..).zip(table) {
                 if state == (ChunkState::Blocks { owner: None, class })
@@ -375,18 +387,24 @@ impl Pool {
 
     /// Frees the chunks that nobody owns and nobody uses.
     async fn free_unowned(&self, cx: &mut OpContext) -> Result<(), PoolError> {
-        for geometry in self.shared.geometry.clone() {
-            let table = read_chunk_table(cx, &geometry).await?;
-            for (index, state) in (0..).zip(table) {
-                let class = match state {
-                    ChunkState::Blocks { owner: None, class } => class,
-                    ChunkState::Run { owner: None, .. } => SizeClass::RUN,
-                    _ => continue,
-                };
-                let free = count_free(cx, &geometry, index).await?;
-                if free == geometry.blocks_per_chunk(class) && self.adopt_unowned(cx, &geometry, index, state).await? {
-                    self.free_unused(cx, 0, usize::MAX).await?;
-                }
+        for geometry in self.shared.geometry.iter() {
+            self.free_unowned_of(cx, geometry).await?;
+        }
+        Ok(())
+    }
+
+    /// The same of one node. During a recovery it may not be called: then they are left to those who search them.
+    pub(crate) async fn free_unowned_of(&self, cx: &mut OpContext, geometry: &Geometry) -> Result<(), PoolError> {
+        let table = read_chunk_table(cx, geometry).await?;
+        for (index, state) in (0..).zip(table) {
+            let class = match state {
+                ChunkState::Blocks { owner: None, class } => class,
+                ChunkState::Run { owner: None, .. } => SizeClass::RUN,
+                _ => continue,
+            };
+            let free = count_free(cx, geometry, index).await?;
+            if free == geometry.blocks_per_chunk(class) && self.adopt_unowned(cx, geometry, index, state).await? {
+                self.free_unused(cx, 0, usize::MAX).await?;
             }
         }
         Ok(())
@@ -512,7 +530,7 @@ impl Pool {
         cx.set_deadline(self.shared.endpoint.deadline_in(self.shared.options.lease_ns / 4));
         if self.shared.is_unsettled.get() {
             // Whatever a node answers now, it has done what was sent before.
-            for geometry in &self.shared.geometry {
+            for geometry in self.there() {
                 if cx.read_word(RemoteAddr::new(geometry.node, 0)).await.is_err() {
                     return false;
                 }

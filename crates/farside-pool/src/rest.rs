@@ -19,11 +19,12 @@
 //! Invariant: a client pins nothing between coming to rest and the end of `resume`, which reads the
 //! global epoch and the watched word like any tick, in this order. So the grace period holds.
 
-use farside_fabric::{Batch, Deadline, LocalFuture, NodeId, OpContext, RemoteAddr};
+use farside_fabric::{Batch, Deadline, LocalFuture, NodeId, OpContext, RemoteAddr, Slice};
 
 use crate::client::{self, Liveness, PROGRESS_AT};
 use crate::error::PoolError;
 use crate::layout::{DEATHS_AT, EPOCH_AT, Owner};
+use crate::maintenance::{COUNTS_BYTES, counts};
 use crate::pool::Pool;
 
 /// What became of a resting client.
@@ -31,7 +32,7 @@ use crate::pool::Pool;
 pub enum Rest {
     /// Its lease is renewed.
     Renewed,
-    /// Others wait for it, since somebody has died: it should come back, or be given up.
+    /// Others wait for it, since somebody has died, or since nodes come or go: it should come back, or be given up.
     IsWanted,
     /// It was declared dead, or has left.
     IsOver,
@@ -59,12 +60,17 @@ impl Pool {
             let lease = batch.read_word(lease_at);
             let audited = batch.read_word(entry.plus(6 * 8));
             let epoch = batch.read_word(RemoteAddr::new(NodeId::new(0), EPOCH_AT));
-            let deaths = batch.read_word(RemoteAddr::new(NodeId::new(0), DEATHS_AT));
+            // And the version of the table of nodes behind it.
+            batch.read(RemoteAddr::new(NodeId::new(0), DEATHS_AT), Slice::first(COUNTS_BYTES));
             cx.post(&mut batch).await?;
             if batch.result(state) != live {
                 return Ok(Rest::IsOver);
             }
-            if batch.result(deaths) > batch.result(audited) {
+            let [deaths, members, _] = counts(&cx);
+            cx.rely_on_words();
+            let (audited, known) = client::read_audited(batch.result(audited));
+            // A node has come or goes: only the client itself can connect to it.
+            if deaths > audited || members as u16 != known {
                 return Ok(Rest::IsWanted);
             }
             // The resting client may have been declared dead since that was read. But its entry is not used again before

@@ -9,9 +9,11 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Batch, EndpointId, Fence, LocalFuture, NodeId, OpContext, RemoteAddr};
 
 use crate::error::PoolError;
+use crate::grow::reach;
 use crate::layout::{
     CREATOR_AT, ChunkState, GEOMETRY_WORDS, Geometry, MAGIC, POOL_ID_AT, ROOT_COUNT, ROOTS_AT, SUPERBLOCK_BYTES,
 };
+use crate::members::{Member, NodeState, read_members, read_version};
 
 /// Bytes of the smallest and the largest chunk that is chosen by default.
 const CHUNK_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
@@ -62,6 +64,9 @@ pub fn open_or_format<'f>(
         // Before anything is read there.
         for index in 0..node_count(cx) {
             let node = NodeId::new(index);
+            if !cx.endpoint().is_attached(node) {
+                continue;
+            }
             let bytes = cx.endpoint().node_bytes(node)?;
             if bytes < SUPERBLOCK_BYTES {
                 let chunk_bytes = options.chunk_bytes.unwrap_or(CHUNK_BYTES_RANGE.0);
@@ -175,39 +180,79 @@ async fn format_node(
     Ok(())
 }
 
-/// Opens a formatted pool: reads and checks the superblock of every node.
+/// Opens a formatted pool: reads and checks the superblock of every node. Connects to nodes that have come since the pool was made,
+/// and leaves those that were removed; of these the result says that they are [absent](Geometry::is_absent).
 ///
 /// # Errors
 /// Names the node that holds no pool, another pool, or a damaged superblock.
 pub fn open<'f>(cx: &'f mut OpContext) -> LocalFuture<'f, Result<Vec<Geometry>, PoolError>> {
     Box::pin(async move {
-        let mut all: Vec<Geometry> = Vec::new();
-        let node_count = node_count(cx);
-        for index in 0..node_count {
+        let named = node_count(cx);
+        let first = open_node(cx, NodeId::new(0), None).await?;
+        let members = match read_version(cx).await? {
+            // It has the nodes that it was made with.
+            0 => None,
+            _ => Some(read_members(cx, first.node_count).await?),
+        };
+        let count = members
+            .as_ref()
+            .map_or(first.node_count, |members| members.len() as u16);
+        if count < named || (members.is_none() && count != named) {
+            return Err(PoolError::Foreign {
+                node: NodeId::new(0),
+                reason: format!("its pool has {count} nodes, {named} are named"),
+            });
+        }
+        let mut all = vec![first];
+        for index in 1..count {
             let node = NodeId::new(index);
-            let foreign = |reason| PoolError::Foreign { node, reason };
-            let bytes = cx.endpoint().node_bytes(node)?;
-            let mut words = [0; GEOMETRY_WORDS];
-            for (at, word) in words.iter_mut().enumerate() {
-                *word = cx.read_word(RemoteAddr::new(node, at as u64 * 8)).await?;
-            }
-            if words[0] == 0 {
-                return Err(foreign("it is blank".to_owned()));
-            }
-            let geometry = Geometry::from_words(&words, node, bytes).map_err(foreign)?;
-            if geometry.node_count != node_count {
-                let reason = format!("its pool has {} nodes, {node_count} are named", geometry.node_count);
-                return Err(foreign(reason));
-            }
-            if let Some(first) = all.first()
-                && (first.pool_id, first.chunk_bytes) != (geometry.pool_id, geometry.chunk_bytes)
-            {
-                return Err(foreign("it belongs to another pool than node 0".to_owned()));
-            }
-            all.push(geometry);
+            let opened = match members.as_ref().map(|members| &members[usize::from(index)]) {
+                None => open_node(cx, node, Some(&first)).await?,
+                Some(member) if member.state.is_there() => match open_member(cx, &first, member).await {
+                    // It holds nothing yet: whoever joins connects to it when it can be reached.
+                    Err(_) if member.state == NodeState::Joining => first.absent(node),
+                    opened => opened?,
+                },
+                Some(_) => {
+                    if cx.endpoint().is_attached(node) {
+                        cx.endpoint().detach(node);
+                    }
+                    first.absent(node)
+                }
+            };
+            all.push(opened);
         }
         Ok(all)
     })
+}
+
+async fn open_member(cx: &mut OpContext, first: &Geometry, member: &Member) -> Result<Geometry, PoolError> {
+    reach(cx, member).await?;
+    open_node(cx, member.node, Some(first)).await
+}
+
+/// Reads and checks the superblock of a node; `first` is that of node 0.
+pub(crate) async fn open_node(
+    cx: &mut OpContext,
+    node: NodeId,
+    first: Option<&Geometry>,
+) -> Result<Geometry, PoolError> {
+    let foreign = |reason| PoolError::Foreign { node, reason };
+    let bytes = cx.endpoint().node_bytes(node)?;
+    let mut words = [0; GEOMETRY_WORDS];
+    for (at, word) in words.iter_mut().enumerate() {
+        *word = cx.read_word(RemoteAddr::new(node, at as u64 * 8)).await?;
+    }
+    if words[0] == 0 {
+        return Err(foreign("it is blank".to_owned()));
+    }
+    let geometry = Geometry::from_words(&words, node, bytes).map_err(foreign)?;
+    if let Some(first) = first
+        && (first.pool_id, first.chunk_bytes) != (geometry.pool_id, geometry.chunk_bytes)
+    {
+        return Err(foreign("it belongs to another pool than node 0".to_owned()));
+    }
+    Ok(geometry)
 }
 
 fn root_addr(node: NodeId, root: u8) -> RemoteAddr {

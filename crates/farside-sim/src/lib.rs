@@ -14,6 +14,7 @@ pub mod checkers;
 pub mod coverage;
 pub mod draw;
 pub mod history;
+pub mod mirror;
 pub mod nics;
 pub mod panics;
 pub mod plan;

@@ -53,6 +53,8 @@ const HOLD_STEPS: u64 = 120;
 const CRASH_POINTS: usize = 8;
 /// How long whoever waits for a lock may take in the end.
 const PATIENCE_NS: u64 = 10_000_000;
+/// How often is looked whether whoever is waited for has come to an end.
+const PATIENCE_STEPS: u64 = 100;
 /// Far beyond any run: no housekeeping in between.
 const NEVER_NS: u64 = 1 << 50;
 
@@ -115,6 +117,17 @@ fn with_memory(sim: &Sim, memory: &Region, run: impl FnOnce()) {
     sim.keep_changes(node);
     run();
     sim.undo_changes(node);
+}
+
+/// Lets the clients go on until it is so, for at most so long: housekeeping that nobody waits for would take longer than all else.
+fn run_until(sim: &Sim, patience_ns: u64, is_so: impl Fn() -> bool) {
+    let (start_ns, step_ns) = (sim.now_ns(), patience_ns / PATIENCE_STEPS);
+    for step in 1..=PATIENCE_STEPS {
+        if is_so() {
+            return;
+        }
+        sim.run_until(start_ns + step * step_ns);
+    }
 }
 
 /// A chooser that serves everybody in the end.

@@ -9,7 +9,7 @@ use farside_cli::{Failure, LogFormat};
 
 use farside_watch::top;
 
-use crate::{config, fsck, gateway, health, kv, node, rdma, serve};
+use crate::{backup, config, doctor, fsck, gateway, health, kv, node, pool, rdma, serve};
 
 /// A key-value store for far memory: memory that processes or machines share.
 #[derive(Debug, Parser)]
@@ -37,8 +37,17 @@ pub(crate) enum Command {
     Health(health::HealthArgs),
     /// Read, change and list keys directly in the memory, without a gateway
     Kv(kv::KvArgs),
+    /// Show the memory nodes of a pool, add one, or drain one, while clients work
+    #[command(arg_required_else_help = false)]
+    Pool(pool::PoolCommand),
+    /// Write all keys, as they are at one instant, to a file that Redis reads
+    Export(backup::ExportArgs),
+    /// Store the keys of such a file, or of a Redis server's
+    Import(backup::ImportArgs),
     /// Walk every structure of a pool and report what is wrong
     Fsck(fsck::FsckArgs),
+    /// Look at this machine and at a pool, say what is wrong, and which command helps; exit status 1 if anything is
+    Doctor(doctor::DoctorArgs),
     /// Check a settings file as the servers read it, or print an example
     Config(config::ConfigArgs),
     /// Show this machine's RDMA devices, test them, and report which verbs are native and which are emulated
@@ -134,6 +143,22 @@ mod tests {
             (&["health", "--connect", "9121"], "HOST:PORT"),
             (&["kv", "--pool", "shm:/x"], "get"),
             (&["fsck", "--pool", "rdma:x"], "rdma:HOST:PORT"),
+            (&["doctor", "--pool", "here"], "shm:PATH"),
+            (&["doctor", "--secret-file", "/x"], "--pool"),
+            (
+                &["pool"],
+                "status, add-node, add-backup, replace, promote, remove-backup, drain",
+            ),
+            (&["pool", "promote", "--pool", "tcp:a:1"], "HOST:PORT"),
+            (
+                &["node", "--segment", "/x", "--mirrored", "--backup-of", "a:1"],
+                "--backup-of",
+            ),
+            (&["node", "--segment", "/x", "--lease", "5"], "50..=60000"),
+            (&["pool", "status"], "--pool"),
+            (&["pool", "add-node", "--pool", "shm:/x", "here"], "shm:PATH"),
+            (&["pool", "add-node", "--pool", "shm:/x", "rdma:a:1"], "tcp:HOST:PORT"),
+            (&["pool", "drain", "--pool", "shm:/x", "512"], "0..512"),
             (&["rdma-check", "--rdma-port", "0"], "--rdma-port"),
         ] {
             let line = line(arguments);

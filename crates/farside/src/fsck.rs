@@ -83,7 +83,7 @@ impl Report {
         Self {
             kind: "fsck",
             is_clean: faults.is_empty(),
-            nodes: geometry.len(),
+            nodes: geometry.iter().filter(|node| !node.is_absent()).count(),
             node_bytes: geometry.iter().map(|node| node.node_bytes).sum(),
             chunk_bytes: geometry[0].chunk_bytes,
             chunks_free: account.chunks_free,

@@ -1,14 +1,16 @@
 //! `farside gateway`: a stateless compute node that speaks the Redis protocol.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
 use farside_cli::DeviceArgs;
+use farside_etcd::{Cluster, ClusterName};
+use farside_fabric::host::on_this_thread;
 use farside_fabric::tcp::{NodeLocation, Secret};
 use farside_gateway::{Gateway, GatewayOptions, Listener, LiveSettings, Password, SettingsFile, Users};
-use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StoreConfig};
+use farside_kv::{EvictionPolicy, PoolSpec, Quota, SAMPLES_MAX, StackError, StoreConfig, stack};
 
 use crate::listeners::ListenArgs;
 use crate::metrics::{Metrics, MetricsArgs};
@@ -34,9 +36,9 @@ pub(crate) struct GatewayArgs {
 /// Which pool, and how to be let in.
 #[derive(Debug, Args)]
 pub(crate) struct PoolArgs {
-    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, separated by commas
+    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, separated by commas; or etcd:HOST:PORT/NAME, a cluster
     #[arg(long, value_name = "NODES", value_parser = pool)]
-    pool: PoolSpec,
+    pool: PoolName,
     /// A file with the secret of the tcp: and rdma: nodes
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
@@ -44,21 +46,107 @@ pub(crate) struct PoolArgs {
     device: DeviceArgs,
 }
 
-fn pool(text: &str) -> Result<PoolSpec, String> {
-    text.parse().map_err(|error: farside_kv::StackError| error.to_string())
+/// The same, of a command that has something to say without a pool as well.
+#[derive(Debug, Args)]
+pub(crate) struct MaybePoolArgs {
+    /// The memory nodes: shm:PATH, tcp:HOST:PORT and rdma:HOST:PORT, separated by commas; or etcd:HOST:PORT/NAME, a cluster
+    #[arg(long, value_name = "NODES", value_parser = pool)]
+    pool: Option<PoolName>,
+    /// A file with the secret of the tcp: and rdma: nodes
+    #[arg(long, value_name = "PATH", requires = "pool")]
+    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+impl MaybePoolArgs {
+    /// The pool, if one is named.
+    pub(crate) fn get(self) -> Option<PoolArgs> {
+        Some(PoolArgs {
+            pool: self.pool?,
+            secret_file: self.secret_file,
+            device: self.device,
+        })
+    }
+}
+
+/// How a pool is named.
+#[derive(Clone, Debug)]
+enum PoolName {
+    Nodes(PoolSpec),
+    Cluster(ClusterName),
+}
+
+impl core::fmt::Display for PoolName {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Nodes(nodes) => nodes.fmt(f),
+            Self::Cluster(cluster) => cluster.fmt(f),
+        }
+    }
+}
+
+fn pool(text: &str) -> Result<PoolName, String> {
+    if ClusterName::is_meant(text) {
+        let cluster = text.parse().map_err(|error: farside_etcd::NameError| error.to_string());
+        return cluster.map(PoolName::Cluster);
+    }
+    let nodes = text.parse().map_err(|error: StackError| error.to_string());
+    nodes.map(PoolName::Nodes)
 }
 
 impl PoolArgs {
+    /// What the user wrote.
+    pub(crate) fn name(&self) -> impl core::fmt::Display {
+        &self.pool
+    }
+
+    /// The nodes as they are named, or as etcd knows them at this moment.
+    pub(crate) fn spec(&self) -> Result<PoolSpec, Failure> {
+        match (&self.pool, self.cluster()?) {
+            (PoolName::Nodes(spec), _) => Ok(spec.clone()),
+            (PoolName::Cluster(_), cluster) => {
+                let text = cluster.map(|cluster| cluster.pool()).unwrap_or_default();
+                text.parse().map_err(|error: StackError| Failure::usage(chain(&error)))
+            }
+        }
+    }
+
+    /// What etcd knows of the pool, if it is named as a cluster.
+    pub(crate) fn cluster(&self) -> Result<Option<Cluster>, Failure> {
+        let PoolName::Cluster(name) = &self.pool else {
+            return Ok(None);
+        };
+        let found = on_this_thread(farside_etcd::find(name)).map_err(Failure::runtime)?;
+        found.map(Some).map_err(|error| Failure::usage(chain(&error)))
+    }
+
+    /// Reads the secret.
+    pub(crate) fn secret(&self) -> Result<Option<Secret>, Failure> {
+        let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
+        secret.map_err(|error| Failure::usage(chain(&error)))
+    }
+
+    /// The file of the secret, if one is named.
+    pub(crate) fn secret_file(&self) -> Option<&Path> {
+        self.secret_file.as_deref()
+    }
+
+    /// Opens the segments that another list of nodes names, which are reached as those of this pool are.
+    pub(crate) fn locate_in(&self, nodes: PoolSpec) -> Result<Vec<NodeLocation>, StackError> {
+        nodes.with_device(self.device.options()).locate()
+    }
+
     /// Opens the segments that are named, and reads the secret.
     pub(crate) fn locate(&self) -> Result<(Vec<NodeLocation>, Option<Secret>), Failure> {
-        let secret = self.secret_file.as_deref().map(Secret::from_file).transpose();
-        let secret = secret.map_err(|error| Failure::usage(chain(&error)))?;
-        if self.device.is_given() && !self.pool.has_rdma() {
+        let secret = self.secret()?;
+        let pool = self.spec()?;
+        if self.device.is_given() && !pool.has_rdma() {
             return Err(Failure::usage(
                 "--rdma-device and its like choose the device for nodes that are named rdma:HOST:PORT in --pool: there is none",
             ));
         }
-        let pool = self.pool.clone().with_device(self.device.options());
+        let pool = pool.with_device(self.device.options());
         let nodes = pool.locate().map_err(|error| Failure::usage(chain(&error)))?;
         Ok((nodes, secret))
     }
@@ -256,5 +344,6 @@ pub(crate) fn run(args: GatewayArgs) -> Result<ExitCode, Failure> {
     service.metrics.serve(gateway.observer())?;
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
     drop(listeners.socket_file);
+    stack::shut_down(&stack::mapped(&nodes));
     Ok(ExitCode::SUCCESS)
 }

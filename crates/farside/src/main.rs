@@ -6,18 +6,23 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backup;
 mod config;
+mod doctor;
 mod fsck;
 mod gateway;
+mod group;
 mod health;
 mod kv;
 mod list;
 mod listen;
 mod listeners;
 mod metrics;
+mod mirror;
 mod node;
 #[cfg(test)]
 mod package;
+mod pool;
 mod rdma;
 mod serve;
 mod settings;
@@ -54,7 +59,11 @@ fn main() -> ExitCode {
         Command::Gateway(args) => gateway::run(args),
         Command::Config(args) => config::run(&args, &environment),
         Command::Kv(args) => kv::run(args),
+        Command::Pool(args) => pool::run(args),
+        Command::Export(args) => backup::export(args),
+        Command::Import(args) => backup::import(args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Top(args) => top::run(args),
         Command::Health(args) => health::run(&args),
         Command::RdmaCheck(args) => rdma::run(&args),

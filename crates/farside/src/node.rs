@@ -1,5 +1,6 @@
 //! `farside node`: a memory node.
 
+use core::future::pending;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use farside_node::{Memory, Node, NodeOptions};
 use farside_watch::{NodeSource, Pulse};
 
 use crate::metrics::MetricsArgs;
+use crate::mirror::MirrorArgs;
 use crate::settings::FileArgs;
 use crate::{listen, rdma, signal};
 use farside_cli::{Failure, chain, scalar};
@@ -37,6 +39,8 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    mirror: MirrorArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
 }
 
@@ -61,6 +65,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
             "--rdma-device and its like choose the device of --rdma: give that too",
         ));
     }
+    let is_mirrored = args.mirror.check(device.is_some(), args.listen)?;
     let stop = signal::Stop::listen()?;
     let listener = listen::bind(args.listen, "--listen")?;
     let metrics = args.metrics.bind()?;
@@ -68,11 +73,22 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         memory: Memory::File(args.segment),
         bytes: args.memory,
         bytes_default: 0,
-        secret,
+        secret: secret.clone(),
         device: device.clone(),
     })
     .map_err(|error| Failure::usage(chain(&error)))?;
-    let (server, _) = node.server(&listener).map_err(|error| Failure::usage(chain(&error)))?;
+    let (mut group, mut asker) = (None, None);
+    let server = if is_mirrored {
+        let Some((options, beside)) = args.mirror.options(&node, &listener, &stop)? else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        asker = beside;
+        group = Some(options.address.clone());
+        node.mirrored_server(&listener, options)
+    } else {
+        node.server(&listener)
+    };
+    let (server, _) = server.map_err(|error| Failure::usage(chain(&error)))?;
     let address = listener.local_addr().map_err(Failure::runtime)?;
     let segment = node.segment();
     let path = std::path::absolute(segment.path()).unwrap_or_else(|_| segment.path().to_path_buf());
@@ -83,6 +99,7 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
         path.display()
     );
     match &device {
+        None if is_mirrored => println!("{}", args.mirror.describe(address)),
         None => println!(
             "connect: farside gateway --pool tcp:{address}   or, on this machine, --pool shm:{}",
             path.display()
@@ -102,15 +119,29 @@ pub(crate) fn run(args: NodeArgs) -> Result<ExitCode, Failure> {
     );
     let (pulse, answer) = Pulse::new();
     // Kept, so that there is something to answer for as long as it serves, whether it is asked or not.
-    metrics.serve(NodeSource::new(segment.clone(), pulse.clone()))?;
+    let mut source = NodeSource::new(segment.clone(), pulse.clone());
+    if let Some(address) = group {
+        source = source.mirrored(address, secret);
+    }
+    metrics.serve(source)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served = runtime.map_err(Failure::runtime)?.block_on(async {
+    let runtime = runtime.map_err(Failure::runtime)?;
+    let asked = async {
+        match asker {
+            Some(asker) => asker.run().await,
+            None => pending().await,
+        }
+    };
+    let served = runtime.block_on(async {
         tokio::select! {
-            served = server.serve(listener) => served,
+            served = server.serve(listener) => served.map_err(Failure::runtime),
+            refused = asked => refused.map_err(|error| Failure::usage(chain(&error))),
             () = stop.asked() => Ok(()),
             () = answer => Ok(()),
         }
     });
-    served.map_err(Failure::runtime)?;
+    served?;
+    drop(runtime);
+    node.shut_down().map_err(|error| Failure::runtime(chain(&error)))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -96,6 +96,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     service.metrics.serve(gateway.observer())?;
     gateway.serve(stop.asked()).map_err(Failure::runtime)?;
     drop(listeners.socket_file);
+    drop(nodes);
+    node.shut_down().map_err(|error| Failure::runtime(chain(&error)))?;
     Ok(ExitCode::SUCCESS)
 }
 

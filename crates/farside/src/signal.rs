@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use farside_cli::Failure;
 
 /// Listens to the signals from now on.
+#[derive(Clone)]
 pub(crate) struct Stop {
     asked: watch::Receiver<bool>,
 }

@@ -1,6 +1,7 @@
 //! A copy of the workspace in which mutants are planted, and its test programs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -242,9 +243,10 @@ impl Copy {
 /// What cargo says: the artifacts and the errors.
 fn messages(command: &mut Command) -> Result<(Vec<cargo_metadata::Artifact>, Vec<CompilerMessage>)> {
     let line = step::command_line(command);
+    let log = step::workspace_root().join("target/mutants.log");
     let mut child = command
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(File::create(&log).with_context(|| format!("failed to create {}", log.display()))?)
         .spawn()
         .with_context(|| format!("failed to start `{line}`"))?;
     let output = child.stdout.take().expect("it was asked for");
@@ -261,7 +263,8 @@ fn messages(command: &mut Command) -> Result<(Vec<cargo_metadata::Artifact>, Vec
         }
     }
     if !child.wait()?.success() && errors.is_empty() {
-        bail!("`{line}` failed, and says no error of the compiler");
+        let said = std::fs::read_to_string(&log)?;
+        bail!("`{line}` failed, and says no error of the compiler:\n{said}");
     }
     Ok((artifacts, errors))
 }

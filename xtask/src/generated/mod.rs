@@ -24,13 +24,14 @@ use self::probe::{Probe, Runner, Verdict};
 use crate::step;
 
 /// What the tests consist of.
-const MEMBERS: [&str; 8] = [
+const MEMBERS: [&str; 9] = [
     "farside-fabric",
     "farside-pool",
     "farside-lock",
     "farside-sync",
     "farside-index",
     "farside-kv",
+    "farside-rdb",
     "farside-gateway",
     "farside-sim",
 ];

@@ -19,7 +19,9 @@ const LOCK: &str = "farside-lock";
 const OBJECTS: &str = "farside-objects";
 const SYNC: &str = "farside-sync";
 const INDEX: &str = "farside-index";
+const RDB: &str = "farside-rdb";
 const KV: &str = "farside-kv";
+const ETCD: &str = "farside-etcd";
 const NODE: &str = "farside-node";
 const GATEWAY: &str = "farside-gateway";
 const CLI: &str = "farside-cli";
@@ -65,6 +67,16 @@ const LAYERS: &[Layer] = &[
         name: KV,
         may_use: &[INDEX, SYNC, LOCK, POOL, FABRIC],
     },
+    // A format: it knows nothing of a store.
+    Layer {
+        name: RDB,
+        may_use: &[],
+    },
+    // Views of groups, kept outside: the fabric says what a view is.
+    Layer {
+        name: ETCD,
+        may_use: &[FABRIC],
+    },
     // It serves memory and knows nothing of keys.
     Layer {
         name: NODE,
@@ -73,7 +85,7 @@ const LAYERS: &[Layer] = &[
     // The fabric for its errors and clock.
     Layer {
         name: GATEWAY,
-        may_use: &[KV, FABRIC],
+        may_use: &[RDB, KV, FABRIC],
     },
     // What both programs say in the same way.
     Layer {
@@ -96,7 +108,9 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: FARSIDE,
-        may_use: &[WATCH, CLI, GATEWAY, NODE, KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+        may_use: &[
+            WATCH, CLI, GATEWAY, NODE, ETCD, RDB, KV, INDEX, SYNC, LOCK, POOL, FABRIC,
+        ],
     },
     // The same for C: what it says of the store it says to the library that is embedded.
     Layer {

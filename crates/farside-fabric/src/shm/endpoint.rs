@@ -4,6 +4,8 @@
 //! complete at once: no allocation, no suspension; what is left of the fabric is a bounds check, a
 //! look at the state word (a line that nobody writes) and a count.
 
+use core::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::error::SegmentError;
@@ -17,7 +19,8 @@ use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::error::FabricError;
+use crate::error::{AttachError, FabricError};
+use crate::grown::Grown;
 use crate::host::HostRandom;
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
@@ -63,11 +66,11 @@ impl Fabric {
             .collect();
         let endpoint = Endpoint {
             shared: Rc::new(Shared {
-                nodes: self.segments.iter().map(Node::new).collect(),
+                nodes: Grown::new(self.segments.iter().map(Node::new).collect()),
                 capabilities: Region::capabilities(),
                 counters: Counters::default(),
                 random: HostRandom::new(),
-                others: others?,
+                others: RefCell::new(others?.into_iter().map(Some).collect()),
                 home,
             }),
         };
@@ -85,16 +88,17 @@ pub struct Endpoint {
 
 #[derive(Debug)]
 struct Shared {
-    nodes: Vec<Node>,
+    nodes: Grown<Node>,
     capabilities: Capabilities,
     counters: Counters,
     random: HostRandom,
     home: Registration,
-    others: Vec<Registration>,
+    /// Of the nodes from 1 on; `None` of those that are not reached.
+    others: RefCell<Vec<Option<Registration>>>,
 }
 
 /// What a verb needs of a segment, without a detour.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     region: Region,
     control: Region,
@@ -105,6 +109,14 @@ impl Node {
         Self {
             region: segment.region().clone(),
             control: segment.control().clone(),
+        }
+    }
+
+    /// A node without memory, which every verb misses; its control word is that of another.
+    fn absent(&self) -> Self {
+        Self {
+            region: self.region.without_bytes(),
+            control: self.control.clone(),
         }
     }
 
@@ -120,10 +132,22 @@ impl Node {
 }
 
 impl Shared {
-    fn registrations(&self) -> impl Iterator<Item = (NodeId, &Registration)> {
-        let all = core::iter::once(&self.home).chain(&self.others);
+    /// The segments that this client has joined, by node.
+    fn joined(&self) -> Vec<(NodeId, Segment)> {
+        let others = self.others.borrow();
+        let all = core::iter::once(Some(&self.home)).chain(others.iter().map(Option::as_ref));
         all.enumerate()
-            .map(|(index, joined)| (NodeId::new(index as u16), joined))
+            .filter_map(|(index, joined)| Some((NodeId::new(index as u16), joined?.segment().clone())))
+            .collect()
+    }
+
+    /// The registration at a node from 1 on, with room for it.
+    fn set_other(&self, node: NodeId, joined: Option<Registration>) {
+        let mut others = self.others.borrow_mut();
+        if others.len() < node.index() {
+            others.resize_with(node.index(), || None);
+        }
+        others[node.index() - 1] = joined;
     }
 
     #[inline]
@@ -220,9 +244,57 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    fn attach_now(&self, node: NodeId, place: &str) -> Result<(), AttachError> {
+        if self.is_attached(node) {
+            return Ok(());
+        }
+        let wrong = |reason: &dyn ToString| AttachError::new(node, place, reason.to_string());
+        let Some(path) = place.split(',').find_map(|place| place.trim().strip_prefix("shm:")) else {
+            return Err(wrong(
+                &"this client maps its memory, and can use another segment of this machine: name it shm:PATH",
+            ));
+        };
+        let join = |path: &Path| {
+            let segment = Segment::open(path)?;
+            segment.require_mappable()?;
+            let joined = Registration::claim(&segment, Kind::Mapped, Some(self.shared.home.id()))?;
+            Ok::<_, SegmentError>((segment, joined))
+        };
+        let (segment, joined) = join(Path::new(path)).map_err(|error| wrong(&error))?;
+        self.shared.set_other(node, Some(joined));
+        self.shared.nodes.change(|nodes| {
+            let absent = nodes[0].absent();
+            nodes.resize(nodes.len().max(node.index() + 1), absent);
+            nodes[node.index()] = Node::new(&segment);
+        });
+        Ok(())
+    }
+}
+
 impl Backend for Endpoint {
     fn node_count(&self) -> usize {
         self.shared.nodes.len()
+    }
+
+    fn attach<'c>(&'c self, node: NodeId, place: &'c str) -> Soon<'c, Result<(), AttachError>> {
+        Soon::done(self.attach_now(node, place))
+    }
+
+    fn detach(&self, node: NodeId) {
+        if self.is_attached(node) {
+            self.shared.set_other(node, None);
+            self.shared
+                .nodes
+                .change(|nodes| nodes[node.index()] = nodes[0].absent());
+        }
+    }
+
+    fn is_attached(&self, node: NodeId) -> bool {
+        self.shared
+            .nodes
+            .get(node.index())
+            .is_some_and(|node| node.region.bytes() > 0)
     }
 
     fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
@@ -290,8 +362,8 @@ impl Backend for Endpoint {
 
     fn fence(&self, peer: EndpointId, deadline: Deadline) -> Soon<'_, Result<Fence, FabricError>> {
         Soon::later(async move {
-            for (node, joined) in self.shared.registrations() {
-                if joined.segment().fence(node, peer, deadline).await? == Fence::StillRunning {
+            for (node, segment) in self.shared.joined() {
+                if segment.fence(node, peer, deadline).await? == Fence::StillRunning {
                     return Ok(Fence::StillRunning);
                 }
             }

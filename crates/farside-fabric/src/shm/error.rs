@@ -100,12 +100,32 @@ pub enum SegmentError {
         /// How many bytes are free.
         available: u64,
     },
+    /// The machine has stopped while the segment was in use.
+    #[error(
+        "{path} was in use when the machine stopped: what is in it is of different times; restore a backup into a new segment \
+         (farside import --from BACKUP --pool shm:NEW), or delete it", path = path.display()
+    )]
+    Crashed {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another process is the memory node that serves the segment.
     #[error("{path} is already served by process {pid}; stop it, or use another segment", path = path.display())]
     Held {
         /// The file.
         path: PathBuf,
         /// The process that serves it; 0 if it has not yet said so.
+        pid: u32,
+    },
+    /// The node mirrors the memory, and nobody writes past it.
+    #[error(
+        "{} is mirrored by process {pid}: connect to that node instead, with --pool tcp:HOST:PORT",
+        path.display()
+    )]
+    Mirrored {
+        /// The segment.
+        path: PathBuf,
+        /// The node's process.
         pid: u32,
     },
     /// Network cards work on the memory, whose atomics are not atomic with the processor's.

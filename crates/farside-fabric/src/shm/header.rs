@@ -37,11 +37,15 @@ pub(super) const LAYOUT_VERSION: u64 = 1;
 pub(super) const STATE_AT: u64 = 1024;
 pub(super) const SEQUENCE_AT: u64 = 1088;
 pub(super) const HOLDER_AT: u64 = 1152;
+/// Where a file that outlives the machine says since which start of it it is in use; 0: it was left in order, and all of it is
+/// on the disk.
+pub(super) const BOOT_AT: u64 = 1216;
 
 /// Values of the state word. Zero is none of them. In the last, network cards work on the memory, and no processor.
 pub(super) const STATE_OPEN: u64 = 1;
 pub(super) const STATE_CLOSED: u64 = 2;
 pub(super) const STATE_NIC: u64 = 3;
+pub(super) const STATE_MIRROR: u64 = 4;
 
 /// Where the magic is.
 pub(super) const MAGIC_AT: u64 = 0;
@@ -49,7 +53,7 @@ pub(super) const MAGIC_AT: u64 = 0;
 // Words that several processes change are stored as the processor stores them.
 const _: () = assert!(cfg!(target_endian = "little"), "segments are little-endian");
 const _: () = assert!(size_of::<Header>() as u64 <= STATE_AT);
-const _: () = assert!(HOLDER_AT + 8 <= HEADER_BYTES);
+const _: () = assert!(BOOT_AT + 8 <= HEADER_BYTES);
 
 /// The fields that never change once the segment is complete.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]

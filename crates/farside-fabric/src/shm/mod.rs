@@ -31,4 +31,4 @@ mod waiter;
 pub use connected::{Connected, Execution};
 pub use endpoint::{Endpoint, Fabric};
 pub use error::SegmentError;
-pub use segment::{ENDPOINTS_DEFAULT, Hold, NicUse, Segment, SegmentOptions};
+pub use segment::{ENDPOINTS_DEFAULT, Hold, MirrorUse, NicUse, Segment, SegmentOptions};

@@ -53,10 +53,13 @@ impl Registration {
             path: segment.path().to_path_buf(),
             endpoints_max: segment.endpoints_max(),
         })?;
-        Ok(Self {
+        let registration = Self {
             segment: segment.clone(),
             claim,
-        })
+        };
+        // Once more: whoever has left last may have said meanwhile that the file was left in order.
+        segment.mark_in_use()?;
+        Ok(registration)
     }
 
     pub(super) fn id(&self) -> EndpointId {

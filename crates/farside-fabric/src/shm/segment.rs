@@ -11,6 +11,10 @@
 //! (tmpfs) that would populate every page, so there the free room is only compared: the file stays
 //! sparse, and whoever fills the same tmpfs afterwards can still take the room away. Cutting a
 //! mapped file short has the same effect and cannot be prevented.
+//!
+//! A file on a disk, or in persistent memory, outlives the machine, but no verb waits for it. So it says in which start of the
+//! machine it is in use: the kernel draws a number at each start. Whoever leaves last writes everything back, and then that it
+//! was left in order ([`Segment::shut_down`]). A file that was not, and is found after another start, is refused.
 
 use core::sync::atomic::Ordering;
 use std::fs::{File, OpenOptions};
@@ -27,9 +31,10 @@ use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::error::SegmentError;
-use super::header::{Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT};
-use super::header::{STATE_AT, STATE_CLOSED, STATE_NIC, STATE_OPEN};
+use super::header::{BOOT_AT, Geometry, HEADER_BYTES, HOLDER_AT, Header, MAGIC, MAGIC_AT};
+use super::header::{STATE_AT, STATE_CLOSED, STATE_MIRROR, STATE_NIC, STATE_OPEN};
 use super::liveness::Locks;
+use super::process::ProcessIdentity;
 use super::table::Table;
 use super::waiter::Waiter;
 use crate::host::entropy;
@@ -78,6 +83,8 @@ pub(super) struct Shared {
     pub(super) table: Table,
     waiter: OnceLock<Option<Waiter>>,
     is_held: AtomicBool,
+    /// This start of the machine, if the file outlives it.
+    boot: Option<u64>,
 }
 
 impl Shared {
@@ -245,6 +252,35 @@ impl Segment {
         }
     }
 
+    /// Leaves the memory to the node that mirrors it, past which nobody may write: until the guard is dropped, nobody
+    /// joins the segment as a client that maps it, and verbs of those who have joined before fail with
+    /// [`FabricError::NodeGone`](crate::FabricError::NodeGone).
+    ///
+    /// # Errors
+    /// [`SegmentError::Mirrored`] if that is so already; [`SegmentError::Closed`] if the node was marked as gone or has left its memory to
+    /// network cards.
+    pub fn use_by_mirror(&self) -> Result<MirrorUse, SegmentError> {
+        let state = self.control().word(STATE_AT);
+        match state.compare_exchange(STATE_OPEN, STATE_MIRROR, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(MirrorUse { segment: self.clone() }),
+            Err(STATE_MIRROR) => Err(self.left_to(STATE_MIRROR)),
+            Err(_) => Err(SegmentError::Closed {
+                path: self.path().to_path_buf(),
+            }),
+        }
+    }
+
+    /// What it means for whoever would map the segment that its state is this.
+    fn left_to(&self, state: u64) -> SegmentError {
+        if state == STATE_NIC {
+            return self.used_by_nic();
+        }
+        SegmentError::Mirrored {
+            path: self.path().to_path_buf(),
+            pid: self.control().word(HOLDER_AT).load(Ordering::SeqCst) as u32,
+        }
+    }
+
     fn used_by_nic(&self) -> SegmentError {
         SegmentError::UsedByNic {
             path: self.path().to_path_buf(),
@@ -252,14 +288,16 @@ impl Segment {
         }
     }
 
-    /// Refuses a segment whose memory network cards work on. A node that was killed has left it to nobody: if the role of
+    /// Refuses a segment whose memory network cards work on, or that a node mirrors. A node that was killed has left it to nobody: if the role of
     /// serving it is free, the segment is open again.
     ///
     /// # Errors
-    /// [`SegmentError::UsedByNic`].
+    /// [`SegmentError::UsedByNic`], [`SegmentError::Mirrored`].
     pub(crate) fn require_mappable(&self) -> Result<(), SegmentError> {
+        self.mark_in_use()?;
         let state = self.control().word(STATE_AT);
-        if state.load(Ordering::SeqCst) != STATE_NIC {
+        let left = state.load(Ordering::SeqCst);
+        if left != STATE_NIC && left != STATE_MIRROR {
             return Ok(());
         }
         // Not by a second lock of the descriptor that may have the first.
@@ -272,10 +310,10 @@ impl Segment {
             let _ = rustix::fs::flock(&self.shared.file, FlockOperation::Unlock);
         }
         if !is_free {
-            return Err(self.used_by_nic());
+            return Err(self.left_to(left));
         }
         // Lost to another client that has found the same, or to a new node: either way it says what is so.
-        let _ = state.compare_exchange(STATE_NIC, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = state.compare_exchange(left, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
         Ok(())
     }
 
@@ -285,6 +323,7 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::Held`] if somebody has the role.
     pub fn hold(&self) -> Result<Hold, SegmentError> {
+        self.mark_in_use()?;
         let held = || SegmentError::Held {
             path: self.path().to_path_buf(),
             pid: self.control().word(HOLDER_AT).load(Ordering::SeqCst) as u32,
@@ -317,6 +356,48 @@ impl Segment {
         Ok(Hold { segment: self.clone() })
     }
 
+    /// Says that the file is in use, before anything in it is changed.
+    pub(super) fn mark_in_use(&self) -> Result<(), SegmentError> {
+        let Some(boot) = self.shared.boot else { return Ok(()) };
+        if self.control().word(BOOT_AT).swap(boot, Ordering::SeqCst) != boot {
+            // On the disk, so that it is found there after a loss of power.
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), SegmentError> {
+        self.shared.file.sync_all().map_err(|source| SegmentError::Io {
+            path: self.path().to_path_buf(),
+            action: "write back",
+            source,
+        })
+    }
+
+    /// Writes everything back to a file that outlives the machine, and says that it was left in order, unless somebody else is
+    /// connected: whoever leaves last does so. Returns whether it was left in order. To be called when this process has no
+    /// endpoint any more.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`] if the file could not be written: then it counts as in use.
+    pub fn shut_down(&self) -> Result<bool, SegmentError> {
+        if self.shared.boot.is_none() {
+            return Ok(true);
+        }
+        if self.shared.table.is_in_use() {
+            return Ok(false);
+        }
+        self.sync()?;
+        self.control().word(BOOT_AT).store(0, Ordering::SeqCst);
+        // Whoever connects says so in the table first, and then marks the file: either is seen here.
+        if self.shared.table.is_in_use() {
+            self.mark_in_use()?;
+            return Ok(false);
+        }
+        self.sync()?;
+        Ok(true)
+    }
+
     /// Header and endpoint table.
     #[inline]
     pub(super) fn control(&self) -> &Region {
@@ -342,6 +423,20 @@ impl Drop for NicUse {
         let state = self.segment.control().word(STATE_AT);
         // Whoever has closed it meanwhile means it.
         let _ = state.compare_exchange(STATE_NIC, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// The time during which a segment's memory is mirrored.
+#[derive(Debug)]
+pub struct MirrorUse {
+    segment: Segment,
+}
+
+impl Drop for MirrorUse {
+    fn drop(&mut self) {
+        let state = self.segment.control().word(STATE_AT);
+        // Whoever has closed it meanwhile means it.
+        let _ = state.compare_exchange(STATE_MIRROR, STATE_OPEN, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
@@ -552,24 +647,38 @@ impl Source<'_> {
         advise_huge_pages(&mapping);
         let control = Region::new(mapping.clone(), 0, geometry.memory_offset);
         let state = control.word(STATE_AT).load(Ordering::SeqCst);
-        if ![STATE_OPEN, STATE_CLOSED, STATE_NIC].contains(&state) {
+        if ![STATE_OPEN, STATE_CLOSED, STATE_NIC, STATE_MIRROR].contains(&state) {
             return Err(SegmentError::Damaged {
                 path: self.path.to_path_buf(),
                 field: "state",
                 value: state,
             });
         }
+        let boot = match self.is_in_memory()? {
+            true => None,
+            // Where the kernel tells none, nobody knows.
+            false => ProcessIdentity::own().ok().map(|own| own.boot | 1),
+        };
+        let used_since = control.word(BOOT_AT).load(Ordering::SeqCst);
         let file = Arc::new(self.file);
+        let table = Table::new(control.clone(), geometry.endpoints_max).with_locks(Locks::new(Arc::clone(&file)));
+        // Some containers are shown a start of their own: what somebody uses has not crashed.
+        if boot.is_some_and(|boot| used_since != 0 && used_since != boot) && !table.is_in_use() {
+            return Err(SegmentError::Crashed {
+                path: self.path.to_path_buf(),
+            });
+        }
         let shared = Shared {
             path: self.path.to_path_buf(),
-            file: Arc::clone(&file),
+            file,
             segment_id: header.segment_id.get(),
             geometry,
             region: Region::new(mapping, geometry.memory_offset, geometry.memory_bytes),
-            table: Table::new(control.clone(), geometry.endpoints_max).with_locks(Locks::new(file)),
+            table,
             control,
             waiter: OnceLock::new(),
             is_held: AtomicBool::new(false),
+            boot,
         };
         Ok(Segment {
             shared: Arc::new(shared),

@@ -140,6 +140,16 @@ impl Table {
         (index < self.endpoints_max).then(|| self.entry(index))
     }
 
+    /// Whether an endpoint of a process that is there uses the memory.
+    pub(super) fn is_in_use(&self) -> bool {
+        let is_endpoint = |entry: &Entry<'_>| entry.word(KIND_AT).load(Ordering::Acquire) != Kind::Waiter as u64;
+        let mut taken = self
+            .entries()
+            .map(|(_, entry)| entry)
+            .filter(|entry| entry.state() != State::Free);
+        taken.any(|entry| is_endpoint(&entry) && !entry.owner_is_gone())
+    }
+
     fn entries(&self) -> impl Iterator<Item = (u64, Entry<'_>)> {
         (0..self.endpoints_max).map(|index| (index, self.entry(index)))
     }

@@ -3,7 +3,7 @@
 //! On the path: between an `OpContext` and the simulated world. A call posts at once and returns a
 //! future that waits for the slot of its operation; see `operation` for the life of a slot.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -24,11 +24,14 @@ use crate::buffer::{Buffer, Memory};
 use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::error::FabricError;
+use crate::error::{AttachError, FabricError};
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
 use crate::spawn::Task;
 use crate::verb::{Verb, VerbKind};
+
+/// For how long a node may be silent that is to be attached.
+const ATTACH_NS: u64 = 10_000_000;
 
 /// A client of a simulated fabric. Clones are the same client.
 #[derive(Clone)]
@@ -41,6 +44,8 @@ struct Handle {
     client: u32,
     counters: Counters,
     random: RefCell<Xoshiro256PlusPlus>,
+    /// A bit for each node that this client has attached; `None` for all that there are.
+    reach: Cell<Option<u64>>,
 }
 
 impl Drop for Handle {
@@ -101,10 +106,64 @@ impl Endpoint {
             client,
             counters: Counters::default(),
             random: RefCell::new(random),
+            reach: Cell::new(None),
         };
         Self {
             handle: Rc::new(handle),
         }
+    }
+
+    /// Reaches the first `count` nodes only, until others are attached.
+    pub(super) fn limit_reach(&self, count: u32) {
+        self.handle
+            .reach
+            .set(Some(u64::MAX.checked_shl(count).map_or(u64::MAX, |above| !above)));
+    }
+
+    fn reaches(&self, node: usize) -> bool {
+        self.handle
+            .reach
+            .get()
+            .is_none_or(|reach| reach.checked_shr(node as u32).unwrap_or(0) & 1 == 1)
+    }
+
+    /// What can be known before posting.
+    #[inline]
+    fn check(&self, world: &World, verb: &Verb) -> Result<(), FabricError> {
+        let node = verb.target().0.node();
+        if !self.reaches(node.index()) {
+            return Err(FabricError::NodeUnknown { node });
+        }
+        world.check(verb)
+    }
+
+    async fn attach_now(&self, node: NodeId, place: &str) -> Result<(), AttachError> {
+        let wrong = |reason: &dyn ToString| AttachError::new(node, place, reason.to_string());
+        if self.reaches(node.index()) {
+            return Ok(());
+        }
+        if place.strip_prefix("sim:").and_then(|number| number.parse().ok()) != Some(node.index()) {
+            return Err(wrong(&format!("it should be sim:{}", node.index())));
+        }
+        let before = self
+            .handle
+            .reach
+            .get()
+            .expect("a client that does not reach all has a list");
+        self.handle.reach.set(Some(before | 1 << node.index()));
+        // Node 0 last, as whoever cuts this client off begins there: it may not have known the new one.
+        for asked in [node, NodeId::new(0)] {
+            let verb = Verb::ReadWord {
+                source: RemoteAddr::new(asked, 0),
+            };
+            let deadline = Deadline(self.now_ns().saturating_add(ATTACH_NS));
+            let answered = self.execute(&verb, &mut Buffer::default(), deadline).await;
+            if let Err(error) = answered {
+                self.detach(node);
+                return Err(wrong(&error));
+            }
+        }
+        Ok(())
     }
 
     fn count(&self, verb: &Verb) {
@@ -287,7 +346,7 @@ impl Endpoint {
             }
             self.handle.counters.count_doorbell();
             let (mut lead, mut last) = (NONE, NONE);
-            for node in 0..world.nodes.len() {
+            for node in (0..world.nodes.len()).filter(|&node| self.reaches(node)) {
                 let index = world.prepare_fence(self.handle.client, client_of(peer), node);
                 if lead == NONE {
                     lead = index;
@@ -311,7 +370,23 @@ impl Endpoint {
 
 impl Backend for Endpoint {
     fn node_count(&self) -> usize {
-        self.handle.shared.world().nodes.len()
+        let all = self.handle.shared.world().nodes.len();
+        let reached = |reach: u64| (u64::BITS - reach.leading_zeros()) as usize;
+        self.handle.reach.get().map_or(all, |reach| reached(reach).min(all))
+    }
+
+    fn attach<'c>(&'c self, node: NodeId, place: &'c str) -> Soon<'c, Result<(), AttachError>> {
+        Soon::later(self.attach_now(node, place))
+    }
+
+    fn detach(&self, node: NodeId) {
+        let all = u64::MAX;
+        let reach = self.handle.reach.get().unwrap_or(all);
+        self.handle.reach.set(Some(reach & !(1 << node.index())));
+    }
+
+    fn is_attached(&self, node: NodeId) -> bool {
+        self.reaches(node.index()) && node.index() < self.handle.shared.world().nodes.len()
     }
 
     fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
@@ -330,7 +405,7 @@ impl Backend for Endpoint {
 
     fn execute<'c>(&'c self, verb: &Verb, buffer: &'c mut Buffer, deadline: Deadline) -> Posted<'c> {
         let mut world = self.handle.shared.world();
-        if let Err(error) = world.check(verb) {
+        if let Err(error) = self.check(&world, verb) {
             return Posted::done(Err(error));
         }
         let (memory, uses_buffer) = take_memory(verb.local().map(|slice| slice.range().end), buffer);
@@ -353,7 +428,7 @@ impl Backend for Endpoint {
         let mut world = self.handle.shared.world();
         let mut end = None;
         for verb in batch.verbs() {
-            if let Err(error) = world.check(verb) {
+            if let Err(error) = self.check(&world, verb) {
                 return Posted::done(Err(error));
             }
             end = end.max(verb.local().map(|slice| slice.range().end));

@@ -326,6 +326,18 @@ impl Sim {
         Endpoint::new(Rc::clone(&self.shared), index, random).into()
     }
 
+    /// A new client that knows the first `count` memory nodes only, until it attaches others
+    /// ([`Endpoint::attach`](crate::Endpoint::attach)). A simulation of such clients has at most 64 nodes.
+    #[must_use]
+    pub fn endpoint_to(&self, compute_node: ComputeNodeId, count: u32) -> crate::Endpoint {
+        let endpoint = self.endpoint(compute_node);
+        endpoint
+            .simulated()
+            .expect("endpoints of a simulation are simulated")
+            .limit_reach(count);
+        endpoint
+    }
+
     /// Starts a task that belongs to no client, such as a fault schedule. It ends with the
     /// simulation.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {

@@ -16,7 +16,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::endpoint::Endpoint;
 use super::hello::{Hello, MAGIC, VERSION, Verdict, Welcome};
@@ -25,6 +25,7 @@ use crate::addr::NODE_COUNT_MAX;
 use crate::clock::Deadline;
 use crate::host::HostClock;
 use crate::message::EndpointId;
+use crate::mirror::{View, decode_view};
 use crate::rdma::{Device, Poller, RdmaError};
 use crate::shm::{Segment, SegmentError};
 
@@ -32,16 +33,23 @@ use crate::shm::{Segment, SegmentError};
 /// there.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
+/// How long to wait before members of a group are asked again who is primary.
+const ASK_AGAIN_NS: u64 = 20_000_000;
+
 /// Where a memory node is.
 #[derive(Clone, Debug)]
 pub enum NodeLocation {
-    /// At the end of a connection: `host:port`.
+    /// At the end of a connection: `host:port`. Of a mirrored node several members may be named, with `+` between them.
     Remote(String),
     /// Reached by this machine's network card; the connection to `host:port` is for all but verbs
     /// and messages.
     Rdma(String, Arc<Device>),
     /// In this process's address space.
     Mapped(Segment),
+    /// It cannot be used, for this reason, unless it turns out that it need not be.
+    Unusable(String),
+    /// Nowhere: the number is not used, because the node is not part of the pool any more.
+    Absent,
 }
 
 /// How to connect.
@@ -195,12 +203,26 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The node is mirrored, and no member of its group is primary now.
+    #[error("{address} is a backup, and no primary answers; `farside pool status` says how its group is")]
+    NotPrimary {
+        /// The address.
+        address: String,
+        /// Who is in the group, as far as this member knows.
+        view: Option<View>,
+    },
     /// One client, several network cards.
     #[error("the nodes of one pool are reached through one RDMA device, not several")]
     Devices,
     /// This machine's end failed.
     #[error(transparent)]
     Rdma(#[from] RdmaError),
+    /// A node that was named cannot be used.
+    #[error("{reason}")]
+    Unusable {
+        /// Why, and what would be right.
+        reason: String,
+    },
     /// A segment that is mapped here could not be joined.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -215,7 +237,10 @@ pub enum ConnectError {
 /// Outside a tokio `LocalSet`.
 pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> Result<crate::Endpoint, ConnectError> {
     let count = locations.len();
-    if count == 0 || count > NODE_COUNT_MAX.into() {
+    let has_home = locations
+        .first()
+        .is_some_and(|first| !matches!(first, NodeLocation::Absent));
+    if !has_home || count > NODE_COUNT_MAX.into() {
         return Err(ConnectError::NodeCount { count });
     }
     let poller = poller_for(&locations)?;
@@ -229,8 +254,14 @@ pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> R
                 id = Some(connected.id());
                 Joined::Mapped(segment, connected)
             }
+            NodeLocation::Absent => Joined::Absent,
+            NodeLocation::Unusable(reason) => return Err(ConnectError::Unusable { reason }),
             NodeLocation::Remote(address) => {
-                let remote = greet(&address, &options, id, 0).await?;
+                let returning = Returning {
+                    id,
+                    ..Returning::default()
+                };
+                let remote = greet_any(&address, &options, returning).await?;
                 if remote.welcome.is_rdma() {
                     return Err(ConnectError::RdmaOnly { address });
                 }
@@ -238,7 +269,11 @@ pub async fn connect(locations: Vec<NodeLocation>, options: ConnectOptions) -> R
                 Joined::Remote(address, remote)
             }
             NodeLocation::Rdma(address, _) => {
-                let remote = greet(&address, &options, id, 0).await?;
+                let returning = Returning {
+                    id,
+                    ..Returning::default()
+                };
+                let remote = greet_any(&address, &options, returning).await?;
                 if !remote.welcome.is_rdma() {
                     return Err(ConnectError::NoRdma { address });
                 }
@@ -272,6 +307,7 @@ fn poller_for(locations: &[NodeLocation]) -> Result<Option<Rc<Poller>>, ConnectE
 
 /// A node that has let the client in.
 pub(super) enum Joined {
+    Absent,
     Mapped(Segment, crate::shm::Connected),
     Remote(String, Remote),
     Rdma(String, Remote),
@@ -280,20 +316,79 @@ pub(super) enum Joined {
 /// A connection after the hello.
 pub(super) struct Remote {
     pub(super) stream: TcpStream,
+    /// Who answered, of several.
+    pub(super) address: String,
+    /// Who is in the node's group, if it is mirrored.
+    pub(super) view: Option<View>,
     pub(super) id: EndpointId,
     pub(super) welcome: Welcome,
 }
 
-/// Says hello. `run` is the node's run in which it let this client in before, or 0.
+/// What a client says of itself.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Returning {
+    /// Who it is, if it knows.
+    pub(super) id: Option<EndpointId>,
+    /// The node's run in which it let this client in before, or 0.
+    pub(super) run: u64,
+    /// For a mirrored node: the first request without an answer, how many messages came, and how many of them were not taken.
+    pub(super) answered: u32,
+    pub(super) messages: u64,
+    pub(super) ungranted: u16,
+}
+
+/// Says hello to one of several members of a group, or to the only node of this name (`host:port`, several with `+` between them).
+pub(super) async fn greet_any(
+    names: &str,
+    options: &ConnectOptions,
+    returning: Returning,
+) -> Result<Remote, ConnectError> {
+    let timeout_ns = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
+    let until_ns = HostClock.now_ns().saturating_add(timeout_ns);
+    let mut addresses: Vec<String> = names.split('+').map(str::to_owned).collect();
+    loop {
+        let mut refused = None;
+        let mut at = 0;
+        while at < addresses.len() {
+            match greet(&addresses[at], options, returning).await {
+                Ok(remote) => return Ok(remote),
+                Err(ConnectError::NotPrimary { address, view }) => {
+                    for peer in view.iter().flat_map(|view| view.peers()) {
+                        if !addresses.contains(&peer.address) {
+                            addresses.push(peer.address.clone());
+                        }
+                    }
+                    refused = Some(ConnectError::NotPrimary { address, view });
+                }
+                Err(
+                    error @ (ConnectError::Unreachable { .. }
+                    | ConnectError::Timeout { .. }
+                    | ConnectError::HungUp { .. }),
+                ) if addresses.len() > 1 => {
+                    refused = refused.or(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+            at += 1;
+        }
+        if HostClock.now_ns() >= until_ns {
+            return Err(refused.expect("each address was refused"));
+        }
+        HostClock.sleep(ASK_AGAIN_NS).await;
+    }
+}
+
+/// Says hello.
 pub(super) async fn greet(
     address: &str,
     options: &ConnectOptions,
-    id: Option<EndpointId>,
-    run: u64,
+    returning: Returning,
 ) -> Result<Remote, ConnectError> {
     let timeout_ns = u64::try_from(options.timeout.as_nanos()).unwrap_or(u64::MAX);
     let deadline = Deadline(HostClock.now_ns().saturating_add(timeout_ns));
-    let outcome = HostClock.until(deadline, greet_slowly(address, options, id, run)).await;
+    let outcome = HostClock
+        .until(deadline, greet_slowly(address, options, returning))
+        .await;
     outcome.unwrap_or_else(|| {
         Err(ConnectError::Timeout {
             address: address.to_owned(),
@@ -302,12 +397,7 @@ pub(super) async fn greet(
     })
 }
 
-async fn greet_slowly(
-    address: &str,
-    options: &ConnectOptions,
-    id: Option<EndpointId>,
-    run: u64,
-) -> Result<Remote, ConnectError> {
+async fn greet_slowly(address: &str, options: &ConnectOptions, returning: Returning) -> Result<Remote, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable {
         address: address.to_owned(),
         source,
@@ -328,9 +418,12 @@ async fn greet_slowly(
         version: U32::new(VERSION),
         // A secret is shorter than SECRET_BYTES_MAX.
         secret_bytes: U16::new(secret.len() as u16),
-        reserved: U16::ZERO,
-        endpoint: U64::new(id.map_or(0, |id| id.0)),
-        run: U64::new(run),
+        ungranted: U16::new(returning.ungranted),
+        endpoint: U64::new(returning.id.map_or(0, |id| id.0)),
+        run: U64::new(returning.run),
+        messages: U64::new(returning.messages),
+        answered: U32::new(returning.answered),
+        reserved: U32::ZERO,
     };
     let opening = [hello.as_bytes(), secret].concat();
     stream.write_all(&opening).await.map_err(hung_up)?;
@@ -342,10 +435,34 @@ async fn greet_slowly(
             address: address.to_owned(),
         });
     }
+    let (version, rest) = rest.split_at_mut(size_of::<U32>());
+    stream.read_exact(version).await.map_err(hung_up)?;
+    let theirs = U32::read_from_bytes(version).map_or(0, U32::get);
+    if theirs != VERSION {
+        // The rest may be shorter or longer.
+        let address = address.to_owned();
+        return Err(ConnectError::Version { address, theirs });
+    }
     stream.read_exact(rest).await.map_err(hung_up)?;
+    let mut view = vec![0; usize::from(welcome.view_bytes.get())];
+    stream.read_exact(&mut view).await.map_err(hung_up)?;
+    let view = match &view[..] {
+        [] => None,
+        bytes => Some(decode_view(bytes).map_err(|_| ConnectError::Magic {
+            address: address.to_owned(),
+        })?),
+    };
+    if Verdict::from_code(welcome.verdict) == Ok(Verdict::NotPrimary) {
+        return Err(ConnectError::NotPrimary {
+            address: address.to_owned(),
+            view,
+        });
+    }
     check_welcome(address.to_owned(), &welcome)?;
     Ok(Remote {
         stream,
+        address: address.to_owned(),
+        view,
         id: EndpointId(welcome.endpoint.get()),
         welcome,
     })
@@ -364,7 +481,7 @@ fn check_welcome(address: String, welcome: &Welcome) -> Result<(), ConnectError>
         Ok(Verdict::Fenced) => Err(ConnectError::Fenced { address }),
         Ok(Verdict::Full) => Err(ConnectError::Full { address }),
         Ok(Verdict::Restarted) => Err(ConnectError::Restarted { address }),
-        Ok(Verdict::Accepted) | Err(_) => Err(ConnectError::Magic { address }),
+        Ok(Verdict::Accepted | Verdict::NotPrimary) | Err(_) => Err(ConnectError::Magic { address }),
     }
 }
 

@@ -27,10 +27,13 @@ use tokio::sync::Notify;
 
 use super::frame::{self, FRAME_BYTES_MAX, Framed, HEADER_BYTES, RequestWriter, ResponseHeader, ResponseKind, Status};
 use super::inbox::Inbox;
+use super::mirrored::{Mirrored, Unanswered};
 use super::operations::{Operations, SlotIndex};
 use crate::addr::NodeId;
 use crate::error::FabricError;
+use crate::host::HostClock;
 use crate::message::EndpointId;
+use crate::mirror;
 use crate::rdma::{self, Introduction};
 use crate::verb::Verb;
 
@@ -39,7 +42,7 @@ const OUTPUT_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How much memory an output keeps once it is empty.
 const OUTPUT_BYTES_KEPT: usize = 256 * 1024;
 /// How many requests may be without an answer before posts wait.
-const IN_FLIGHT_MAX: usize = 64 * 1024;
+const IN_FLIGHT_MAX: usize = 32 * 1024;
 /// Bytes of the receive buffer: a frame, and the beginning of the next.
 const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
 
@@ -55,6 +58,8 @@ pub(crate) struct Connection {
     nic: OnceCell<Rc<rdma::Link>>,
     /// Takes messages, but for the first ones to a peer; its pairs end with this connection.
     messenger: OnceCell<Rc<rdma::Messenger>>,
+    /// What it takes to find another member of the node's group, if the node is mirrored.
+    mirrored: OnceCell<Mirrored>,
 }
 
 #[derive(Default)]
@@ -73,6 +78,13 @@ struct Link {
     has_waiters: bool,
     /// How often the connection was opened: tells a new stream's driver from the one before.
     generation: u32,
+    /// Requests to a mirrored node that have no answer.
+    unanswered: Unanswered,
+    /// How many messages have come, and how many of them nobody has granted again.
+    messages: u64,
+    ungranted: u64,
+    /// When something last came from a mirrored node.
+    heard_ns: u64,
 }
 
 impl Link {
@@ -101,6 +113,7 @@ impl Connection {
             room: Notify::new(),
             nic: OnceCell::new(),
             messenger: OnceCell::new(),
+            mirrored: OnceCell::new(),
         }
     }
 
@@ -159,7 +172,8 @@ impl Connection {
         let link = &mut *self.link.borrow_mut();
         assert!(link.down.is_none(), "checked before posting");
         let memory = operations.memory(index);
-        let mut writer = RequestWriter::new(&mut link.output, link.next_request);
+        let start = link.output.len();
+        let mut writer = RequestWriter::new(&mut link.output, link.next_request, link.in_flight.len() as u16);
         for verb in verbs {
             writer.push(verb, memory);
         }
@@ -169,6 +183,7 @@ impl Connection {
         for _ in 0..frames {
             link.in_flight.push_back(index);
         }
+        self.keep(link, start);
         link.wake_driver();
     }
 
@@ -176,7 +191,10 @@ impl Connection {
     pub(super) fn post_frame(&self, index: SlotIndex, encode: impl FnOnce(&mut Vec<u8>, u32)) {
         let link = &mut *self.link.borrow_mut();
         assert!(link.down.is_none(), "checked before posting");
+        let start = link.output.len();
         encode(&mut link.output, link.next_request);
+        frame::set_behind(&mut link.output, start, link.in_flight.len() as u16);
+        self.keep(link, start);
         self.operations.borrow_mut().expect_answers(index, 1);
         link.next_request = link.next_request.wrapping_add(1);
         link.in_flight.push_back(index);
@@ -187,6 +205,7 @@ impl Connection {
     pub(super) fn grant(&self, messages: u64) {
         let link = &mut *self.link.borrow_mut();
         if link.down.is_none() {
+            link.ungranted = link.ungranted.saturating_sub(messages);
             frame::put_granted(&mut link.output, messages);
             link.wake_driver();
         }
@@ -242,15 +261,40 @@ impl Connection {
     pub(super) async fn drive(self: Rc<Self>, mut stream: TcpStream) {
         let generation = self.link.borrow().generation;
         let mut input = Input::new();
-        let failure = poll_fn(|context| {
-            if self.link.borrow().generation != generation {
-                // Closed and reopened before this driver noticed.
-                return Poll::Ready(None);
+        loop {
+            let failure = poll_fn(|context| {
+                if self.link.borrow().generation != generation {
+                    // Closed and reopened before this driver noticed.
+                    return Poll::Ready(None);
+                }
+                self.poll_drive(context, &mut stream, &mut input).map(Some)
+            });
+            let failure = match self.mirrored.get() {
+                None => failure.await,
+                Some(mirrored) => tokio::select! {
+                    failure = failure => failure,
+                    () = self.silence(mirrored) => Some(self.gone()),
+                },
+            };
+            let Some(failure) = failure else { return };
+            let Some(mirrored) = self
+                .mirrored
+                .get()
+                .filter(|_| matches!(failure, FabricError::NodeGone { .. }))
+            else {
+                self.close(failure);
+                return;
+            };
+            match self.find_primary(mirrored).await {
+                Ok(found) => {
+                    stream = found;
+                    input = Input::new();
+                }
+                Err(failure) => {
+                    self.close(failure);
+                    return;
+                }
             }
-            self.poll_drive(context, &mut stream, &mut input).map(Some)
-        });
-        if let Some(failure) = failure.await {
-            self.close(failure);
         }
     }
 
@@ -271,6 +315,9 @@ impl Connection {
                 Poll::Pending => break,
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.gone()),
                 Poll::Ready(Ok(_)) => {
+                    if self.mirrored.get().is_some() {
+                        self.link.borrow_mut().heard_ns = HostClock.now_ns();
+                    }
                     if let Err(failure) = self.take_answers(input) {
                         return Poll::Ready(failure);
                     }
@@ -287,6 +334,80 @@ impl Connection {
                 Poll::Ready(self.gone())
             }
             _ => Poll::Pending,
+        }
+    }
+
+    /// From now on a connection that breaks is followed by one to whoever is primary then, and nothing fails.
+    pub(super) fn follow(&self, mirrored: Mirrored) {
+        let link = &mut *self.link.borrow_mut();
+        link.heard_ns = HostClock.now_ns();
+        assert!(self.mirrored.set(mirrored).is_ok(), "decided once");
+    }
+
+    /// Where the members of a mirrored node are; none if it is not mirrored.
+    pub(super) fn members(&self) -> Vec<String> {
+        self.mirrored.get().map_or_else(Vec::new, Mirrored::addresses)
+    }
+
+    /// Whether the node has several members.
+    pub(super) fn is_mirrored(&self) -> bool {
+        self.mirrored.get().is_some()
+    }
+
+    /// Keeps requests that may have to be sent again.
+    #[inline]
+    fn keep(&self, link: &mut Link, start: usize) {
+        if self.is_mirrored() {
+            if link.in_flight.len() <= 1 {
+                // Nothing was awaited until now.
+                link.heard_ns = HostClock.now_ns();
+            }
+            link.unanswered.keep(&link.output[start..]);
+        }
+    }
+
+    /// Ends when a mirrored node owes answers and has been silent for so long that another member may be primary.
+    async fn silence(&self, mirrored: &Mirrored) {
+        loop {
+            HostClock.sleep(mirrored.lease_ns / 4).await;
+            let link = self.link.borrow();
+            let is_silent = HostClock.now_ns() > link.heard_ns + mirrored.lease_ns + mirrored.lease_ns / 8;
+            if !link.in_flight.is_empty() && is_silent {
+                tracing::debug!("{} has been silent for longer than a lease", self.node);
+                return;
+            }
+        }
+    }
+
+    /// Asks the members of the node's group until one is primary, and prepares to send it what has no answer.
+    async fn find_primary(&self, mirrored: &Mirrored) -> Result<TcpStream, FabricError> {
+        let until_ns = HostClock.now_ns().saturating_add(mirrored.patience_ns());
+        loop {
+            if let Some(failure) = self.failure() {
+                return Err(failure);
+            }
+            let returning = {
+                let link = self.link.borrow();
+                mirrored.returning(link.next_answer, link.messages, link.ungranted)
+            };
+            let ungranted = u64::from(returning.ungranted);
+            match mirrored.ask_all(self.node, returning).await {
+                Ok(Some(stream)) => {
+                    let link = &mut *self.link.borrow_mut();
+                    link.output.clear();
+                    link.written = 0;
+                    // Messages that were taken out while the members were asked: they do not know of that.
+                    if link.ungranted < ungranted {
+                        frame::put_granted(&mut link.output, ungranted - link.ungranted);
+                    }
+                    link.unanswered.put(&mut link.output);
+                    link.heard_ns = HostClock.now_ns();
+                    return Ok(stream);
+                }
+                Ok(None) if HostClock.now_ns() < until_ns => HostClock.sleep(mirrored.pause_ns()).await,
+                Ok(None) => return Err(self.gone()),
+                Err(failure) => return Err(failure),
+            }
         }
     }
 
@@ -335,6 +456,11 @@ impl Connection {
                 Ok(ResponseKind::Message) => {
                     let decoded = frame::decode_message(body);
                     let (from, message) = decoded.map_err(|_| self.protocol("a message that is none"))?;
+                    {
+                        let link = &mut *self.link.borrow_mut();
+                        link.messages += 1;
+                        link.ungranted += 1;
+                    }
                     if let Some(messenger) = self.messenger() {
                         // What a pair has brought before it broke comes first.
                         messenger.collect();
@@ -347,6 +473,12 @@ impl Connection {
                     let messenger = self.messenger();
                     let messenger = messenger.ok_or_else(|| self.protocol("an introduction without RDMA"))?;
                     messenger.take_in(from, &introduction);
+                }
+                Ok(ResponseKind::View) => {
+                    let view = mirror::decode_view(body).map_err(|_| self.protocol("a view that is none"))?;
+                    if let Some(mirrored) = self.mirrored.get() {
+                        mirrored.learn(&view);
+                    }
                 }
                 Ok(ResponseKind::Fenced) => return Err(FabricError::Fenced { node: self.node }),
                 Err(_) => return Err(self.protocol("an unknown kind of frame")),
@@ -366,6 +498,7 @@ impl Connection {
             let index = link.in_flight.pop_front();
             let index = index.ok_or_else(|| self.protocol("an answer nobody asked for"))?;
             link.next_answer = link.next_answer.wrapping_add(1);
+            link.unanswered.answered();
             if link.has_waiters && link.has_room() {
                 link.has_waiters = false;
                 self.room.notify_waiters();

@@ -7,12 +7,11 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use zerocopy::IntoBytes;
-
-use super::connect::{ConnectError, ConnectOptions, Joined, Remote, greet};
+use super::connect::{ConnectError, ConnectOptions, Joined, Remote, Returning, greet};
 use super::connection::Connection;
 use super::frame::{self, Status};
 use super::inbox::{Inbox, Taken};
+use super::mirrored::Mirrored;
 use super::operations::{Operations, Pending};
 use crate::addr::{NodeId, RemoteAddr};
 use crate::backend::{Backend, Fence, check_verb};
@@ -21,16 +20,15 @@ use crate::buffer::Buffer;
 use crate::capabilities::Capabilities;
 use crate::clock::Deadline;
 use crate::counters::Counters;
-use crate::error::FabricError;
+use crate::error::{AttachError, FabricError};
+use crate::grown::Grown;
 use crate::host::{self, HostClock, HostRandom};
 use crate::message::{EndpointId, Message, Received};
 use crate::posted::{Posted, Soon};
-use crate::rdma::{
-    self, ADDRESS_BYTES, Address, Messenger, Native, NativeAtomics, Poller, Scratch, Sent, Trial, Verdict,
-};
+use crate::rdma::{self, Messenger, NativeAtomics, Poller, Sent};
 use crate::region::Region;
 use crate::shm::{Connected, Segment};
-use crate::verb::{Slice, Verb, VerbKind};
+use crate::verb::{Verb, VerbKind};
 
 /// One client of a pool. Clones are the same client; its connections close with the last of them.
 ///
@@ -43,7 +41,7 @@ pub struct Endpoint {
 
 struct Shared {
     id: EndpointId,
-    nodes: Vec<Node>,
+    nodes: Grown<Rc<Node>>,
     /// Of all nodes; known when the client has joined them.
     capabilities: Cell<Capabilities>,
     operations: Rc<RefCell<Operations>>,
@@ -60,6 +58,9 @@ struct Node {
     way: Way,
 }
 
+/// Why there is a way to node 0.
+const HOME: &str = "node 0 is every client's home, and stays";
+
 /// How the node is reached.
 enum Way {
     Mapped {
@@ -72,20 +73,34 @@ enum Way {
         /// The node's run that this client belongs to.
         run: Cell<u64>,
     },
+    /// Not at all: there is no such node, or no more.
+    Absent,
+}
+
+impl Node {
+    fn absent() -> Rc<Self> {
+        Rc::new(Self {
+            bytes: 0,
+            way: Way::Absent,
+        })
+    }
+
+    /// Closes the connection, if there is one.
+    fn close(&self) {
+        if let Way::Remote { connection, .. } = &self.way {
+            connection.close(FabricError::NodeGone {
+                node: connection.node(),
+            });
+            if let Some(messenger) = connection.messenger() {
+                messenger.stop();
+            }
+        }
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for node in &self.nodes {
-            if let Way::Remote { connection, .. } = &node.way {
-                connection.close(FabricError::NodeGone {
-                    node: connection.node(),
-                });
-                if let Some(messenger) = connection.messenger() {
-                    messenger.stop();
-                }
-            }
-        }
+        self.nodes.iter().for_each(|node| node.close());
         if let Some(poller) = &self.poller {
             poller.stop();
         }
@@ -106,6 +121,10 @@ impl Endpoint {
         }
         let mut capabilities = Region::capabilities();
         let nodes = joined.into_iter().enumerate().map(|(index, joined)| match joined {
+            Joined::Absent => Node {
+                bytes: 0,
+                way: Way::Absent,
+            },
             Joined::Mapped(segment, connected) => Node {
                 bytes: segment.region().bytes(),
                 way: Way::Mapped { segment, connected },
@@ -125,6 +144,9 @@ impl Endpoint {
                         connection.lead_messages_through(messenger);
                     }
                 }
+                if let Some(mirrored) = Mirrored::new(&remote, &options, id) {
+                    connection.follow(mirrored);
+                }
                 host::spawn_local(Box::pin(connection.clone().drive(remote.stream)));
                 Node {
                     bytes: remote.welcome.node_bytes.get(),
@@ -136,7 +158,7 @@ impl Endpoint {
                 }
             }
         });
-        let nodes = nodes.collect();
+        let nodes = Grown::new(nodes.map(Rc::new).collect());
         Self {
             shared: Rc::new(Shared {
                 id,
@@ -167,6 +189,7 @@ impl Endpoint {
                 let answered = self.ping(NodeId::new(0), deadline).await;
                 answered.map_err(|error| self.while_joining(address, error))
             }
+            Way::Absent => unreachable!("{HOME}"),
         }
     }
 
@@ -178,6 +201,7 @@ impl Endpoint {
         match &self.node(node)?.way {
             Way::Mapped { segment, connected } => require_member(node, segment, connected),
             Way::Remote { connection, .. } => self.ask(connection, deadline, frame::put_ping).await.map(drop),
+            Way::Absent => Err(FabricError::NodeUnknown { node }),
         }
     }
 
@@ -185,7 +209,8 @@ impl Endpoint {
     /// was in flight when it broke has failed and is not sent again.
     ///
     /// # Errors
-    /// Why the node does not let this client in again; it never does after a fence.
+    /// Why the node does not let this client in again; it never does after a fence, nor does a mirrored node, whose clients
+    /// fail only when they have waited for a primary in vain.
     pub async fn reconnect(&self, node: NodeId) -> Result<(), ConnectError> {
         let Some(Node {
             bytes,
@@ -194,14 +219,25 @@ impl Endpoint {
                 connection,
                 run,
             },
-        }) = self.shared.nodes.get(node.index())
+        }) = self.shared.nodes.get(node.index()).map(|node| &**node)
         else {
             return Ok(());
         };
         if connection.failure().is_none() && connection.nic().is_none_or(|nic| nic.is_open()) {
             return Ok(());
         }
-        let remote = greet(address, &self.shared.options, Some(self.shared.id), run.get()).await?;
+        if connection.is_mirrored() {
+            // What the group keeps for this client counts its requests from the beginning, and goes on only with its own.
+            return Err(ConnectError::Restarted {
+                address: address.clone(),
+            });
+        }
+        let returning = Returning {
+            id: Some(self.shared.id),
+            run: run.get(),
+            ..Returning::default()
+        };
+        let remote = greet(address, &self.shared.options, returning).await?;
         self.reopen(*bytes, address, connection, remote)?;
         let Some(nic) = connection.nic() else { return Ok(()) };
         self.pair_up(connection, nic, address).await?;
@@ -213,110 +249,6 @@ impl Endpoint {
             });
         }
         Ok(())
-    }
-
-    /// Connects the queue pairs to all nodes that are reached by RDMA, and finds out what the card can do there.
-    pub(super) async fn pair_up_all(&self) -> Result<(), ConnectError> {
-        for node in &self.shared.nodes {
-            let Way::Remote {
-                address, connection, ..
-            } = &node.way
-            else {
-                continue;
-            };
-            let Some(nic) = connection.nic() else { continue };
-            self.pair_up(connection, nic, address).await?;
-            let native = nic.native();
-            let NativeAtomics {
-                masked_swap,
-                masked_add,
-                wide,
-            } = native.atomics();
-            tracing::info!(
-                node = address,
-                masked_compare_swap = if masked_swap { "native" } else { "emulated" },
-                masked_fetch_add = if masked_add { "native" } else { "emulated" },
-                wide_atomics = if wide { "native" } else { "missing" },
-                "verbs go by RDMA"
-            );
-            let capabilities = &self.shared.capabilities;
-            capabilities.set(capabilities.get().and(native.capabilities()));
-        }
-        Ok(())
-    }
-
-    /// Connects the queue pair to a node that is reached by RDMA, if there is none.
-    async fn pair_up(&self, connection: &Connection, nic: &Rc<rdma::Link>, address: &str) -> Result<(), ConnectError> {
-        let _turn = nic.pairing().await;
-        let mut trial = Trial::default();
-        while !nic.is_open() {
-            let (node, takes_entries) = self.exchange_queue_pairs(connection, nic, address).await?;
-            let scratch = OnTrial {
-                endpoint: self,
-                connection,
-                nic,
-            };
-            let before = trial;
-            match trial.run(&scratch, takes_entries).await {
-                Ok(Verdict::Unusable) => {
-                    nic.close(FabricError::NodeGone {
-                        node: connection.node(),
-                    });
-                    return Err(ConnectError::Atomics {
-                        address: address.to_owned(),
-                    });
-                }
-                Ok(Verdict::Works(native)) => {
-                    nic.suppose(native);
-                    if !nic.go_to_work(&node) {
-                        return Err(self.while_joining(
-                            address,
-                            FabricError::NodeGone {
-                                node: connection.node(),
-                            },
-                        ));
-                    }
-                }
-                Err(error) => {
-                    nic.close(error);
-                    if trial == before || connection.failure().is_some() {
-                        return Err(self.while_joining(address, error));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes a queue pair and puts it on trial. Returns where the node's end is, and whether it takes entries.
-    async fn exchange_queue_pairs(
-        &self,
-        connection: &Connection,
-        nic: &Rc<rdma::Link>,
-        address: &str,
-    ) -> Result<(Address, bool), ConnectError> {
-        let half_open = nic.prepare(self.random())?;
-        let own = half_open.address();
-        let mut buffer = Buffer::unregistered(ADDRESS_BYTES);
-        // The answer is put where the bytes of a READ would be.
-        let answer = Verb::Read {
-            source: RemoteAddr::new(connection.node(), 0),
-            target: Slice::first(ADDRESS_BYTES as u32),
-        };
-        let encode = |output: &mut Vec<u8>, request| frame::put_queue_pair(output, request, own.as_bytes());
-        let deadline = self.deadline();
-        let asked = self.ask_for(connection, deadline, [&answer], &mut buffer, encode).await;
-        asked.map_err(|error| self.while_joining(address, error))?;
-        let no_queue_pair = || ConnectError::NoQueuePair {
-            address: address.to_owned(),
-        };
-        let node = Address::decode(&buffer[..ADDRESS_BYTES]).ok_or_else(no_queue_pair)?;
-        // May have broken meanwhile.
-        if let Some(failure) = connection.failure() {
-            return Err(self.while_joining(address, failure));
-        }
-        let takes_entries = nic.open(half_open, &node)?;
-        Ok((node, takes_entries))
     }
 
     /// When a node has taken too long to let the client in.
@@ -367,6 +299,15 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Where the members of a mirrored node are, as far as this client knows; none if the node is not mirrored.
+    #[must_use]
+    pub fn members(&self, node: NodeId) -> Vec<String> {
+        match self.shared.nodes.get(node.index()).map(|node| &node.way) {
+            Some(Way::Remote { connection, .. }) => connection.members(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Which atomics the cards on the way to a node have themselves; `None` if the node is not reached by RDMA, or not now.
     #[must_use]
     pub fn native_atomics(&self, node: NodeId) -> Option<NativeAtomics> {
@@ -375,7 +316,7 @@ impl Endpoint {
                 let nic = connection.nic().filter(|nic| nic.is_open())?;
                 Some(nic.native().atomics())
             }
-            Way::Mapped { .. } => None,
+            Way::Mapped { .. } | Way::Absent => None,
         }
     }
 
@@ -384,7 +325,7 @@ impl Endpoint {
     pub(crate) fn nic(&self, node: NodeId) -> Rc<rdma::Link> {
         match &self.shared.nodes[node.index()].way {
             Way::Remote { connection, .. } => connection.nic().expect("reached by RDMA").clone(),
-            Way::Mapped { .. } => panic!("{node} is mapped"),
+            Way::Mapped { .. } | Way::Absent => panic!("{node} is not at the end of a connection"),
         }
     }
 
@@ -404,15 +345,15 @@ impl Endpoint {
     fn messenger(&self) -> &Messenger {
         match &self.shared.nodes[0].way {
             Way::Remote { connection, .. } => connection.messenger().expect("node 0 is reached by RDMA"),
-            Way::Mapped { .. } => panic!("node 0 is mapped"),
+            Way::Mapped { .. } | Way::Absent => panic!("node 0 is mapped"),
         }
     }
 
     #[inline]
     fn node(&self, node: NodeId) -> Result<&Node, FabricError> {
-        self.shared
-            .nodes
-            .get(node.index())
+        let known = self.shared.nodes.get(node.index()).map(|node| &**node);
+        known
+            .filter(|known| known.bytes > 0)
             .ok_or(FabricError::NodeUnknown { node })
     }
 
@@ -550,34 +491,6 @@ impl Endpoint {
     }
 }
 
-/// The word that a node lends a client whose queue pair is on trial.
-struct OnTrial<'a> {
-    endpoint: &'a Endpoint,
-    connection: &'a Connection,
-    nic: &'a rdma::Link,
-}
-
-impl Scratch for OnTrial<'_> {
-    // What a link on trial posts goes to that word, whatever the node.
-    const ADDR: RemoteAddr = RemoteAddr::new(NodeId::new(0), 0);
-
-    fn suppose(&self, native: Native) {
-        self.nic.suppose(native);
-    }
-
-    async fn execute(&self, verb: Verb) -> Result<u128, FabricError> {
-        let node = self.connection.node();
-        if !self.nic.is_on_trial() {
-            return Err(FabricError::NodeGone { node });
-        }
-        let deadline = self.endpoint.deadline();
-        let mut buffer = Buffer::default();
-        self.endpoint
-            .execute_remote(self.connection, &verb, &mut buffer, deadline)
-            .await
-    }
-}
-
 /// Whether verbs can be posted.
 fn require_way(connection: &Connection) -> Result<(), FabricError> {
     match connection.failure() {
@@ -633,6 +546,11 @@ impl Endpoint {
                 return execute_mapped(segment, connected, &verb, buffer);
             }
             Way::Remote { connection, .. } => connection,
+            Way::Absent => {
+                return Err(FabricError::NodeUnknown {
+                    node: verb.target().0.node(),
+                });
+            }
         };
         self.require_room_for_verbs(connection, deadline).await?;
         self.register(buffer, connection.node())?;
@@ -726,6 +644,7 @@ impl Endpoint {
         let connection = match &self.shared.nodes[0].way {
             Way::Mapped { connected, .. } => return connected.send(peer, message),
             Way::Remote { connection, .. } => connection,
+            Way::Absent => unreachable!("{HOME}"),
         };
         let messenger = connection.messenger();
         loop {
@@ -766,6 +685,7 @@ impl Endpoint {
         let connection = match &self.shared.nodes[0].way {
             Way::Mapped { connected, .. } => return connected.receive(deadline).await,
             Way::Remote { connection, .. } => connection,
+            Way::Absent => unreachable!("{HOME}"),
         };
         loop {
             if let Some(received) = self.take(connection)? {
@@ -778,7 +698,8 @@ impl Endpoint {
 
     async fn fence_now(&self, peer: EndpointId, deadline: Deadline) -> Result<Fence, FabricError> {
         // Node 0 first: whoever joins looks there last.
-        for (index, node) in self.shared.nodes.iter().enumerate() {
+        for index in 0..self.shared.nodes.len() {
+            let node = Rc::clone(&self.shared.nodes[index]);
             let fence = match &node.way {
                 Way::Mapped { segment, .. } => segment.fence(NodeId::new(index as u16), peer, deadline).await?,
                 Way::Remote { connection, .. } => {
@@ -788,6 +709,7 @@ impl Endpoint {
                         _ => Fence::CutOff,
                     }
                 }
+                Way::Absent => Fence::CutOff,
             };
             if fence == Fence::StillRunning {
                 return Ok(Fence::StillRunning);
@@ -800,6 +722,21 @@ impl Endpoint {
 impl Backend for Endpoint {
     fn node_count(&self) -> usize {
         self.shared.nodes.len()
+    }
+
+    fn attach<'c>(&'c self, node: NodeId, place: &'c str) -> Soon<'c, Result<(), AttachError>> {
+        Soon::later(self.attach_now(node, place))
+    }
+
+    fn detach(&self, node: NodeId) {
+        if let Some(known) = self.shared.nodes.get(node.index()) {
+            known.close();
+            self.shared.nodes.change(|nodes| nodes[node.index()] = Node::absent());
+        }
+    }
+
+    fn is_attached(&self, node: NodeId) -> bool {
+        self.node(node).is_ok()
     }
 
     fn node_bytes(&self, node: NodeId) -> Result<u64, FabricError> {
@@ -864,6 +801,7 @@ impl Backend for Endpoint {
         match &self.shared.nodes[0].way {
             Way::Mapped { connected, .. } => Ok(connected.take()),
             Way::Remote { connection, .. } => self.take(connection),
+            Way::Absent => unreachable!("{HOME}"),
         }
     }
 
@@ -876,5 +814,7 @@ impl Backend for Endpoint {
     }
 }
 
+mod attach;
+mod pairing;
 #[cfg(test)]
 mod tests;

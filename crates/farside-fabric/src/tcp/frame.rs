@@ -12,6 +12,7 @@
 //!                                     or where the node's queue pair is
 //!                                     Message: MessageHead payload          Fenced: nothing
 //!                                     Introduction: MessageHead Introduction
+//!                                     View: a mirrored group's view
 //! ```
 //!
 //! A node answers the requests of one connection in the order in which they came, so the results of
@@ -71,7 +72,8 @@ pub(super) struct RequestHeader {
     pub(super) kind: u8,
     /// How many verbs a batch has; 0 for other kinds.
     pub(super) verb_count: u8,
-    pub(super) reserved: U16,
+    /// How many requests before this one had no answer when it was sent.
+    pub(super) behind: U16,
 }
 
 /// Opens every frame of a node.
@@ -142,6 +144,8 @@ codes! {
         Fenced = 3,
         /// What another endpoint says of a queue pair for messages, or the node of another endpoint.
         Introduction = 4,
+        /// Who is in the node's mirrored group now.
+        View = 5,
     }
 }
 
@@ -160,7 +164,7 @@ codes! {
 
 mod batch;
 
-pub(super) use batch::{RequestWriter, decode_verbs, result_bytes};
+pub(super) use batch::{RequestWriter, decode_verbs};
 
 /// Opens the body of a SEND and of a message that is delivered, or of an introduction; what is delivered follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -244,11 +248,17 @@ fn put_request(output: &mut Vec<u8>, request: u32, kind: RequestKind, body: [&[u
         request: U32::new(request),
         kind: kind as u8,
         verb_count: 0,
-        reserved: U16::ZERO,
+        behind: U16::ZERO,
     };
     output.extend_from_slice(header.as_bytes());
     output.extend_from_slice(body[0]);
     output.extend_from_slice(body[1]);
+}
+
+/// Says of the request that `output` has from `start` on how many requests before it have no answer.
+pub(super) fn set_behind(output: &mut [u8], start: usize, behind: u16) {
+    let at = start + core::mem::offset_of!(RequestHeader, behind);
+    output[at..at + 2].copy_from_slice(&behind.to_le_bytes());
 }
 
 /// Appends a SEND.

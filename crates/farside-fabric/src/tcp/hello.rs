@@ -18,7 +18,7 @@ use crate::capabilities::Capabilities;
 /// The first eight bytes, both ways.
 pub(super) const MAGIC: [u8; 8] = *b"FARSIDE\n";
 /// The version of hello and frames.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a client opens a connection with. `secret_bytes` bytes of secret follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -27,11 +27,17 @@ pub(super) struct Hello {
     pub(super) magic: [u8; 8],
     pub(super) version: U32,
     pub(super) secret_bytes: U16,
-    pub(super) reserved: U16,
+    /// At a mirrored node: how many messages the client was sent and has not taken out.
+    pub(super) ungranted: U16,
     /// Who the client is; 0 asks for an identity.
     pub(super) endpoint: U64,
     /// The node's `run` as this client knows it from before, or 0.
     pub(super) run: U64,
+    /// At a mirrored node: how many messages the client was sent in its life.
+    pub(super) messages: U64,
+    /// At a mirrored node: the first request that the client has no answer to.
+    pub(super) answered: U32,
+    pub(super) reserved: U32,
 }
 
 /// What a node answers.
@@ -44,12 +50,15 @@ pub(super) struct Welcome {
     pub(super) verdict: u8,
     /// Bits of [`MASKED_ATOMICS`], [`WIDE_ATOMICS`] and [`RDMA`].
     pub(super) capabilities: u8,
-    pub(super) reserved: U16,
+    /// How many bytes of view follow: 0 unless the node is mirrored.
+    pub(super) view_bytes: U16,
     pub(super) node_bytes: U64,
     /// Who the client is from now on.
     pub(super) endpoint: U64,
-    /// Drawn by the node when it started; never 0.
+    /// Drawn by the node when it started; never 0. At a mirrored node: names the life of its group.
     pub(super) run: U64,
+    /// At a mirrored node: after how many nanoseconds without a sign of it another one may be primary.
+    pub(super) lease_ns: U64,
 }
 
 const MASKED_ATOMICS: u8 = 1;
@@ -71,6 +80,8 @@ pub(super) enum Verdict {
     Full = 5,
     /// The node was started anew since the client knew it.
     Restarted = 6,
+    /// Another member of the node's group is primary, perhaps one that the view names.
+    NotPrimary = 7,
 }
 
 impl Verdict {
@@ -83,6 +94,7 @@ impl Verdict {
             4 => Self::Fenced,
             5 => Self::Full,
             6 => Self::Restarted,
+            7 => Self::NotPrimary,
             _ => return Err(FrameError::Unknown { what: "verdict", code }),
         })
     }
@@ -115,6 +127,7 @@ impl Welcome {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use zerocopy::FromZeros;
 
     proptest! {
         #[test]
@@ -123,9 +136,10 @@ mod tests {
                 magic: MAGIC,
                 version: U32::new(version),
                 secret_bytes: U16::new(secret_bytes),
-                reserved: U16::ZERO,
+                ungranted: U16::ZERO,
                 endpoint: U64::new(endpoint),
                 run: U64::new(run),
+                ..Hello::new_zeroed()
             };
             let seen = Hello::read_from_bytes(hello.as_bytes()).expect("as long as a hello");
             prop_assert_eq!(seen.magic, MAGIC);
@@ -143,10 +157,10 @@ mod tests {
                 version: U32::new(VERSION),
                 verdict: Verdict::Accepted as u8,
                 capabilities: Welcome::pack(capabilities, is_rdma),
-                reserved: U16::ZERO,
                 node_bytes: U64::new(numbers[0]),
                 endpoint: U64::new(numbers[1]),
                 run: U64::new(numbers[2]),
+                ..Welcome::new_zeroed()
             };
             let seen = Welcome::read_from_bytes(welcome.as_bytes()).expect("as long as a welcome");
             prop_assert_eq!(seen.unpack(), capabilities);

@@ -22,6 +22,8 @@ mod endpoint;
 mod frame;
 mod hello;
 mod inbox;
+mod mirror;
+mod mirrored;
 mod operations;
 mod secret;
 mod server;
@@ -36,5 +38,9 @@ pub(crate) use operations::{Operations, SlotIndex};
 
 pub use connect::{ConnectError, ConnectOptions, NodeLocation, connect};
 pub use endpoint::Endpoint;
+pub use hello::VERSION as PROTOCOL_VERSION;
+pub use mirror::control::{Command, CommandError, Said, ask_members, command, newest_view, status};
+pub use mirror::record::read as read_view_record;
+pub use mirror::{Membership, MirrorOptions};
 pub use secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secret, SecretError};
 pub use server::{SecretRequired, Server, ServerHandle, ServerOptions, require_secret_unless_loopback};

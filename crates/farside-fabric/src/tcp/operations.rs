@@ -22,7 +22,7 @@ use core::task::{Context, Poll, Waker};
 
 use arrayvec::ArrayVec;
 
-use super::frame::{Status, result_bytes};
+use super::frame::Status;
 use crate::addr::NodeId;
 use crate::batch::BATCH_VERBS_MAX;
 use crate::buffer::{Buffer, Memory};
@@ -47,7 +47,7 @@ impl Part {
     fn new(verb: &Verb) -> Self {
         Self {
             node: verb.target().0.node(),
-            left: result_bytes(verb) as u32,
+            left: verb.result_bytes() as u32,
             target: match verb {
                 Verb::Read { target, .. } => Some(target.at),
                 _ => None,

@@ -19,18 +19,20 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::hello::{Hello, MAGIC, VERSION, Verdict, Welcome};
+use super::mirror::{MirrorOptions, accept};
 use super::secret::{SECRET_BYTES_MAX, Secret};
 use super::service::{Control, Service};
 use super::session::{Session, SessionHandle};
 use crate::host::{HostClock, HostRandom, spawn_local};
 use crate::message::EndpointId;
+use crate::posted::LocalFuture;
 use crate::rdma::Export;
 use crate::shm::{Connected, Segment};
 
 /// How long a client may take to say who it is.
-const HELLO_NS_MAX: u64 = 10_000_000_000;
+pub(super) const HELLO_NS_MAX: u64 = 10_000_000_000;
 /// How long to wait when no connection can be accepted (no file descriptors left).
-const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 /// How long a silent connection is left alone before the system asks whether its other end is
 /// there.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -57,6 +59,7 @@ pub struct Server {
     segment: Segment,
     options: ServerOptions,
     export: Option<Export>,
+    mirror: Option<MirrorOptions>,
     control: Arc<Control>,
 }
 
@@ -112,6 +115,7 @@ impl Server {
             segment,
             options,
             export: None,
+            mirror: None,
             control: Arc::default(),
         }
     }
@@ -120,6 +124,13 @@ impl Server {
     #[must_use]
     pub fn with_rdma(mut self, export: Export) -> Self {
         self.export = Some(export);
+        self
+    }
+
+    /// A server that is a member of a mirrored group.
+    #[must_use]
+    pub fn with_mirror(mut self, options: MirrorOptions) -> Self {
+        self.mirror = Some(options);
         self
     }
 
@@ -144,9 +155,17 @@ impl Server {
     ///
     /// # Errors
     /// If the listener cannot be set up.
-    pub async fn serve(self, listener: TcpListener) -> io::Result<()> {
+    pub fn serve(self, listener: TcpListener) -> LocalFuture<'static, io::Result<()>> {
+        // In a box, so that the body is compiled here, once, however those that wait for it are compiled.
+        Box::pin(self.attend_all(listener))
+    }
+
+    async fn attend_all(self, listener: TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        if let Some(mirror) = self.mirror {
+            return accept::serve(listener, &self.segment, self.options.secret, mirror, &self.control).await;
+        }
         // Never 0, which means "not known".
         let run = HostRandom::new().random() | 1;
         let exported = self.export.map(Export::serve).transpose()?;
@@ -214,7 +233,7 @@ impl Drop for Guest {
 
 /// Why a connection was not let in.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(super) enum Refusal {
     #[error("{0}")]
     Broken(#[from] io::Error),
     #[error("it is not a Farside client")]
@@ -236,34 +255,20 @@ fn describe(verdict: Verdict) -> &'static str {
         Verdict::Fenced => "the client was cut off",
         Verdict::Full => "no more clients can be registered",
         Verdict::Restarted => "this node no longer knows the client",
+        Verdict::NotPrimary => "this node is a backup",
     }
 }
 
 async fn greet(service: &Rc<Service>, options: &ServerOptions, stream: &mut TcpStream) -> Result<Guest, Refusal> {
-    stream.set_nodelay(true)?;
-    SockRef::from(&*stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER))?;
-    let mut hello = Hello::new_zeroed();
-    let (magic, rest) = hello.as_mut_bytes().split_at_mut(MAGIC.len());
-    stream.read_exact(magic).await?;
-    if *magic != MAGIC {
-        return Err(Refusal::Magic);
-    }
-    let (version, rest) = rest.split_at_mut(size_of::<U32>());
-    stream.read_exact(version).await?;
-    let version = U32::read_from_bytes(version).map_or(0, U32::get);
-    if version != VERSION {
-        // The rest of the hello may look different.
-        let answer = welcome(service, Verdict::VersionUnknown, 0);
-        stream.write_all(answer.as_bytes()).await?;
-        return Err(Refusal::Version { version });
-    }
-    stream.read_exact(rest).await?;
-    let bytes = hello.secret_bytes.get();
-    if bytes as usize > SECRET_BYTES_MAX {
-        return Err(Refusal::SecretLength { bytes });
-    }
-    let mut offered = vec![0; bytes as usize];
-    stream.read_exact(&mut offered).await?;
+    let magic = hear_magic(stream).await?;
+    let (hello, offered) = match hear_hello(stream, magic).await {
+        Err(Refusal::Version { version }) => {
+            let answer = welcome(service, Verdict::VersionUnknown, 0);
+            stream.write_all(answer.as_bytes()).await?;
+            return Err(Refusal::Version { version });
+        }
+        heard => heard?,
+    };
     match admit(service, options, &hello, &offered) {
         Ok(guest) => {
             let answer = welcome(service, Verdict::Accepted, guest.connected.id().0);
@@ -277,15 +282,50 @@ async fn greet(service: &Rc<Service>, options: &ServerOptions, stream: &mut TcpS
     }
 }
 
-fn admit(service: &Rc<Service>, options: &ServerOptions, hello: &Hello, offered: &[u8]) -> Result<Guest, Verdict> {
-    if let Some(secret) = &options.secret {
-        if offered.is_empty() {
-            return Err(Verdict::SecretMissing);
-        }
-        if !secret.matches(offered) {
-            return Err(Verdict::SecretWrong);
-        }
+/// The first eight bytes of a connection.
+pub(super) async fn hear_magic(stream: &mut TcpStream) -> io::Result<[u8; MAGIC.len()]> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&*stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_AFTER))?;
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await?;
+    Ok(magic)
+}
+
+/// The rest of a client's hello, and the secret that it offers.
+pub(super) async fn hear_hello(stream: &mut TcpStream, magic: [u8; MAGIC.len()]) -> Result<(Hello, Vec<u8>), Refusal> {
+    if magic != MAGIC {
+        return Err(Refusal::Magic);
     }
+    let mut hello = Hello::new_zeroed();
+    let (_, rest) = hello.as_mut_bytes().split_at_mut(MAGIC.len());
+    let (version, rest) = rest.split_at_mut(size_of::<U32>());
+    stream.read_exact(version).await?;
+    let version = U32::read_from_bytes(version).map_or(0, U32::get);
+    if version != VERSION {
+        // The rest of the hello may look different.
+        return Err(Refusal::Version { version });
+    }
+    stream.read_exact(rest).await?;
+    let bytes = hello.secret_bytes.get();
+    if bytes as usize > SECRET_BYTES_MAX {
+        return Err(Refusal::SecretLength { bytes });
+    }
+    let mut offered = vec![0; bytes as usize];
+    stream.read_exact(&mut offered).await?;
+    Ok((hello, offered))
+}
+
+/// Whether a client that offers this is let in by a node with this secret.
+pub(super) fn check_secret(secret: Option<&Secret>, offered: &[u8]) -> Result<(), Verdict> {
+    match secret {
+        Some(_) if offered.is_empty() => Err(Verdict::SecretMissing),
+        Some(secret) if !secret.matches(offered) => Err(Verdict::SecretWrong),
+        _ => Ok(()),
+    }
+}
+
+fn admit(service: &Rc<Service>, options: &ServerOptions, hello: &Hello, offered: &[u8]) -> Result<Guest, Verdict> {
+    check_secret(options.secret.as_ref(), offered)?;
     let id = Some(EndpointId(hello.endpoint.get())).filter(|id| id.0 != 0);
     let (connected, handle) = service.admit(id, hello.run.get())?;
     Ok(Guest {
@@ -301,10 +341,11 @@ fn welcome(service: &Service, verdict: Verdict, endpoint: u64) -> Welcome {
         version: U32::new(VERSION),
         verdict: verdict as u8,
         capabilities: Welcome::pack(service.capabilities(), service.exported().is_some()),
-        reserved: U16::ZERO,
+        view_bytes: U16::ZERO,
         node_bytes: U64::new(service.region().bytes()),
         endpoint: U64::new(endpoint),
         run: U64::new(service.run()),
+        lease_ns: U64::ZERO,
     }
 }
 

@@ -70,6 +70,13 @@ impl Control {
         self.mode.load(Ordering::SeqCst) == STOPPED
     }
 
+    /// Whether execution is held up.
+    #[inline]
+    pub(super) fn is_paused(&self) -> bool {
+        // Acquire: a frame that was sent after the pause is not executed.
+        self.mode.load(Ordering::Acquire) != RUNNING
+    }
+
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -129,8 +136,7 @@ impl Service {
     /// Whether execution is held up.
     #[inline]
     pub(super) fn is_paused(&self) -> bool {
-        // Acquire: a frame that was sent after the pause is not executed.
-        self.control.mode.load(Ordering::Acquire) != RUNNING
+        self.control.is_paused()
     }
 
     /// Makes every session look at the control again.

@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 
 use super::connection::Input;
 use super::frame::{self, FRAME_BYTES_MAX, FrameError, Framed, HEADER_BYTES};
-use super::frame::{RequestHeader, RequestKind, ResponseKind, Status, result_bytes};
+use super::frame::{RequestHeader, RequestKind, ResponseKind, Status};
 use super::inbox::PUSHED_MAX;
 use super::service::Service;
 use crate::backend::{Fence, check_verb};
@@ -351,7 +351,7 @@ impl Session {
         let mut answer_bytes = HEADER_BYTES;
         for verb in &verbs {
             check_verb(verb, region.bytes(), self.service.capabilities()).map_err(SessionEnd::Verb)?;
-            answer_bytes += result_bytes(verb);
+            answer_bytes += verb.result_bytes();
         }
         let request = header.request.get();
         frame::put_response(
@@ -372,7 +372,8 @@ impl Session {
                 }
                 _ => {
                     let word = region.execute(verb, body);
-                    self.output.extend_from_slice(&word.to_le_bytes()[..result_bytes(verb)]);
+                    self.output
+                        .extend_from_slice(&word.to_le_bytes()[..verb.result_bytes()]);
                 }
             }
         }

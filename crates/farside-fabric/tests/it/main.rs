@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod conformance;
+mod mirrored;
 mod shm_processes;
 mod simulation;
 mod tcp;

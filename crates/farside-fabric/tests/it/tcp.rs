@@ -23,7 +23,9 @@ mod client;
 
 const NODE: NodeId = NodeId::new(0);
 const NODE_BYTES: u64 = 1 << 20;
-const WELCOME_BYTES: usize = 40;
+const VERSION: u32 = 2;
+const HELLO_BYTES: usize = 48;
+const WELCOME_BYTES: usize = 48;
 
 fn at(offset: u64) -> RemoteAddr {
     RemoteAddr::new(NODE, offset)
@@ -67,7 +69,7 @@ impl Node {
     /// A connection that speaks for itself, after a good hello.
     fn raw(&self) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the node is there");
-        stream.write_all(&hello(1, b"")).expect("the node reads");
+        stream.write_all(&hello(VERSION, b"")).expect("the node reads");
         let mut welcome = [0; WELCOME_BYTES];
         stream.read_exact(&mut welcome).expect("the node answers");
         assert_eq!(welcome[12], 0, "accepted");
@@ -112,7 +114,7 @@ fn hello(version: u32, secret: &[u8]) -> Vec<u8> {
     let mut bytes = b"FARSIDE\n".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&(secret.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(&[0; 2 + 8 + 8]);
+    bytes.extend_from_slice(&[0; HELLO_BYTES - 14]);
     bytes.extend_from_slice(secret);
     bytes
 }
@@ -424,7 +426,7 @@ fn welcome_with(version: u32, capabilities: u8) -> Vec<u8> {
     let mut bytes = b"FARSIDE\n".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&[0, capabilities, 0, 0]);
-    for number in [NODE_BYTES, 5, 9] {
+    for number in [NODE_BYTES, 5, 9, 0] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
     bytes
@@ -445,8 +447,8 @@ fn what_is_no_node_is_named() {
         assert!(matches!(failure(&http).await, ConnectError::Magic { .. }));
         let silent = impostor(Vec::new());
         assert!(matches!(failure(&silent).await, ConnectError::Timeout { .. }));
-        let newer = impostor(welcome(2));
-        assert!(matches!(failure(&newer).await, ConnectError::Version { theirs: 2, .. }));
+        let newer = impostor(welcome(VERSION + 1)[..20].to_vec());
+        assert!(matches!(failure(&newer).await, ConnectError::Version { theirs: 3, .. }));
         let unused = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let closed = unused.local_addr().expect("it is bound").to_string();
         drop(unused);
@@ -467,7 +469,7 @@ fn another_version_is_told_ours() {
     let mut answer = Vec::new();
     // Unread bytes of the hello may turn the end into a reset.
     let _ = stream.read_to_end(&mut answer);
-    assert_eq!(&answer[..12], &[&b"FARSIDE\n"[..], &1_u32.to_le_bytes()].concat()[..]);
+    assert_eq!(&answer[..12], &[&b"FARSIDE\n"[..], &VERSION.to_le_bytes()].concat()[..]);
     assert_eq!(answer[12], 1, "the verdict");
 }
 
@@ -477,8 +479,8 @@ fn faulty_node(bytes: Vec<u8>) -> String {
     let address = listener.local_addr().expect("it is bound").to_string();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the client comes");
-        stream.read_exact(&mut [0; 32]).expect("its hello");
-        stream.write_all(&welcome(1)).expect("the client reads");
+        stream.read_exact(&mut [0; HELLO_BYTES]).expect("its hello");
+        stream.write_all(&welcome(VERSION)).expect("the client reads");
         stream.read_exact(&mut [0; 12]).expect("its ping");
         stream.write_all(&frame(1, 0, &[])).expect("the client reads");
         stream.read_exact(&mut [0; 20]).expect("its request for a word");

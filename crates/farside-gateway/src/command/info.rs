@@ -3,6 +3,7 @@
 use core::fmt::Write;
 
 use farside_fabric::OpContext;
+use farside_fabric::host::HostClock;
 use farside_kv::Store;
 
 use super::table::TABLE;
@@ -11,6 +12,8 @@ use crate::REDIS_VERSION;
 use crate::acl::log::Reason;
 use crate::context::Census;
 use crate::live::lock;
+use crate::mirrors::MirrorReport;
+use crate::observer::look_at_mirrors;
 
 /// How long the number of keys is believed: counting them walks the index.
 const CENSUS_MS_MAX: u64 = 1000;
@@ -53,7 +56,7 @@ pub(crate) async fn info(call: &mut Call<'_>) -> Handled {
             "memory" => memory(call, &mut text).await?,
             "persistence" => persistence(&mut text),
             "stats" => stats(call, &mut text),
-            "replication" => replication(call, &mut text),
+            "replication" => replication(call, &mut text).await,
             "cpu" => cpu(&mut text),
             "commandstats" => commands(call, &mut text),
             "errorstats" => errors(call, &mut text),
@@ -222,8 +225,12 @@ fn stats(call: &Call<'_>, text: &mut String) {
     );
 }
 
-fn replication(call: &Call<'_>, text: &mut String) {
-    let run = call.context.shared.run;
+/// The gateway itself has no replicas that clients could read from. Memory nodes may be mirrored: a line for each.
+async fn replication(call: &Call<'_>, text: &mut String) {
+    let shared = &call.context.shared;
+    look_at_mirrors(call.context).await;
+    let mirrors = shared.survey.mirrors(HostClock.now_ns());
+    let run = shared.run;
     section(
         text,
         "Replication",
@@ -232,8 +239,36 @@ fn replication(call: &Call<'_>, text: &mut String) {
             ("connected_slaves", &0),
             ("master_replid", &format_args!("{run:016x}{run:016x}{:08x}", run as u32)),
             ("master_repl_offset", &0),
+            ("farside_mirrored_nodes", &mirrors.iter().flatten().count()),
         ],
     );
+    for (node, mirror) in mirrors.iter().enumerate() {
+        if let Some(mirror) = mirror {
+            mirrored(node, mirror, text);
+        }
+    }
+}
+
+/// A line about a mirrored node, and one for each of its members.
+fn mirrored(node: usize, mirror: &MirrorReport, text: &mut String) {
+    let role = if mirror.has_primary { "primary" } else { "none" };
+    let (entries, bytes) = mirror.lag();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "node{node}:role={role},address={},epoch={},backups={},offset={},lag_entries={entries},lag_bytes={bytes}\r\n",
+        mirror.primary,
+        mirror.epoch,
+        mirror.count("backup"),
+        mirror.committed,
+    );
+    for (number, member) in mirror.members.iter().enumerate() {
+        let _ = write!(
+            text,
+            "node{node}_member{number}:role={},address={},epoch={},lag_entries={},lag_bytes={}\r\n",
+            member.role, member.address, member.epoch, member.lag_entries, member.lag_bytes
+        );
+    }
 }
 
 /// Seconds that this process has computed; nothing if the system does not say.

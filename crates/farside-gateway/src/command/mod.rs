@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod connection;
 mod counters;
+mod dump;
 mod expiry;
 mod farside;
 pub(crate) mod group;

@@ -11,8 +11,8 @@
 
 use super::category::{self, Access};
 use super::{
-    Call, Group, Handled, acl, clients, cluster, config, connection, counters, expiry, farside, info, introspection,
-    keys, object, observe, scan, scripts, server, set, strings, transactions, transfer,
+    Call, Group, Handled, acl, clients, cluster, config, connection, counters, dump, expiry, farside, info,
+    introspection, keys, object, observe, scan, scripts, server, set, strings, transactions, transfer,
 };
 use crate::request::Request;
 
@@ -262,6 +262,8 @@ commands! {
         "Deletes one or more keys.";
     discard in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Discards a transaction.";
+    dump in dump, 2, ["readonly"], ONE_KEY, "generic",
+        "Returns a serialized representation of the value stored at a key.";
     echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Returns the given string.";
     eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS => [RW], "scripting",
@@ -377,6 +379,8 @@ commands! {
         "Renames a key only when the destination doesn't exist.";
     reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Resets the connection.";
+    restore in dump, -4, ["write" "denyoom"], ONE_KEY => [W], "generic" = ["keyspace" "dangerous"],
+        "Creates a key from the serialized representation of a value.";
     scan in scan, -2, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Iterates over the key names in the database.";
     script in scripts, -2, [], NO_KEYS, "scripting",

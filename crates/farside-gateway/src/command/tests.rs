@@ -46,6 +46,7 @@ impl Place {
             census: std::sync::Mutex::default(),
             survey: Survey::default(),
             places: Vec::new(),
+            secret: None,
             live: Live::new(Arc::new(Quota::default()), &LiveSettings::default(), 1),
             settings_file: None,
             is_stopping: false.into(),

@@ -37,6 +37,23 @@ fn report() -> Report {
             bytes_held: Some(4096),
             ..PoolReport::default()
         }),
+        nodes: vec![crate::NodeReport {
+            mirror: Some(MirrorReport {
+                epoch: 3,
+                primary: "b:2".to_owned(),
+                has_primary: true,
+                committed: 40,
+                members: [("b:2", "primary", 0), ("a:1", "silent", 10)]
+                    .map(|(address, role, lag_entries)| crate::MemberReport {
+                        address: address.to_owned(),
+                        role: role.to_owned(),
+                        lag_entries,
+                        ..crate::MemberReport::default()
+                    })
+                    .into(),
+            }),
+            ..crate::NodeReport::default()
+        }],
         ..Report::default()
     }
 }
@@ -128,10 +145,24 @@ fn text_is_that_of_openmetrics() {
         "farside_pool_class_memory_bytes{block_bytes=\"128\"} 131072.0",
         "farside_pool_clients{state=\"live\"} 3.0",
         "farside_pool_epochs_total 12",
+        "farside_mirror_up{node=\"0\"} 1.0",
+        "farside_mirror_epoch{node=\"0\"} 3.0",
+        "farside_mirror_members{node=\"0\",role=\"silent\"} 1.0",
+        "farside_mirror_members{node=\"0\",role=\"backup\"} 0.0",
+        "farside_mirror_lag_entries{node=\"0\",member=\"a:1\"} 10.0",
+        "farside_mirror_lag_bytes{node=\"0\",member=\"b:2\"} 0.0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn pools_without_mirrored_nodes_have_no_metrics_of_them() {
+    let mut report = report();
+    report.nodes.clear();
+    let names: Vec<String> = gateway(&report).iter().map(full_name).collect();
+    assert!(!names.iter().any(|name| name.contains("mirror")), "{names:?}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn is_inside(node: &Geometry, at: RemoteAddr, bytes: u64) -> bool {
 
 pub(super) async fn check(cx: &mut OpContext, geometry: &[Geometry], census: &mut Census) -> Result<(), PoolError> {
     let mut roots = Vec::new();
-    for node in geometry {
+    for node in Geometry::founders(geometry) {
         match root(cx, node.node, ROOT).await? {
             Some(root) if is_inside(node, root.addr, root.bytes) => roots.push(root),
             Some(_) => {

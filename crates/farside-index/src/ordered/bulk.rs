@@ -28,22 +28,22 @@ impl Ordered {
     pub fn lay_out(
         &self,
         region: &Region,
-        keys: impl IntoIterator<Item = [u8; PART_BYTES]>,
+        keys: &mut dyn Iterator<Item = [u8; PART_BYTES]>,
         value: &[u8],
-        unit: impl FnMut() -> f64,
+        unit: &mut dyn FnMut() -> f64,
     ) -> Result<(), IndexError> {
         let bytes = item(&[0; PART_BYTES], value).bytes();
         let mut block = vec![0; bytes as usize];
         let mut loader = BulkLoader::new(self.pool().geometry()[0], region, bytes);
         let (mut is_used, mut failed) = (false, None);
-        let entries = keys.into_iter().map_while(|key| {
+        let mut entries = keys.map_while(|key| {
             item(&key, value).encode(&mut block);
             let stored = loader.block(&block).map_err(|error| failed = Some(error)).ok()?;
             is_used = true;
             let pointer = Pointer::new(stored, SizeHint::for_item(bytes), 0);
             Some((Part::of(FIRST, &key, 0).0, pointer.to_word()))
         });
-        self.tree.lay_out(region, entries, unit)?;
+        self.tree.lay_out(region, &mut entries, unit)?;
         if let Some(error) = failed {
             return Err(error.into());
         }
@@ -104,8 +104,9 @@ mod tests {
                 Budget::default(),
             );
             let index = made.await.expect("an index");
-            let keys = (0..count).map(|number| (number * 10).to_be_bytes());
-            index.lay_out(&sim.region(node), keys, b"first", || 0.5).expect("room");
+            let mut keys = (0..count).map(|number| (number * 10).to_be_bytes());
+            let laid = index.lay_out(&sim.region(node), &mut keys, b"first", &mut || 0.5);
+            laid.expect("room");
             index.remember_all(cx).await.expect("nodes");
             for number in 0..count.min(200) {
                 let key = (number * 10 + 5).to_be_bytes();

@@ -66,6 +66,7 @@ impl Ordered {
         // Ends when nobody is in the way; each failure means that another client has made progress, or is waited for until
         // it has.
         loop {
+            self.blocks.pool.wait_at_gate(1).await?;
             let pin = self.tree.pin();
             // Only the first time: whoever has been overtaken may decide otherwise.
             let likely = likely.filter(|_| round == 0);
@@ -208,7 +209,7 @@ impl Ordered {
                         };
                         self.replace(cx, part, (slot, old_bytes), new, pin).await
                     }
-                    Some(slot) => self.make_layer(cx, (part, depth), slot).await,
+                    Some(slot) => self.make_layer(cx, (part, depth), slot, pin).await,
                 }
             }
             Decision::Delete { regardless } => match slot {
@@ -249,7 +250,11 @@ impl Ordered {
             let purpose = Purpose::Insert;
             return Ok(Step::Short { bytes, purpose });
         };
-        let wish = Wish::Insert(Draft { block, bytes }.pointer(0).to_word());
+        let draft = Draft { block, bytes };
+        let wish = Wish::Insert(draft.pointer(0).to_word());
+        if pool.notes_changes() {
+            self.blocks.note_written(cx, draft).await?;
+        }
         // Nobody waits for a leaf until a long item is written.
         let later = match bytes > DRAFT_BYTES_MAX {
             true => {
@@ -282,6 +287,9 @@ impl Ordered {
     ) -> Result<Step, IndexError> {
         // A key that shares its part with longer ones must not be taken for them.
         let expected = (!regardless || part.is_longer()).then_some(slot.pointer.to_word());
+        if self.blocks.pool.notes_changes() && self.blocks.note_replaced(cx, slot.at).await? != slot.pointer {
+            return Ok(Step::Lost);
+        }
         let unlinked = Box::pin(self.tree.unlink_key(cx, part.0, (Some(slot), expected), pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
         match step {
@@ -302,10 +310,11 @@ impl Ordered {
         cx: &mut OpContext,
         (part, depth): (Part, usize),
         slot: Slot,
+        pin: &Pin,
     ) -> Result<Step, IndexError> {
         let outcome = Rc::new(RefCell::new(Step::Lost));
-        // The caller has pinned.
-        let (ordered, ended, pin) = (self.clone(), Rc::clone(&outcome), self.tree.pin());
+        // The same pin: whoever waits for those that pinned before some instant waits for the task, too.
+        let (ordered, ended, pin) = (self.clone(), Rc::clone(&outcome), pin.clone());
         // In a task: whoever gave up in between would leave a copy in a layer that nothing leads to.
         let task = self.tree.start(Name::Layer(part.0), |_| async move {
             let mut cx = OpContext::new(ordered.blocks.pool.endpoint().clone());
@@ -344,6 +353,10 @@ impl Ordered {
             return Ok(step);
         }
         let new = in_place_of(pointer_to(layer), slot.pointer);
+        if self.blocks.pool.notes_changes() {
+            // If it is another item by now, the swap fails.
+            self.blocks.note_replaced(cx, slot.at).await?;
+        }
         let swapped = cx.compare_swap(slot.at, slot.pointer.to_word(), new.to_word()).await;
         let mut before = swapped.inspect_err(|_| self.blocks.pool.doubt())?;
         if is_planted("ordered: an entry that leads to a layer whatever it was") && before != slot.pointer.to_word() {

@@ -41,8 +41,8 @@ use farside_pool::{Pin, Pool};
 use farside_sync::SyncOptions;
 
 pub use self::cursors::Cursors;
-use self::part::{Layer, PART_BYTES};
-pub(crate) use self::part::{Part, layer_of};
+use self::part::PART_BYTES;
+pub(crate) use self::part::{Layer, Part, layer_of};
 pub(crate) use self::walk::walk;
 use crate::blocks::{Blocks, Draft};
 use crate::descriptor::Marking;

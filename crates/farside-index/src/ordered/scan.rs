@@ -7,16 +7,20 @@
 //! Whatever goes through all keys in any order (a count, a sample, a sweep that starts at random) goes through the entries of the
 //! tree as they stand.
 
+use std::collections::BTreeSet;
+
+use farside_fabric::mutant::is_planted;
 use farside_fabric::{Endpoint, OpContext, RemoteAddr};
 use farside_pool::Pin;
 use farside_sync::Pointer;
 
 use super::cursors::{CURSORS_MAX, Position};
-use super::part::{PART_BYTES, Part, layer_of};
+use super::part::{Layer, PART_BYTES, Part, layer_of};
 use super::{Ordered, Place};
 use crate::error::IndexError;
 use crate::item::{Header, Item};
 use crate::operation::{Change, Sampled, Wanted};
+use crate::survey::{self, Surveyed};
 use crate::tree::Key;
 use crate::tree::change::Step;
 use crate::tree::slot::{Slot, is_layer};
@@ -173,9 +177,14 @@ impl Ordered {
         })
     }
 
+    /// Begins an operation on the tree.
+    pub(crate) fn pin(&self) -> Pin {
+        self.tree.pin()
+    }
+
     /// The entries of items from a part on, as they stand in the tree, and the part to go on with. Whoever reads the items has
     /// pinned before.
-    async fn entries_from(
+    pub(crate) async fn entries_from(
         &self,
         cx: &mut OpContext,
         part: Key,
@@ -190,6 +199,35 @@ impl Ordered {
         };
         let next = self.tree.scan(cx, part, count, visit).await?;
         Ok((entries, next))
+    }
+
+    /// Adds the pointers of items from a part on to `entries`, and notes the `layers` that entries lead to; returns the part to go
+    /// on with. A layer comes after the entry that leads to it, as its number is larger. If nothing was seen that leads to one,
+    /// its maker has died, and the copy in it is nobody's item; or the entry led to the item itself when it was seen. The
+    /// caller has pinned.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub(crate) async fn survey(
+        &self,
+        cx: &mut OpContext,
+        part: Key,
+        layers: &mut BTreeSet<Layer>,
+        entries: &mut Vec<Surveyed>,
+    ) -> Result<Option<Key>, IndexError> {
+        let visit = &mut |part, word| {
+            let (layer, pointer) = (Part(part).layer(), Pointer::from_word(word));
+            if layer != 0 && !layers.contains(&layer) && !is_planted("snapshot: items of a layer that nothing leads to")
+            {
+                return;
+            }
+            if is_layer(pointer) {
+                layers.insert(layer_of(pointer));
+            } else {
+                entries.push((RemoteAddr::NULL, pointer));
+            }
+        };
+        self.tree.scan(cx, part, survey::ENTRIES_AT_ONCE, visit).await
     }
 
     /// The cursor of a scan that starts with a key.
@@ -233,6 +271,7 @@ impl Ordered {
     /// # Errors
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+        self.blocks.pool.wait_at_gate(1).await?;
         let pin = self.tree.pin();
         let ((part, _), place) = self.find(cx, wanted.key, None, &pin).await?;
         let Place::Item {
@@ -262,6 +301,9 @@ impl Ordered {
         pin: &Pin,
     ) -> Result<bool, IndexError> {
         let pointer = slot.pointer;
+        if self.blocks.pool.notes_changes() && self.blocks.note_replaced(cx, slot.at).await? != pointer {
+            return Ok(false);
+        }
         let expected = Some(pointer.to_word());
         let unlinked = Box::pin(self.tree.unlink_key(cx, part.0, (Some(slot), expected), pin)).await;
         let step = unlinked.inspect_err(|_| self.blocks.pool.doubt())?;
@@ -312,6 +354,7 @@ impl Ordered {
         let mut round = 0;
         // Ends: each round has removed it, or another client has changed it, or is waited for.
         loop {
+            self.blocks.pool.wait_at_gate(1).await?;
             let pin = self.tree.pin();
             let Some(slot) = self.tree.find_slot(cx, part.0, &pin).await? else {
                 return Ok(false);

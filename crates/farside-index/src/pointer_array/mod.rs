@@ -20,7 +20,7 @@ pub(crate) mod walk;
 
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{NodeId, OpContext, RemoteAddr, Slice, at_once};
-use farside_pool::{Pin, Pool, Purpose, Root, make_root, root};
+use farside_pool::{Geometry, Pin, Pool, Purpose, Root, make_root, root};
 use farside_sync::{Entered, Intent, LOCK_BYTES, Pointer, Publish, SizeHint, SyncOptions, Target};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -118,15 +118,15 @@ impl PointerArray {
         addressing: Addressing,
         slots: u64,
     ) -> Result<Self, IndexError> {
-        let rows = slots.div_ceil(pool.geometry().len() as u64).max(1);
+        let rows = slots.div_ceil(Geometry::founders(pool.geometry()).len() as u64).max(1);
         // First the locks, while the memory is new: an array that is there has them, or was made without.
         let is_new = root(cx, NodeId::new(0), ROOT).await?.is_none();
         if is_new && sync.scheme.needs_locks() {
-            for geometry in pool.geometry().to_vec() {
+            for geometry in Geometry::founders(pool.geometry()).to_vec() {
                 make_root(cx, &geometry, LOCKS_ROOT, rows * LOCK_BYTES).await?;
             }
         }
-        for geometry in pool.geometry().to_vec() {
+        for geometry in Geometry::founders(pool.geometry()).to_vec() {
             make_root(cx, &geometry, ROOT, rows * 8).await?;
         }
         let mut array = Self::open(cx, pool, sync, addressing).await?;
@@ -357,7 +357,7 @@ impl PointerArray {
         // Ends when no other client changes the slot between our READ and our compare-and-swap;
         // each failure means that one of them has made progress.
         loop {
-            let pin = self.blocks.pool.pin();
+            let pin = self.blocks.pool.pin_to_change(1).await?;
             let step = self.attempt(cx, key, decide, &pin).await?;
             drop(pin);
             match step {
@@ -484,7 +484,7 @@ impl PointerArray {
         };
         let bytes = item.bytes();
         let (pin, mut old, block) = loop {
-            let pin = self.blocks.pool.pin();
+            let pin = self.blocks.pool.pin_to_change(1).await?;
             let old = Pointer::from_word(cx.read_word(target.slot).await?);
             if old.is_null() {
                 return Ok(false);
@@ -746,7 +746,7 @@ impl PointerArray {
 
     async fn clear_slot(&self, cx: &mut OpContext, addr: RemoteAddr) -> Result<u64, IndexError> {
         loop {
-            let _pin = self.blocks.pool.pin();
+            let _pin = self.blocks.pool.pin_to_change(1).await?;
             // No key is found, since none is looked for; the entries are what matters.
             let pointer = Pointer::from_word(cx.read_word(addr).await?);
             if pointer.is_null() {

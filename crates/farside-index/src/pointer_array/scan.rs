@@ -5,7 +5,8 @@
 //! meanwhile is visited at most once, with a value that it had at some instant in between: it never
 //! leaves its slot, and each slot is read once.
 
-use farside_fabric::OpContext;
+use farside_fabric::{OpContext, RemoteAddr};
+use farside_sync::Pointer;
 
 use super::PointerArray;
 use super::walk::read_slots;
@@ -14,6 +15,8 @@ use crate::item::{Entry, Header, Item, decode_bucket};
 
 /// How many slots are read per call, and pinned together.
 const SLOTS_PER_CALL: u64 = 64;
+/// How many slots a snapshot reads together.
+const SLOTS_PER_SURVEY: u64 = 512;
 
 impl PointerArray {
     /// The cursor of a scan that starts with a key's slot, and goes through the slots of one node after the other.
@@ -50,18 +53,8 @@ impl PointerArray {
         cursor: u64,
         visit: &mut dyn FnMut(Item<'_>) -> bool,
     ) -> Result<u64, IndexError> {
-        // A cursor counts the slots of one node after the other.
-        let (mut node, mut first) = (0, cursor);
-        while let Some(root) = self.roots.get(node)
-            && first >= root.bytes / 8
-        {
-            (node, first) = (node + 1, first - root.bytes / 8);
-        }
-        let Some(root) = self.roots.get(node) else {
-            return Ok(0);
-        };
         let _pin = self.blocks.pool.pin();
-        let slots = read_slots(cx, node, root, first, SLOTS_PER_CALL).await?;
+        let (slots, next) = self.page(cx, cursor, SLOTS_PER_CALL).await?;
         'page: for &(slot, pointer) in slots.iter().filter(|(_, pointer)| !pointer.is_null()) {
             let header = self.blocks.read(cx, slot, pointer, 0).await?;
             if let Header::Item { .. } = header {
@@ -78,7 +71,45 @@ impl PointerArray {
                 }
             }
         }
+        Ok(next)
+    }
+
+    /// Adds the pointers of the next slots from `cursor` on, which is 0 at first. Returns the cursor to go on with, 0 at the end.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub(crate) async fn survey(
+        &self,
+        cx: &mut OpContext,
+        cursor: u64,
+        found: &mut Vec<(RemoteAddr, Pointer)>,
+    ) -> Result<u64, IndexError> {
+        let _pin = self.blocks.pool.pin();
+        let (slots, next) = self.page(cx, cursor, SLOTS_PER_SURVEY).await?;
+        found.extend(slots.into_iter().filter(|(_, pointer)| !pointer.is_null()));
+        Ok(next)
+    }
+
+    /// Up to `count` slots from `cursor` on, which counts the slots of one node after the other, and the cursor behind them, 0 at
+    /// the end.
+    async fn page(
+        &self,
+        cx: &mut OpContext,
+        cursor: u64,
+        count: u64,
+    ) -> Result<(Vec<(RemoteAddr, Pointer)>, u64), IndexError> {
+        let (mut node, mut first) = (0, cursor);
+        while let Some(root) = self.roots.get(node)
+            && first >= root.bytes / 8
+        {
+            (node, first) = (node + 1, first - root.bytes / 8);
+        }
+        let Some(root) = self.roots.get(node) else {
+            return Ok((Vec::new(), 0));
+        };
+        let slots = read_slots(cx, node, root, first, count).await?;
         let is_last = node + 1 == self.roots.len() && first + slots.len() as u64 == root.bytes / 8;
-        Ok(if is_last { 0 } else { cursor + slots.len() as u64 })
+        let next = if is_last { 0 } else { cursor + slots.len() as u64 };
+        Ok((slots, next))
     }
 }

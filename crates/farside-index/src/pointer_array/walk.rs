@@ -12,14 +12,14 @@ use crate::item::{HEADER_BYTES, Header, decode_bucket};
 /// How many slots the walk reads at once.
 pub(crate) const SLOTS_AT_ONCE: u64 = 512;
 
-/// A root of each node; `None` if one of them has none.
+/// A root of each node that the pool was made with; `None` if one of them has none.
 pub(super) async fn open_roots(
     cx: &mut OpContext,
     geometry: &[Geometry],
     number: u8,
 ) -> Result<Option<Vec<Root>>, IndexError> {
     let mut roots = Vec::new();
-    for geometry in geometry {
+    for geometry in Geometry::founders(geometry) {
         match root(cx, geometry.node, number).await? {
             Some(root) => roots.push(root),
             None => return Ok(None),

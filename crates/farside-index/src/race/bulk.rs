@@ -143,18 +143,20 @@ impl Growing<'_> {
 }
 
 impl Race {
-    /// Puts keys, each of them once and all of one length, into an empty table that nobody else uses, on the one node of its
-    /// pool, whose memory `region` is; all of them with the same value.
+    /// Puts `count` keys, each of them once and all of one length, into an empty table that nobody else uses, on the one node of
+    /// its pool, whose memory `region` is; all of them with the same value. `write_key` is given the number of
+    /// a key, and a vector with the key before it, which it turns into that key.
     ///
     /// # Errors
     /// If there is not enough memory.
     ///
     /// # Panics
     /// If the table has grown already, a key is longer than the first one, or an item takes more than half a chunk.
-    pub fn lay_out<K: AsRef<[u8]>>(
+    pub fn lay_out(
         &self,
         region: &Region,
-        keys: impl IntoIterator<Item = K>,
+        count: u64,
+        write_key: &mut dyn FnMut(u64, &mut Vec<u8>),
         value: &[u8],
     ) -> Result<(), IndexError> {
         let (format, geometry) = (self.directory.format, self.pool().geometry()[0]);
@@ -162,9 +164,11 @@ impl Race {
         let depth = first.len().ilog2();
         let mut written = vec![Vec::new(); first.len()];
         let mut items: Option<(BulkLoader<'_>, Vec<u8>, u64)> = None;
-        for key in keys {
+        let mut key = Vec::new();
+        for number in 0..count {
+            write_key(number, &mut key);
             let item = Item {
-                key: key.as_ref(),
+                key: &key,
                 value,
                 expiry_ms: 0,
             };
@@ -269,7 +273,8 @@ mod tests {
             let race = Race::create(cx, alone.pool.clone(), scheme.into(), options).await;
             let race = race.expect("a table");
             let region = sim.region(node);
-            race.lay_out(&region, (0..laid_out).map(key), b"value").expect("room");
+            let write_key = &mut |number, bytes: &mut Vec<u8>| *bytes = key(number);
+            race.lay_out(&region, laid_out, write_key, b"value").expect("room");
             for number in laid_out..laid_out + inserted {
                 let put = Decision::Put {
                     value: Cow::Borrowed(&b"value"[..]),

@@ -69,7 +69,7 @@ impl Race {
         let mut round = 0;
         let mut lock = LockWord::FREE;
         loop {
-            let pin = self.blocks.pool.pin();
+            let pin = self.blocks.pool.pin_to_change(1).await?;
             let place = self.place(cx, self.hash(key)).await?;
             let looked = self.look_apart(cx, &place, key, Wanted::Items);
             let step = self

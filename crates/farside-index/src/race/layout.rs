@@ -12,7 +12,8 @@
 //! subtable (a block)
 //!   word 0     lock: whoever splits it
 //!   word 1     identity: local depth and suffix
-//!   word 2, 3  the two subtables that take its place; the second is written last, and commits the split
+//!   word 2, 3  the two subtables that take its place; the second is written last, and commits the split. The same address
+//!              twice: it has moved as a whole, and that one has its identity
 //!   64..       groups of 192 B
 //!
 //!   ...        if the table was made for a scheme with locks: an entry of 16 B for each word of the groups

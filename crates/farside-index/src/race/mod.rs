@@ -26,7 +26,8 @@
 //! # Growing
 //! A key that finds no free slot has its subtable split in two (`split`). The old one is closed, every
 //! entry is frozen and copied into the same place of one of the new ones; clients with an old address
-//! find the header closed, and go on. The old one is retired like any block.
+//! find the header closed, and go on. The old one is retired like any block. One that has to leave its memory node moves in the
+//! same way, to one other place (`relocate`).
 //!
 //! # Invariants
 //! - A key is in at most one slot of the subtables that are open, and that is in one of its buckets.
@@ -40,6 +41,7 @@ mod directory;
 mod in_place;
 mod layout;
 mod lock;
+pub(crate) mod relocate;
 mod sample;
 mod scan;
 pub(crate) mod search_many;

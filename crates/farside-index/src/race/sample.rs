@@ -50,7 +50,7 @@ impl Race {
     /// # Errors
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
-        let pin = self.blocks.pool.pin();
+        let pin = self.blocks.pool.pin_to_change(1).await?;
         let place = self.place(cx, self.hash(wanted.key)).await?;
         let mut batch = Batch::new();
         read_buckets(&mut batch, &place);

@@ -23,6 +23,10 @@ use crate::operation::Wanted;
 
 /// How many groups one call reads.
 const GROUPS_PER_CALL: usize = 4;
+/// How many slots a subtable of the usual size has at most: those are cleared together.
+const CLEARED_MAX: usize = 2048;
+/// How many groups a snapshot reads together.
+const GROUPS_PER_SURVEY: usize = 32;
 /// How many bits of a suffix come after those that decide the size of a subtable.
 const POSITION_BITS: u32 = DEPTH_MAX - DEPTH_MIN;
 
@@ -112,6 +116,30 @@ impl Race {
         Ok(cursor.to_word())
     }
 
+    /// Adds the entries of the next groups from `cursor` on, which is 0 at first. Returns the cursor to go on with, 0 at the end.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub(crate) async fn survey(
+        &self,
+        cx: &mut OpContext,
+        cursor: u64,
+        found: &mut Vec<(RemoteAddr, Pointer)>,
+    ) -> Result<u64, IndexError> {
+        let mut cursor = Cursor::from_word(cursor);
+        let _pin = self.blocks.pool.pin();
+        for _ in 0..GROUPS_PER_SURVEY {
+            let groups = self.directory.format.groups(cursor.part);
+            let (entries, depth) = self.read_group(cx, cursor).await?;
+            found.extend(entries);
+            match cursor.next(depth, groups) {
+                Some(next) => cursor = next,
+                None => return Ok(0),
+            }
+        }
+        Ok(cursor.to_word())
+    }
+
     /// The cursor of a scan that starts with the group of a key's first bucket.
     #[must_use]
     pub fn cursor_at(&self, key: &[u8]) -> u64 {
@@ -193,7 +221,7 @@ impl Race {
         let (mut position, mut round) = (Some(0), 0);
         // Ends with the last subtable; one is read again when others have changed it meanwhile.
         while let Some(at) = position {
-            let pin = self.blocks.pool.pin();
+            let pin = self.blocks.pool.pin_to_change(CLEARED_MAX).await?;
             let (place, mut entries, next) = self.read_subtable(cx, at).await?;
             for (slot, pointer) in &mut entries {
                 *pointer = self.blocks.settle(cx, *slot, *pointer).await?;
@@ -230,7 +258,7 @@ impl Race {
     }
 
     /// The entries of the subtable at a position, and the position of the next one. The caller has pinned.
-    async fn read_subtable(
+    pub(super) async fn read_subtable(
         &self,
         cx: &mut OpContext,
         position: u64,

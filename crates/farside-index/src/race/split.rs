@@ -75,7 +75,16 @@ struct Old {
     lock: LockWord,
 }
 
-/// Two blocks for the new subtables; pinned until they are linked.
+/// What takes the place of a subtable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Successor {
+    /// Two, each with half of the keys.
+    Halves,
+    /// One with all of them, elsewhere: see [`relocate`](super::relocate).
+    Whole,
+}
+
+/// Two blocks for the new subtables, which are one if it moves as a whole; pinned until they are linked.
 struct New {
     blocks: [RemoteAddr; 2],
     _pin: Pin,
@@ -125,7 +134,7 @@ impl Race {
         self.wait_for(cx, &task).await
     }
 
-    async fn pause(&self, cx: &OpContext, round: u32) {
+    pub(super) async fn pause(&self, cx: &OpContext, round: u32) {
         let (least, most) = WAIT_NS;
         cx.endpoint().sleep((least << round.min(8)).min(most)).await;
     }
@@ -151,7 +160,7 @@ impl Race {
     }
 
     /// Ends with the task, or with the caller's deadline, which its next verb reports.
-    async fn wait_for(&self, cx: &OpContext, task: &Task) -> Result<(), IndexError> {
+    pub(super) async fn wait_for(&self, cx: &OpContext, task: &Task) -> Result<(), IndexError> {
         const TURN_NS: u64 = 2_000;
         while !task.has_ended.get() && cx.endpoint().now_ns() < cx.deadline().0 {
             cx.endpoint().sleep(TURN_NS).await;
@@ -162,6 +171,11 @@ impl Race {
 
     /// Starts a task that splits the subtable of a hash, unless one is running.
     fn start_split(&self, subtable: RemoteAddr, hash: u64) -> Rc<Task> {
+        self.start(subtable, hash, Successor::Halves)
+    }
+
+    /// Starts a task that puts others in the place of the subtable of a hash, unless one is running.
+    pub(super) fn start(&self, subtable: RemoteAddr, hash: u64, successor: Successor) -> Rc<Task> {
         let mut splits = self.splits.borrow_mut();
         if let Some(task) = splits.get(&subtable) {
             return Rc::clone(task);
@@ -171,7 +185,7 @@ impl Race {
         drop(splits);
         let (table, state) = (self.clone(), Rc::clone(&task));
         self.blocks.pool.endpoint().spawn(async move {
-            if let Err(error) = table.split(subtable, hash).await {
+            if let Err(error) = table.split(subtable, hash, successor).await {
                 *state.error.borrow_mut() = Some(error);
             }
             table.splits.borrow_mut().remove(&subtable);
@@ -186,7 +200,7 @@ impl Race {
     }
 
     /// Splits the subtable that a hash belongs to, unless that has been done or another client is at it.
-    async fn split(&self, subtable: RemoteAddr, hash: u64) -> Result<(), IndexError> {
+    async fn split(&self, subtable: RemoteAddr, hash: u64, successor: Successor) -> Result<(), IndexError> {
         let mut cx = OpContext::new(self.blocks.pool.endpoint().clone());
         let pool = &self.blocks.pool;
         // The same for every attempt: what an attempt has locked the next one recognises.
@@ -194,7 +208,10 @@ impl Race {
         let mut state = State::default();
         // Ends: the node answers, or this client is cut off from it.
         loop {
-            match self.split_once(&mut cx, subtable, hash, mine, &mut state).await {
+            match self
+                .split_once(&mut cx, (subtable, hash, successor), mine, &mut state)
+                .await
+            {
                 Ok(()) => return Ok(()),
                 // Nothing was changed yet.
                 Err(error @ (IndexError::Pool(PoolError::OutOfMemory { .. }) | IndexError::Full { .. })) => {
@@ -213,8 +230,7 @@ impl Race {
     async fn split_once(
         &self,
         cx: &mut OpContext,
-        subtable: RemoteAddr,
-        hash: u64,
+        (subtable, hash, successor): (RemoteAddr, u64, Successor),
         mine: LockWord,
         state: &mut State,
     ) -> Result<(), IndexError> {
@@ -228,7 +244,7 @@ impl Race {
         let is_committed = cx.read_word(locked.addr.plus(CHILDREN_AT + 8)).await? != 0;
         if !is_committed {
             if state.new.is_none() {
-                match self.prepare(cx, &locked).await {
+                match self.prepare(cx, &locked, successor).await {
                     Ok(Some(taken)) => state.new = Some(taken),
                     Ok(None) => {
                         state.old = None;
@@ -264,9 +280,9 @@ impl Race {
 
     /// Sees whether a subtable can be split, and takes two blocks for that. `None` if the split that made
     /// it has to be completed first.
-    async fn prepare(&self, cx: &mut OpContext, old: &Old) -> Result<Option<New>, IndexError> {
+    async fn prepare(&self, cx: &mut OpContext, old: &Old, successor: Successor) -> Result<Option<New>, IndexError> {
         let depth_max = self.directory.format.depth_max;
-        if old.identity.depth() >= depth_max.into() {
+        if successor == Successor::Halves && old.identity.depth() >= depth_max.into() {
             return Err(IndexError::Full { depth: depth_max });
         }
         let (depth, suffix) = (old.identity.depth() as u32, old.identity.suffix());
@@ -284,7 +300,7 @@ impl Race {
             self.start_split(named, hash);
             return Ok(None);
         }
-        self.take_blocks(old).await.map(Some)
+        self.take_blocks(old, successor).await.map(Some)
     }
 
     /// Locks a subtable to split it, or to end what a dead client has begun; `None` if another client is
@@ -360,12 +376,17 @@ impl Race {
     }
 
     /// Takes a block for each of the new subtables.
-    async fn take_blocks(&self, old: &Old) -> Result<New, IndexError> {
+    async fn take_blocks(&self, old: &Old, successor: Successor) -> Result<New, IndexError> {
         let pool = &self.blocks.pool;
         let bytes = self.directory.format.bytes(old.identity.suffix());
         loop {
             let pin = pool.pin();
-            match (pool.allocate(bytes), pool.allocate(bytes)) {
+            let one = pool.allocate(bytes);
+            let other = match successor {
+                Successor::Halves => pool.allocate(bytes),
+                Successor::Whole => one,
+            };
+            match (one, other) {
                 (Some(one), Some(other)) => {
                     return Ok(New {
                         blocks: [one, other],
@@ -376,7 +397,8 @@ impl Race {
                 _ => {}
             }
             drop(pin);
-            pool.restock(bytes, 2, Purpose::Insert).await?;
+            let count = if successor == Successor::Halves { 2 } else { 1 };
+            pool.restock(bytes, count, Purpose::Insert).await?;
         }
     }
 
@@ -391,16 +413,24 @@ impl Race {
         self.close_buckets(cx, old, &before).await?;
         let closed = Image::read(cx, old.addr, bytes).await?;
         known = self.read_hashes(cx, old, &closed, &known).await?;
-        self.note_first_split(old, known.len() as u64);
+        let is_whole = new[0] == new[1];
+        if !is_whole {
+            self.note_first_split(old, known.len() as u64);
+        }
         self.freeze(cx, old, &mut known).await?;
-        let identities = old.identity.children();
+        // What moves as a whole is what it was.
+        let identities = if is_whole {
+            [old.identity; 2]
+        } else {
+            old.identity.children()
+        };
         let mut images = identities.map(|identity| Image::empty(identity, bytes));
         for entry in &known {
             let child = usize::from(!identities[0].covers(entry.hash));
             let copy = entry.pointer.with_hint(entry.hint);
             images[child].0[entry.word] = copy.to_word();
         }
-        for (image, block) in images.iter().zip(new) {
+        for (image, block) in images.iter().zip(new).take(if is_whole { 1 } else { 2 }) {
             image.write(cx, block, whole).await?;
         }
         let mut batch = Batch::new();
@@ -409,7 +439,9 @@ impl Race {
         }
         // It stays locked by this client, who is asked to end the split if it is not gone.
         cx.post(&mut batch).await?;
-        self.statistics.splits.set(self.statistics.splits.get() + 1);
+        self.statistics
+            .splits
+            .set(self.statistics.splits.get() + u64::from(!is_whole));
         Ok(())
     }
 
@@ -665,7 +697,8 @@ impl Race {
         let pin = self.blocks.pool.pin();
         let depth = old.identity.depth() as u32;
         let mut now = directory.read_depth(cx).await?;
-        if now == depth {
+        // One subtable in the place of one needs no entry more.
+        if now == depth && children[0] != children[1] {
             self.double_directory(cx, now).await?;
             now += 1;
         }

@@ -20,6 +20,9 @@ use super::{Race, open_root};
 use crate::descriptor::{Marking, visit_linked};
 use crate::error::IndexError;
 
+/// How many subtables lead to each other at most: splits not ended yet, and moves of nodes that are drained.
+const STEPS_MAX: u32 = 4 * DEPTH_MAX;
+
 /// A subtable that the walk has come to.
 pub(crate) struct Visited {
     pub(crate) addr: RemoteAddr,
@@ -126,8 +129,8 @@ async fn visit_with_child(
     visit: &mut dyn FnMut(Visited),
 ) -> Result<u32, IndexError> {
     let mut expected = None;
-    // Ends: each subtable is one deeper than the one before, and none is deeper than the format says.
-    loop {
+    // Ends: each subtable is one deeper than the one before, or one that has moved; none is deeper than the format says.
+    for _ in 0..STEPS_MAX {
         let bytes = format.bytes(hash);
         let addr = RemoteAddr::from_bits(word).filter(|addr| {
             let end = geometry.get(addr.node().index()).map_or(0, |node| node.node_bytes);
@@ -168,9 +171,16 @@ async fn visit_with_child(
         if !is_replaced {
             return Ok(identity.depth() as u32);
         }
+        if first == second {
+            (word, expected) = (first, Some(identity));
+            continue;
+        }
         let mine = usize::from(!identity.children()[0].covers(hash));
         (word, expected) = ([first, second][mine], Some(identity.children()[mine]));
     }
+    Err(IndexError::SubtableDamaged {
+        at: RemoteAddr::from_bits(word).unwrap_or(RemoteAddr::NULL),
+    })
 }
 
 impl Race {

@@ -64,6 +64,7 @@ impl Smart {
         let mut round = 0;
         // Ends when nobody is in the way; each failure means that another client has made progress, or that this one has helped.
         loop {
+            self.blocks.pool.wait_at_gate(1).await?;
             let pin = self.pin();
             // Only the first time: whoever has been overtaken may decide otherwise. In place nothing is written beforehand.
             let likely = likely.filter(|_| round == 0 && !self.shared.is_in_place.get());
@@ -284,6 +285,7 @@ impl Smart {
     /// # Errors
     /// See [`IndexError`].
     pub async fn remove_sampled(&self, cx: &mut OpContext, wanted: Sampled<'_>) -> Result<bool, IndexError> {
+        self.blocks.pool.wait_at_gate(1).await?;
         let pin = self.pin();
         let Place::Item {
             slot,

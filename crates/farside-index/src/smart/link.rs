@@ -227,6 +227,12 @@ impl Smart {
         cx.reserve(node_area.range().end);
         let mut batch = Batch::new();
         if let Some(draft) = draft {
+            if pool.notes_changes()
+                && let Err(error) = self.blocks.note_written(cx, draft).await
+            {
+                pool.retire(node, Some(node_bytes));
+                return Err(error);
+            }
             item.encode(cx.buffer_mut());
             batch.write(Slice::first(bytes as u32), draft.block);
         }

@@ -253,7 +253,7 @@ impl Smart {
     }
 
     /// Begins an operation: what it finds from here on stays what it is, and what this client remembers leads nowhere else.
-    fn pin(&self) -> Pin {
+    pub(crate) fn pin(&self) -> Pin {
         let pin = self.blocks.pool.pin();
         let version = self.blocks.pool.watched();
         if self.shared.version.replace(version) != version {

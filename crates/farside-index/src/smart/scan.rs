@@ -19,7 +19,7 @@ use crate::ordered::cursors::{CURSORS_MAX, Position};
 /// How many keys one call of a scan visits.
 const KEYS_PER_CALL: usize = 64;
 /// How many entries are gathered at once.
-const ENTRIES_AT_ONCE: usize = 256;
+pub(crate) const ENTRIES_AT_ONCE: usize = 256;
 /// How many nodes are READ at once.
 pub(super) const NODES_AT_ONCE: usize = 8;
 /// How many entries a sample chooses from.
@@ -209,7 +209,7 @@ impl Visitor for Gather {
 impl Smart {
     /// Up to `most` entries of items from a key on, of which the first may have a smaller one, and whether those are all. Whoever
     /// reads the items has pinned before.
-    async fn entries_from(
+    pub(crate) async fn entries_from(
         &self,
         cx: &mut OpContext,
         from: &[u8],
@@ -372,7 +372,7 @@ impl Smart {
     }
 
     /// The key behind that of an entry.
-    pub(super) async fn key_behind(
+    pub(crate) async fn key_behind(
         &self,
         cx: &mut OpContext,
         entry: (RemoteAddr, Pointer),

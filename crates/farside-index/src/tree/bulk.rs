@@ -59,22 +59,21 @@ impl Tree {
     ///
     /// # Panics
     /// If the tree is not empty, or keys are not ascending.
-    pub fn lay_out<K: Into<Key>>(
+    pub fn lay_out(
         &self,
         region: &Region,
-        items: impl IntoIterator<Item = (K, u64)>,
-        mut unit: impl FnMut() -> f64,
+        items: &mut dyn Iterator<Item = (Key, u64)>,
+        unit: &mut dyn FnMut() -> f64,
     ) -> Result<u64, IndexError> {
         let root = self.shared.root.get();
         assert!(root.level == 0, "the tree is empty");
-        let items = items.into_iter().map(|(key, value)| (key.into(), value));
-        let mut children = self.lay_out_leaves(region, root.addr, items, &mut unit)?;
+        let mut children = self.lay_out_leaves(region, root.addr, items, unit)?;
         let leaves = children.len() as u64;
         let mut level = 0;
         while children.len() > 1 {
             level += 1;
             assert!(level <= LEVEL_MAX, "a tree is not that high");
-            children = self.lay_out_level(region, level, &children, &mut unit)?;
+            children = self.lay_out_level(region, level, &children, unit)?;
         }
         let root = Root {
             addr: children[0].1,
@@ -91,13 +90,12 @@ impl Tree {
         &self,
         region: &Region,
         first: RemoteAddr,
-        items: impl IntoIterator<Item = (Key, u64)>,
-        unit: &mut impl FnMut() -> f64,
+        items: &mut dyn Iterator<Item = (Key, u64)>,
+        unit: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<(Key, RemoteAddr)>, IndexError> {
         let shape = self.shared.shape;
         let bytes = shape.leaf_block_bytes();
         let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, bytes);
-        let mut items = items.into_iter();
         let mut pending: VecDeque<(Key, u64)> = VecDeque::new();
         let mut image = vec![0; bytes as usize];
         let (mut at, mut low) = (first, 0);
@@ -149,7 +147,7 @@ impl Tree {
         region: &Region,
         level: u8,
         children: &[(Key, RemoteAddr)],
-        unit: &mut impl FnMut() -> f64,
+        unit: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<(Key, RemoteAddr)>, IndexError> {
         let shape = self.shared.shape;
         let mut loader = BulkLoader::new(self.shared.pool.geometry()[0], region, shape.inner_bytes());
@@ -236,8 +234,8 @@ mod tests {
                 },
             };
             let tree = Tree::create(cx, alone.pool.clone(), options).await.expect("a tree");
-            let items = (0..count).map(|number| (Key::from(number) * 10, number));
-            let leaves = tree.lay_out(&sim.region(node), items, unit()).expect("room");
+            let mut items = (0..count).map(|number| (Key::from(number) * 10, number));
+            let leaves = tree.lay_out(&sim.region(node), &mut items, &mut unit()).expect("room");
             let load = count as f64 / (leaves as f64 * kind.published_leaf().span() as f64);
             let expected = match kind {
                 TreeKind::Rolex => 0.99..1.01,

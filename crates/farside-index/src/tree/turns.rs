@@ -26,7 +26,7 @@ use farside_fabric::{Batch, Deadline, Endpoint, FabricError, NodeId, OpContext, 
 use farside_lock::declock::leave;
 use farside_lock::declock::roster::ROSTER_BYTES;
 use farside_lock::{LockKind, LockOptions, Site};
-use farside_pool::{Pin, make_root};
+use farside_pool::{Geometry, Pin, make_root};
 use farside_sync::pessimistic::{self, Lockers};
 use farside_sync::{Entered, Turn};
 use xxhash_rust::xxh3::xxh3_64;
@@ -171,9 +171,9 @@ pub(super) struct Chip {
 }
 
 impl Chip {
-    /// The word of a leaf, on the NIC of the leaf's memory node.
+    /// The word of a leaf, on the NIC of the leaf's memory node if the pool was made with that.
     fn word_of(&self, leaf: RemoteAddr) -> RemoteAddr {
-        self.tables[leaf.node().index()].plus(hash_of(leaf) % self.words * 8)
+        self.tables[leaf.node().index() % self.tables.len()].plus(hash_of(leaf) % self.words * 8)
     }
 }
 
@@ -228,7 +228,8 @@ pub(super) struct Queue {
 impl Queue {
     /// The lock of a leaf, on the leaf's memory node.
     fn lock_of(&self, leaf: RemoteAddr) -> RemoteAddr {
-        let (table, locks) = self.tables[leaf.node().index()];
+        // A node that the pool was not made with has no table of its own.
+        let (table, locks) = self.tables[leaf.node().index() % self.tables.len()];
         table.plus(hash_of(leaf) % locks * stride(self.kind, self.site.options()))
     }
 }
@@ -461,7 +462,8 @@ impl Tree {
         if words == 0 {
             return Err(IndexError::NoChip);
         }
-        let nodes = (0..endpoint.node_count()).map(|node| NodeId::new(node as u16));
+        let founders = self.pool().geometry()[0].node_count;
+        let nodes = (0..founders).map(NodeId::new);
         let tables = nodes.map(|node| Ok(RemoteAddr::new(node, endpoint.node_bytes(node)?)));
         Ok(Chip {
             tables: tables.collect::<Result<_, FabricError>>()?,
@@ -506,7 +508,7 @@ impl Tree {
         let mut options = turns.of_locks();
         let stride = stride(kind, &options);
         let mut tables = Vec::new();
-        for geometry in self.pool().geometry() {
+        for geometry in Geometry::founders(self.pool().geometry()) {
             let area = make_root(cx, geometry, TABLE_ROOT, turns.memory_bytes(NodeLock::Queue(kind))).await?;
             options.roster.get_or_insert(area.addr);
             tables.push((area.addr.plus(ROSTER_BYTES), (area.bytes - ROSTER_BYTES) / stride));

@@ -408,11 +408,15 @@ fn model_megabytes() -> f64 {
         let mut keys: Vec<u64> = random_keys().take(ITEMS as usize).collect();
         keys.sort_unstable();
         let mut fill = 0.5;
-        let unit = || {
+        let mut unit = || {
             fill = (fill + GOLDEN_SECTION) % 1.0;
             fill
         };
-        let laid = tree.lay_out(&sim.region(node), keys.iter().map(|&key| (key, key)), unit);
+        let laid = tree.lay_out(
+            &sim.region(node),
+            &mut keys.iter().map(|&key| (key.into(), key)),
+            &mut unit,
+        );
         assert_eq!(laid.expect("room"), ITEMS / 16);
         tree.remember_all(&mut cx).await.expect("nodes");
         println!("{} bytes remembered", tree.cache_bytes());

@@ -16,5 +16,6 @@ mod mapped;
 mod model;
 mod range;
 mod simulation;
+mod snapshots;
 mod sweep;
 mod transactions;

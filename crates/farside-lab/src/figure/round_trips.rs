@@ -77,8 +77,8 @@ pub fn count(kind: TreeKind, height: u8) -> Result<RoundTrips, BenchError> {
         let shape = kind.published_leaf();
         let tree = Tree::create(&mut cx, pool, TreeOptions { shape, budget }).await?;
         let mut random = client_random(1, 0);
-        let keys = (0..items).map(|number| (number * APART, number));
-        tree.lay_out(&region, keys, || unit(&mut random))?;
+        let mut keys = (0..items).map(|number| ((number * APART).into(), number));
+        tree.lay_out(&region, &mut keys, &mut || unit(&mut random))?;
         tree.remember_all(&mut cx).await?;
         if tree.height() != height {
             return Err(wrong());

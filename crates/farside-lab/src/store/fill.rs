@@ -41,12 +41,12 @@ pub(super) fn lay_out(program: &StoreProgram, array: &PointerArray, region: &Reg
 
 /// Lays out every item of a RACE table and the table that INSERTs would have made, without verbs.
 pub(super) fn lay_out_table(program: &StoreProgram, race: &Race, region: &Region) -> Result<(), BenchError> {
-    let keys = (0..program.population.items_at_start()).map(|number| {
-        let mut key = vec![0; program.key_bytes];
+    let mut write_key = |number, key: &mut Vec<u8>| {
+        key.resize(program.key_bytes, 0);
         key[..KEY_BYTES_MIN].copy_from_slice(&key_start(program.index, &program.population, number));
-        key
-    });
-    Ok(race.lay_out(region, keys, &program.first_value())?)
+    };
+    let count = program.population.items_at_start();
+    Ok(race.lay_out(region, count, &mut write_key, &program.first_value())?)
 }
 
 /// Lays out every item of an ordered index with keys of eight bytes, without verbs, as full as INSERTs leave it.
@@ -57,7 +57,8 @@ pub(super) fn lay_out_ordered(program: &StoreProgram, index: &Ordered, region: &
         .collect();
     keys.sort_unstable();
     let mut random = client_random(program.population.seed, u64::MAX - 1);
-    Ok(index.lay_out(region, keys, &program.first_value(), || unit(&mut random))?)
+    let mut keys = keys.into_iter();
+    Ok(index.lay_out(region, &mut keys, &program.first_value(), &mut || unit(&mut random))?)
 }
 
 /// The same for a radix tree.

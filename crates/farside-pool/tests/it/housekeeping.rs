@@ -110,6 +110,65 @@ fn a_client_is_given_a_lease_before_it_is_cut_off() {
     assert!(empty.entry(0).is_live() && !pool.has_ended());
 }
 
+/// When the primary of a mirrored node died, its clients came back one after the other, and the first found that the others had
+/// not renewed their leases: for longer than a lease nobody could. It had them cut off.
+#[test]
+fn leases_do_not_run_out_while_nobody_can_renew_them() {
+    let empty = Empty::new(1);
+    let node = empty.geometry[0].node;
+    let compute_nodes = [(); 2].map(|()| empty.sim.add_compute_node());
+    let [first, second] = compute_nodes.map(|compute_node| {
+        let mut cx = OpContext::new(empty.sim.endpoint(compute_node));
+        let join = Pool::join(&mut cx, empty.geometry.clone(), OPTIONS);
+        empty.sim.block_on(join).expect("there is room")
+    });
+    // Shorter and longer than a verb of housekeeping may take, and at various instants of a round.
+    for (round, away_ns) in [OPTIONS.lease_ns * 3 / 4, OPTIONS.lease_ns * 3 / 2, 3 * OPTIONS.lease_ns]
+        .into_iter()
+        .cycle()
+        .take(60)
+        .enumerate()
+    {
+        empty.pass(20 * OPTIONS.tick_ns + round as u64 * OPTIONS.tick_ns / 7);
+        for compute_node in compute_nodes {
+            empty.sim.partition(compute_node, node);
+        }
+        empty.pass(away_ns);
+        empty.sim.heal(compute_nodes[round % 2], node);
+        empty.pass(OPTIONS.lease_ns / 2);
+        empty.sim.heal(compute_nodes[1 - round % 2], node);
+        empty.pass(4 * OPTIONS.tick_ns);
+        assert!(!first.has_ended() && !second.has_ended(), "round {round}");
+        assert_eq!(empty.word(DEATHS_AT), 0, "round {round}");
+    }
+    // Who is dead is noticed all the same.
+    empty.sim.crash_client(second.endpoint().id());
+    empty.pass(OPTIONS.lease_ns + 4 * OPTIONS.tick_ns);
+    assert_eq!(empty.word(DEATHS_AT), 1);
+}
+
+/// A client died while one of the nodes had no primary. Another one waited for that node to cut the dead one off, renewed its own
+/// lease no more, and was cut off as well.
+#[test]
+fn who_waits_for_a_node_to_cut_somebody_off_keeps_its_lease() {
+    let empty = Empty::new(2);
+    let compute_node = empty.sim.add_compute_node();
+    let mut cx = OpContext::new(empty.sim.endpoint(compute_node));
+    let join = Pool::join(&mut cx, empty.geometry.clone(), OPTIONS);
+    let first = empty.sim.block_on(join).expect("there is room");
+    let [second, dying] = [(); 2].map(|()| empty.join(OPTIONS));
+    empty.pass(20 * OPTIONS.tick_ns);
+    let id = dying.endpoint().id();
+    empty.sim.partition(compute_node, empty.geometry[1].node);
+    empty.sim.crash_client(id);
+    empty.pass(6 * OPTIONS.lease_ns);
+    empty.sim.heal(compute_node, empty.geometry[1].node);
+    empty.pass(2 * OPTIONS.lease_ns);
+    assert!(empty.sim.is_fenced(id), "the dead one");
+    assert!(!first.has_ended() && !second.has_ended(), "and nobody else");
+    assert_eq!(empty.word(DEATHS_AT), 1);
+}
+
 #[test]
 fn whoever_dies_while_joining_is_not_searched_for() {
     let empty = Empty::new(1);

@@ -12,7 +12,7 @@ use farside_pool::Purpose;
 use farside_sync::Scheme;
 
 use super::tree::{LEASE_NS, join};
-use super::{INITIAL, KEY, Log, Orders, memory, with_memory};
+use super::{INITIAL, KEY, Log, Orders, memory, run_until, with_memory};
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
 
@@ -120,8 +120,9 @@ fn one_tree(sim: &Sim, choices: &Choices, calls: &[Vec<Call>], (orders, with_cra
     sim.run_until(sim.now_ns());
     sim.set_chooser(None);
     // Whoever waits for the dead.
-    sim.run_until(sim.now_ns() + 10 * LEASE_NS);
-    let survivors = calls.len() - usize::from(sim.is_crashed(victim));
+    let survivors = || calls.len() - usize::from(sim.is_crashed(victim));
+    run_until(sim, 10 * LEASE_NS, || log.ended() >= survivors());
+    let survivors = survivors();
     assert!(
         log.ended() >= survivors,
         "{} of {survivors} came to an end",

@@ -144,6 +144,7 @@ fn one_store(sim: &Sim, choices: &Choices, scope: &StoreScope, config: StoreConf
         log.ended()
     );
     events.deaths += u64::from(sim.is_crashed(victim));
+    let mut has_lost = sim.is_crashed(victim);
     for store in stores {
         let counted = store.index().combined();
         events.pessimistic += counted.pessimistic;
@@ -151,16 +152,20 @@ fn one_store(sim: &Sim, choices: &Choices, scope: &StoreScope, config: StoreConf
         let client = store.endpoint().id();
         if sim.is_fenced(client) {
             events.cut_off += 1;
+            has_lost = true;
             store.abandon();
         } else if !sim.is_crashed(client) {
             let closed = sim.block_on(store.close());
             assert!(closed.is_ok() || sim.is_fenced(client), "{closed:?}");
+            has_lost |= closed.is_err();
         }
     }
     let reader = sim.endpoint(sim.add_compute_node());
     sim.block_on(async {
         let store = open(&reader).await;
-        reader.sleep(20 * lease_ns).await;
+        // What the lost ones held has to be found; the others have left nothing behind.
+        let leases = if has_lost { 20 } else { 2 };
+        reader.sleep(leases * lease_ns).await;
         store.settle().await.expect("nothing is broken");
         log.perform(&mut store.session(), u32::MAX, Call::Get).await;
         store.close().await.expect("nothing is broken");

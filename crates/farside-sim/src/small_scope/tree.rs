@@ -14,7 +14,7 @@ use farside_index::tree::Structure;
 use farside_index::{Budget, Tree, TreeKind, TreeOptions};
 use farside_pool::{FormatOptions, Pool, PoolOptions, Purpose, open_or_format};
 
-use super::{Log, bounded, memory, with_memory};
+use super::{Log, bounded, memory, run_until, with_memory};
 use crate::checkers::linearizability;
 use crate::history::{Answer, Call};
 use crate::plan::TreeSetup;
@@ -149,8 +149,12 @@ fn one_tree(sim: &Sim, choices: &Choices, scope: &Scope, all: &mut Structure) {
     sim.run_until(sim.now_ns());
     sim.set_chooser(None);
     // Whoever sleeps while somebody else works, and whoever waits for the dead.
-    sim.run_until(sim.now_ns() + 10 * LEASE_NS);
-    let survivors = scope.clients.len() - usize::from(sim.is_crashed(victim));
+    let survivors = || scope.clients.len() - usize::from(sim.is_crashed(victim));
+    run_until(sim, 10 * LEASE_NS, || {
+        let living = &trees[usize::from(sim.is_crashed(victim))..];
+        log.ended() >= survivors() && !living.iter().any(Tree::is_restructuring)
+    });
+    let survivors = survivors();
     assert!(
         log.ended() >= survivors,
         "{} of {survivors} came to an end",

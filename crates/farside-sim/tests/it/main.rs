@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod exhaustive;
+mod growing;
 mod ledger;
+mod mirror;
 mod mutants;
 mod simulation;

@@ -8,9 +8,12 @@
 mod claimed;
 #[path = "../../../farside-index/tests/it/forest/client.rs"]
 mod client;
+mod layers;
 mod newcomer;
 #[path = "../../../farside-index/tests/it/forest/shrink.rs"]
 mod shrink;
+#[path = "../../../farside-kv/tests/it/snapshot.rs"]
+mod snapshot;
 mod transactions;
 mod trees;
 
@@ -124,6 +127,22 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("dslr: a void that keeps a ticket", Swarm("lock:dslr")),
     ("dslr: readers that do not wait for a writer", Swarm("lock:dslr")),
     ("drtm: a lease that a writer does not wait for", Swarm("lock:drtm")),
+    (
+        "grow: a node known before it is reached",
+        Check(super::growing::grows_and_shrinks),
+    ),
+    (
+        "grow: a node used before everybody knows it",
+        Check(super::growing::grows_and_shrinks),
+    ),
+    (
+        "drain: a node left with its chunks owned",
+        Check(super::growing::grows_and_shrinks),
+    ),
+    (
+        "drain: a node removed that holds something",
+        Check(super::growing::grows_and_shrinks),
+    ),
     ("pool: a block reused two epochs too early", Swarm("store")),
     ("pool: a block reused an epoch too early", Swarm("store")),
     ("pool: a walk beside operations that have allocated", Swarm("store")),
@@ -154,6 +173,34 @@ const MUTANTS: &[(&str, Notices)] = &[
     ("pool: a chunk claimed without a look", Swarm("store")),
     ("pool: node 0 formatted first", Swarm("store")),
     ("pool: a watched word not looked at", Swarm("race")),
+    (
+        "snapshot: a change that does not wait at the gate",
+        Check(a_snapshot_beside_writers),
+    ),
+    (
+        "snapshot: an instant that not everybody knows of",
+        Check(a_snapshot_beside_writers),
+    ),
+    (
+        "snapshot: what is written is not noted",
+        Check(a_snapshot_beside_writers),
+    ),
+    (
+        "snapshot: what is replaced is not noted",
+        Check(a_snapshot_beside_writers),
+    ),
+    (
+        "snapshot: blocks reused while it is taken",
+        Check(a_snapshot_beside_writers),
+    ),
+    (
+        "snapshot: items of a layer that nothing leads to",
+        Check(layers::exported),
+    ),
+    (
+        "snapshot: items shown that were written since",
+        Check(a_snapshot_beside_writers),
+    ),
     ("optimistic: published without a comparison", Swarm("optimistic")),
     ("local: a window that stays open", Hot("store:race/farside")),
     (
@@ -304,9 +351,7 @@ const MUTANTS: &[(&str, Notices)] = &[
     ),
     (
         "transaction: a reader that sees what was before",
-        Planned(include_str!(
-            "../../plans/transaction-that-reads-while-another-commits.json"
-        )),
+        Check(transactions::one_and_then_another),
     ),
     (
         "transaction: what a descriptor replaced is not retired",
@@ -323,6 +368,22 @@ const MUTANTS: &[(&str, Notices)] = &[
         "transaction: what a transaction has removed removed once more",
         Swarm("store:"),
     ),
+    (
+        "mirror: a backup does not wait until its grant is over",
+        Check(mirrored),
+    ),
+    ("mirror: a copy skips a part", Check(mirrored)),
+    ("mirror: a fence is not logged", Check(mirrored)),
+    ("mirror: a joining member counts before it is whole", Check(mirrored)),
+    ("mirror: a log of another epoch is continued", Check(mirrored)),
+    ("mirror: a message leaves before backups have it", Check(mirrored)),
+    ("mirror: a primary answers without its grants", Check(mirrored)),
+    ("mirror: a read does not wait for what it has seen", Check(mirrored)),
+    ("mirror: a stream of an old epoch is heeded", Check(mirrored)),
+    ("mirror: answers are not kept", Check(mirrored)),
+    ("mirror: answers leave before backups have them", Check(mirrored)),
+    ("mirror: effects are applied backwards", Check(mirrored)),
+    ("mirror: half a batch is applied", Check(mirrored)),
 ];
 
 /// After how many seeds a bug counts as not noticed.
@@ -330,34 +391,50 @@ const SEEDS_MAX: u64 = 20_000;
 
 /// Where bugs that hide well have been found, to be tried first. A change of what they are in may move them.
 const FOUND_BEFORE: &[(&str, u64)] = &[
-    ("cider: a coordinator that takes a reset for an answer", 12_697),
+    ("cider: a coordinator that takes a reset for an answer", 3985),
     ("declock: a grant after an abort", 330),
     ("declock: a grant for another place", 4431),
     ("declock: a reader that does not look for writers", 1714),
     ("declock: a reset that newcomers do not see", 22),
     ("declock: one reader granted for all", 475),
+    ("declock: versions that nobody compares", 475),
+    ("index: a search of many without a pin", 2041),
+    ("index: a search without a pin", 815),
+    ("kv: an answer of the first of two attempts", 572),
     ("locks: a warning that is not looked at", 817),
-    ("marlin: a leaf closed with a claim in it", 353),
-    ("marlin: an entry vacated that may be another key's", 265),
-    ("pool: a client that leaves its operations behind", 4051),
-    ("pool: a client that leaves its operations behind", 4051),
-    ("race: a closed bucket taken for open", 288),
+    ("marlin: a leaf closed with a claim in it", 574),
+    ("marlin: an entry vacated that may be another key's", 568),
+    ("mirror: a backup does not wait until its grant is over", 271),
+    ("mirror: a stream of an old epoch is heeded", 92),
+    ("pool: a client that leaves its operations behind", 1),
+    ("race: a closed bucket taken for open", 413),
     ("race: a locked bucket taken for closed", 2217),
     ("shiftlock: a lease from a count that may not arrive", 93_728),
+    ("shiftlock: a reader that was cut off goes on", 308),
     ("shiftlock: a writer that waits for one reader too few", 236),
-    ("smart: a way with a gap believed", 6120),
-    ("tree: a home that nobody asks for its keys", 1647),
-    ("tree: a leaf that goes unannounced", 1277),
-    ("tree: a scan of a leaf that is gone", 632),
-    ("tree: a leaf linked while its neighbour is written", 631),
+    ("smart: a node that is said to be larger after its entry is there", 730),
+    ("smart: a way that is remembered believed", 464),
+    ("smart: a way with a gap believed", 8685),
+    ("snapshot: a change that does not wait at the gate", 173),
+    ("snapshot: blocks reused while it is taken", 187),
+    ("transaction: what a transaction has removed removed once more", 1534),
+    ("transaction: what the dead have left is not settled", 4057),
+    ("tree: a home that nobody asks for its keys", 1321),
+    ("tree: a leaf linked while its neighbour is written", 1462),
+    ("tree: a leaf that goes unannounced", 2082),
+    ("tree: a scan of a leaf that is gone", 1635),
     ("tree: a scan that takes what it cannot tell for absent", 4004),
     ("tree: a split without an intent", 1322),
-    ("tree: a version that nobody compares", 10_707),
-    ("tree: an entry that forgets whose it was", 18),
-    ("tree: keys left in a leaf that is gone", 4840),
-    ("transaction: what a transaction has removed removed once more", 2763),
-    ("transaction: what the dead have left is not settled", 6381),
+    ("tree: a version that nobody compares", 17_824),
+    ("tree: an entry that forgets whose it was", 975),
+    ("tree: keys left in a leaf that is gone", 2504),
 ];
+
+/// Exports beside clients that write, delete, carry out transactions and die.
+fn a_snapshot_beside_writers(seed: u64) -> Result<(), String> {
+    let ran = std::panic::catch_unwind(|| snapshot::run(seed, &|_| ()));
+    ran.map_or_else(|_| Err("a panic".to_owned()), |ran| ran.map(drop))
+}
 
 /// Masked atomics over the simulated fabric against arithmetic bit by bit.
 fn masked_verbs(seed: u64) -> Result<(), String> {
@@ -649,6 +726,11 @@ fn every_planted_bug_is_noticed() {
 /// Every place where a bug can be planted, and a run can come past.
 pub(crate) fn places() -> impl Iterator<Item = &'static str> {
     MUTANTS.iter().map(|&(name, _)| name)
+}
+
+/// Mirrored nodes under faults.
+fn mirrored(seed: u64) -> Result<(), String> {
+    farside_sim::mirror::run(seed).map(drop)
 }
 
 /// Without a bug there is nothing to notice.

@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use farside_fabric::host::HostClock;
 use farside_fabric::shm::{self, Segment};
+use farside_fabric::tcp::Secret;
 use farside_fabric::{Deadline, LocalFuture, OpContext};
 use farside_gateway::metrics::{self, Family};
-use farside_gateway::{NodeReport, Place, PoolReport, Report};
+use farside_gateway::{MirrorReport, NodeReport, Place, PoolReport, Report, mirrors};
 use farside_kv::Usage;
 use farside_pool::node_usage;
 use tokio::sync::{mpsc, oneshot};
@@ -56,6 +57,31 @@ pub struct NodeSource {
     pulse: Pulse,
     started_ns: u64,
     latest: RefCell<Option<(u64, Usage)>>,
+    group: Option<GroupSource>,
+}
+
+/// The group of a mirrored node.
+struct GroupSource {
+    /// Where the node's members reach it.
+    address: String,
+    secret: Option<Secret>,
+    latest: RefCell<Option<(u64, MirrorReport)>>,
+}
+
+impl GroupSource {
+    async fn report(&self) -> MirrorReport {
+        let now_ns = HostClock.now_ns();
+        let latest = self.latest.borrow().clone();
+        if let Some((asked_ns, report)) = latest
+            && now_ns - asked_ns < FRESH_NS
+        {
+            return report;
+        }
+        let asked = mirrors::ask([self.address.clone()].into_iter(), self.secret.as_ref(), 1).await;
+        let report = asked.unwrap_or_else(|| MirrorReport::silent(std::slice::from_ref(&self.address)));
+        *self.latest.borrow_mut() = Some((now_ns, report.clone()));
+        report
+    }
 }
 
 impl NodeSource {
@@ -66,6 +92,25 @@ impl NodeSource {
             pulse,
             started_ns: HostClock.now_ns(),
             latest: RefCell::default(),
+            group: None,
+        }
+    }
+
+    /// Of a mirrored node that its members reach at this address.
+    #[must_use]
+    pub fn mirrored(mut self, address: String, secret: Option<Secret>) -> Self {
+        self.group = Some(GroupSource {
+            address,
+            secret,
+            latest: RefCell::default(),
+        });
+        self
+    }
+
+    async fn mirror(&self) -> Option<MirrorReport> {
+        match &self.group {
+            Some(group) => Some(group.report().await),
+            None => None,
         }
     }
 
@@ -91,11 +136,16 @@ impl NodeSource {
 impl Source for NodeSource {
     fn families(&self) -> LocalFuture<'_, Vec<Family>> {
         Box::pin(async {
-            let usage = self.usage().await;
-            let report = usage.as_ref().map(PoolReport::from);
             let uptime_s = HostClock.now_ns().saturating_sub(self.started_ns) as f64 / 1e9;
             let mut families = vec![metrics::build(), metrics::uptime(uptime_s)];
-            families.extend(metrics::pool(report.as_ref()));
+            match self.mirror().await {
+                None => {
+                    let usage = self.usage().await;
+                    families.extend(metrics::pool(usage.as_ref().map(PoolReport::from).as_ref()));
+                }
+                // Nobody looks at its memory past the node, this thread neither; its gateways tell what it is used for.
+                Some(mirror) => families.extend(metrics::mirrored([("self".to_owned(), &mirror)].into_iter())),
+            }
             families
         })
     }
@@ -106,7 +156,11 @@ impl Source for NodeSource {
 
     fn report(&self) -> LocalFuture<'_, Report> {
         Box::pin(async {
-            let usage = self.usage().await;
+            let mirror = self.mirror().await;
+            let usage = match mirror {
+                None => self.usage().await,
+                Some(_) => None,
+            };
             let pool = usage.as_ref().map(PoolReport::from);
             let now_ns = HostClock.now_ns();
             Report {
@@ -120,6 +174,7 @@ impl Source for NodeSource {
                         name: self.segment.path().display().to_string(),
                     },
                     usage: pool.clone(),
+                    mirror,
                 }],
                 pool,
                 ..Report::default()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_gateway::{PoolReport, Report};
+use farside_gateway::{MirrorReport, PoolReport, Report};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -15,6 +15,8 @@ use farside_cli::scalar::show_size;
 /// In less than this nothing is told apart.
 const WIDTH_MIN: u16 = 60;
 const HEIGHT_MIN: u16 = 16;
+/// How many mirrored nodes have a line.
+const GROUPS_MAX: usize = 4;
 /// Quiet text.
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
@@ -28,11 +30,13 @@ pub(super) fn draw(history: &History, area: Rect, cells: &mut Buffer) {
         let wrapped = Paragraph::new(wanted).wrap(ratatui::widgets::Wrap { trim: true });
         return wrapped.render(area, cells);
     }
-    let [top, graph, middle, bottom, foot] = Layout::vertical([
+    let groups = groups(history.report.as_ref());
+    let [top, graph, middle, bottom, mirrors, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Fill(1),
         Constraint::Length(7),
         Constraint::Fill(1),
+        Constraint::Length(groups.len() as u16),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -50,6 +54,7 @@ pub(super) fn draw(history: &History, area: Rect, cells: &mut Buffer) {
         low_right,
         cells,
     );
+    Paragraph::new(groups).render(mirrors, cells);
     footer(history).render(foot, cells);
 }
 
@@ -243,6 +248,47 @@ fn hot_keys(report: Option<&Report>, area: Rect) -> Vec<Line<'static>> {
         ])
     });
     lines.collect()
+}
+
+/// A line for each mirrored node, those first that need a look.
+fn groups(report: Option<&Report>) -> Vec<Line<'static>> {
+    let nodes = report.iter().flat_map(|report| report.nodes.iter().enumerate());
+    let mut groups: Vec<(Color, Line<'static>)> = nodes
+        .filter_map(|(node, report)| Some(group(node, report.mirror.as_ref()?)))
+        .collect();
+    let rank = |colour: Color| [Color::Red, Color::Yellow].iter().position(|&worse| worse == colour);
+    groups.sort_by_key(|&(colour, _)| rank(colour).unwrap_or(usize::MAX));
+    groups.into_iter().take(GROUPS_MAX).map(|(_, line)| line).collect()
+}
+
+fn group(node: usize, mirror: &MirrorReport) -> (Color, Line<'static>) {
+    let (entries, bytes) = mirror.lag();
+    let (backups, silent) = (mirror.count("backup"), mirror.count("silent"));
+    let mut text = match mirror.has_primary {
+        true => format!("primary {}", mirror.primary),
+        false => "no primary answers".to_owned(),
+    };
+    text += &format!(
+        "  epoch {}  {backups} backup{}",
+        mirror.epoch,
+        if backups == 1 { "" } else { "s" }
+    );
+    if silent > 0 {
+        text += &format!("  {silent} silent");
+    }
+    if entries > 0 {
+        text += &format!("  {entries} changes behind");
+    }
+    if bytes > 0 {
+        text += &format!("  {} to copy", show_size(bytes));
+    }
+    let colour = match (mirror.has_primary, silent == 0 && backups > 0) {
+        (false, _) => Color::Red,
+        (true, false) => Color::Yellow,
+        (true, true) => Color::Green,
+    };
+    let name = Span::styled(format!("mirrored node {node}  "), QUIET);
+    (colour, Line::from(vec![name, Span::from(text).fg(colour)]))
 }
 
 /// A bar of so many cells, filled in part.

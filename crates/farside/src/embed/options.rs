@@ -67,7 +67,12 @@ pub(crate) struct Located {
 impl Located {
     /// Whether every node is mapped.
     pub(crate) fn is_mapped(&self) -> bool {
-        let is_mapped = |node: &NodeLocation| matches!(node, NodeLocation::Mapped(_));
+        let is_mapped = |node: &NodeLocation| {
+            matches!(
+                node,
+                NodeLocation::Mapped(_) | NodeLocation::Absent | NodeLocation::Unusable(_)
+            )
+        };
         self.nodes.iter().all(is_mapped)
     }
 }

@@ -1,17 +1,23 @@
 //! The service as a user meets it: the built binary, over real sockets, files and signals.
 
 mod acl;
+mod backups;
 mod certificates;
 mod client;
+mod cluster;
 mod command_line;
 mod commands;
 mod console;
+mod doctor;
+pub(crate) mod etcd;
 mod eviction;
 mod expiry;
 mod floods;
+mod growing;
 mod health;
 mod libraries;
 mod locks;
+mod mirrored;
 mod multi;
 mod observability;
 mod observing;

@@ -15,12 +15,17 @@
 //! faults, but real processes do not meet in the same way twice: a failure may take several runs to come back. So a
 //! failed run keeps its logs and segments.
 
+mod cluster;
 mod dice;
 mod driver;
+mod etcd;
 mod folder;
+mod gateway;
+mod group;
 mod log;
 mod plan;
 mod process;
+mod relay;
 mod value;
 mod verdict;
 mod worker;
@@ -48,6 +53,11 @@ fn mapped_memory_survives_what_happens_to_its_processes() {
 #[test]
 fn memory_nodes_survive_what_happens_to_them_and_their_clients() {
     driver::run(&Plan::from_env(Fabric::Tcp));
+}
+
+#[test]
+fn mirrored_nodes_survive_what_happens_to_them_etcd_a_gateway_and_clients() {
+    driver::run(&Plan::from_env(Fabric::Mirrored));
 }
 
 #[test]

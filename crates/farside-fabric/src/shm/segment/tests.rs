@@ -1,7 +1,7 @@
 //! Which files become segments, which are refused and with which words, and who may hold one.
 
 use super::*;
-use crate::shm::header::{HEADER_BYTES, LAYOUT_VERSION};
+use crate::shm::header::{BOOT_AT, HEADER_BYTES, LAYOUT_VERSION};
 use tempfile::TempDir;
 
 const OPTIONS: SegmentOptions = SegmentOptions {
@@ -90,6 +90,49 @@ fn existing_data_is_never_overwritten() {
     Segment::create(&empty, OPTIONS).expect("an empty file");
     let error = Segment::create(&empty, OPTIONS).expect_err("a segment now");
     assert!(matches!(error, SegmentError::AlreadyExists { .. }), "{error}");
+}
+
+/// A folder whose files outlive the machine; `None` where there is none.
+fn lasting() -> Option<TempDir> {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+    let stat = rustix::fs::statfs(folder.path()).expect("a file system");
+    (stat.f_type as u64 != 0x0102_1994).then_some(folder)
+}
+
+#[test]
+fn a_machine_that_stopped_while_a_file_was_in_use_is_named() {
+    let Some(folder) = lasting() else { return };
+    let path = folder.path().join("segment");
+    let other_start = |path: &Path| patch(path, BOOT_AT, 4711);
+    let segment = Segment::create(&path, OPTIONS).expect("a new file");
+    let fabric = crate::shm::Fabric::new(vec![segment.clone()]);
+    let endpoint = fabric.endpoint().expect("room");
+    assert!(!segment.shut_down().expect("it is in use"));
+    drop(endpoint);
+    // All processes end, the machine does not: nothing is lost.
+    drop((fabric, segment));
+    Segment::open(&path).expect("the same start of the machine");
+    other_start(&path);
+    let error = Segment::open(&path).expect_err("the machine has stopped");
+    assert!(matches!(error, SegmentError::Crashed { .. }), "{error}");
+    assert!(error.to_string().contains("farside import"), "{error}");
+}
+
+#[test]
+fn a_file_that_was_left_in_order_outlives_the_machine() {
+    let Some(folder) = lasting() else { return };
+    let path = folder.path().join("segment");
+    let segment = Segment::create(&path, OPTIONS).expect("a new file");
+    drop(segment.hold().expect("nobody else has it"));
+    assert!(segment.shut_down().expect("written back"));
+    let mut word = [0; 8];
+    let file = File::open(&path).expect("a file");
+    FileExt::read_exact_at(&file, &mut word, BOOT_AT).expect("a header");
+    assert_eq!(word, [0; 8]);
+    // In use again: that is on the disk before anything else.
+    drop(segment.hold().expect("nobody else has it"));
+    FileExt::read_exact_at(&file, &mut word, BOOT_AT).expect("a header");
+    assert_ne!(word, [0; 8]);
 }
 
 #[test]

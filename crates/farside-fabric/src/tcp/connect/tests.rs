@@ -11,7 +11,7 @@ async fn a_node_is_answered_at_once_and_noticed_when_it_is_gone() {
     let server = Server::new(segment, ServerOptions::default());
     let handle = server.handle();
     let meet = async {
-        let remote = greet(&address, &ConnectOptions::default(), None, 0).await;
+        let remote = greet(&address, &ConnectOptions::default(), Returning::default()).await;
         let stream = remote.expect("the node is there").stream;
         assert!(stream.nodelay().expect("a socket"));
         let socket = SockRef::from(&stream);

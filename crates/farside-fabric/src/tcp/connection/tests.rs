@@ -240,7 +240,7 @@ fn nothing_of_a_connection_is_left_when_it_opens_anew() {
     let _pending = Pending::new(&operations, post_word(&connection));
     let expected = {
         let mut bytes = Vec::new();
-        let mut writer = RequestWriter::new(&mut bytes, 0);
+        let mut writer = RequestWriter::new(&mut bytes, 0, 0);
         let source = RemoteAddr::new(NODE, 0);
         writer.push(&Verb::ReadWord { source }, &[]);
         writer.finish();

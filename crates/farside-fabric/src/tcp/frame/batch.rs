@@ -102,17 +102,6 @@ struct WideAddOperands {
     boundary: U128,
 }
 
-/// How many bytes a verb returns.
-#[inline]
-pub(in crate::tcp) fn result_bytes(verb: &Verb) -> usize {
-    match verb {
-        Verb::Read { target, .. } => target.bytes as usize,
-        Verb::Write { .. } | Verb::WriteWord { .. } => 0,
-        Verb::WideCompareSwap { .. } | Verb::WideFetchAdd { .. } => 16,
-        _ => 8,
-    }
-}
-
 /// Puts the verbs of one post into frames, at the end of a connection's output.
 ///
 /// Invariant: `output[start..]` is one frame with `verb_count` verbs, whole but for its header, and
@@ -120,6 +109,7 @@ pub(in crate::tcp) fn result_bytes(verb: &Verb) -> usize {
 pub(in crate::tcp) struct RequestWriter<'a> {
     output: &'a mut Vec<u8>,
     request: u32,
+    behind: u16,
     start: usize,
     verb_count: u8,
     answer_bytes: usize,
@@ -127,14 +117,15 @@ pub(in crate::tcp) struct RequestWriter<'a> {
 }
 
 impl<'a> RequestWriter<'a> {
-    /// A writer whose first frame has number `request`.
+    /// A writer whose first frame has number `request`, and comes so many requests behind the first without an answer.
     #[inline]
-    pub(in crate::tcp) fn new(output: &'a mut Vec<u8>, request: u32) -> Self {
+    pub(in crate::tcp) fn new(output: &'a mut Vec<u8>, request: u32, behind: u16) -> Self {
         let start = output.len();
         output.extend_from_slice(&[0; HEADER_BYTES]);
         Self {
             output,
             request,
+            behind,
             start,
             verb_count: 0,
             answer_bytes: HEADER_BYTES,
@@ -185,7 +176,7 @@ impl<'a> RequestWriter<'a> {
             _ => 0,
         };
         let request_bytes = self.output.len() - self.start + VERB_BYTES_MAX + payload;
-        let answer_bytes = self.answer_bytes + result_bytes(verb);
+        let answer_bytes = self.answer_bytes + verb.result_bytes();
         let is_full = self.verb_count as usize == BATCH_VERBS_MAX;
         if is_full || request_bytes > FRAME_BYTES_MAX || answer_bytes > FRAME_BYTES_MAX {
             self.end_frame();
@@ -195,7 +186,7 @@ impl<'a> RequestWriter<'a> {
             self.answer_bytes = HEADER_BYTES;
         }
         self.verb_count += 1;
-        self.answer_bytes += result_bytes(verb);
+        self.answer_bytes += verb.result_bytes();
         encode_verb(self.output, verb, buffer);
     }
 
@@ -205,7 +196,8 @@ impl<'a> RequestWriter<'a> {
             request: U32::new(self.request.wrapping_add(self.frames)),
             kind: RequestKind::Batch as u8,
             verb_count: self.verb_count,
-            reserved: U16::ZERO,
+            // Fewer than fit are ever without an answer.
+            behind: U16::new(self.behind.saturating_add(self.frames as u16)),
         };
         self.output[self.start..self.start + HEADER_BYTES].copy_from_slice(header.as_bytes());
         self.frames += 1;
@@ -294,7 +286,7 @@ pub(in crate::tcp) fn decode_verbs(body: &[u8], verb_count: u8) -> Result<ArrayV
     let mut answer_bytes = 0;
     for _ in 0..verb_count {
         let verb = decode_verb(&mut fields, answer_bytes)?;
-        answer_bytes += result_bytes(&verb);
+        answer_bytes += verb.result_bytes();
         if HEADER_BYTES + answer_bytes > FRAME_BYTES_MAX {
             return Err(FrameError::AnswerLength);
         }

@@ -85,7 +85,7 @@ fn decode_all(mut frames: &[u8], first_request: u32) -> Vec<(Verb, Vec<u8>)> {
             if let Verb::Read { target, .. } = verb {
                 assert_eq!(target.at as usize, answer_bytes, "READs put their bytes in verb order");
             }
-            answer_bytes += result_bytes(&verb);
+            answer_bytes += verb.result_bytes();
             verbs.push((verb, payload));
         }
         assert!(HEADER_BYTES + answer_bytes <= FRAME_BYTES_MAX);
@@ -119,7 +119,7 @@ fn payload(verb: &Verb, buffer: &[u8]) -> Vec<u8> {
 
 fn write(verbs: &[Verb], buffer: &[u8], request: u32) -> (Vec<u8>, u32) {
     let mut output = Vec::new();
-    let mut writer = RequestWriter::new(&mut output, request);
+    let mut writer = RequestWriter::new(&mut output, request, 0);
     for verb in verbs {
         writer.push(verb, buffer);
     }
@@ -261,7 +261,7 @@ fn check_decoded(body: &[u8], count: u8) {
         if let Verb::Write { source, .. } = verb {
             assert!(source.range().end <= body.len());
         }
-        answer_bytes += result_bytes(verb);
+        answer_bytes += verb.result_bytes();
     }
     assert!(HEADER_BYTES + answer_bytes <= FRAME_BYTES_MAX);
 }

@@ -8,9 +8,9 @@ fn hello() -> Hello {
         magic: MAGIC,
         version: U32::new(VERSION),
         secret_bytes: U16::ZERO,
-        reserved: U16::ZERO,
         endpoint: U64::ZERO,
         run: U64::ZERO,
+        ..Hello::new_zeroed()
     }
 }
 

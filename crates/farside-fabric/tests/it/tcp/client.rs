@@ -13,8 +13,8 @@ fn node_that_can(capabilities: u8) -> String {
     let address = listener.local_addr().expect("it is bound").to_string();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the client comes");
-        stream.read_exact(&mut [0; 32]).expect("its hello");
-        let welcome = welcome_with(1, capabilities);
+        stream.read_exact(&mut [0; HELLO_BYTES]).expect("its hello");
+        let welcome = welcome_with(VERSION, capabilities);
         stream.write_all(&welcome).expect("the client reads");
         stream.read_exact(&mut [0; 12]).expect("its ping");
         stream.write_all(&frame(1, 0, &[])).expect("the client reads");
@@ -279,8 +279,8 @@ fn messages_are_granted_in_turns() {
     let address = listener.local_addr().expect("it is bound").to_string();
     let node = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the client comes");
-        stream.read_exact(&mut [0; 32]).expect("its hello");
-        stream.write_all(&welcome(1)).expect("the client reads");
+        stream.read_exact(&mut [0; HELLO_BYTES]).expect("its hello");
+        stream.write_all(&welcome(VERSION)).expect("the client reads");
         stream.read_exact(&mut [0; 12]).expect("its ping");
         stream.write_all(&frame(1, 0, &[])).expect("the client reads");
         let message = frame(2, 0, &[9; 9]);
@@ -310,13 +310,13 @@ fn a_secret_may_be_as_long_as_there_are() {
     let node = Node::start();
     let mut stream = TcpStream::connect(&node.address).expect("the node is there");
     let longest = [b'x'; SECRET_BYTES_MAX];
-    stream.write_all(&hello(1, &longest)).expect("the node reads");
+    stream.write_all(&hello(VERSION, &longest)).expect("the node reads");
     let mut welcome = [0; WELCOME_BYTES];
     stream.read_exact(&mut welcome).expect("the node answers");
     assert_eq!(welcome[12], 0, "accepted");
     let mut stream = TcpStream::connect(&node.address).expect("the node is there");
     let longer = [b'x'; SECRET_BYTES_MAX + 1];
-    stream.write_all(&hello(1, &longer)).expect("the node reads");
+    stream.write_all(&hello(VERSION, &longer)).expect("the node reads");
     assert_closed(stream, "a secret that is too long");
 }
 
@@ -324,10 +324,10 @@ fn a_secret_may_be_as_long_as_there_are() {
 fn each_run_of_a_node_has_a_name_of_its_own() {
     let run = |node: &Node| {
         let mut stream = TcpStream::connect(&node.address).expect("the node is there");
-        stream.write_all(&hello(1, b"")).expect("the node reads");
+        stream.write_all(&hello(VERSION, b"")).expect("the node reads");
         let mut welcome = [0; WELCOME_BYTES];
         stream.read_exact(&mut welcome).expect("the node answers");
-        u64::from_le_bytes(welcome[32..].try_into().expect("eight bytes"))
+        u64::from_le_bytes(welcome[32..40].try_into().expect("eight bytes"))
     };
     let nodes = [Node::start(), Node::start()];
     let runs = nodes.each_ref().map(run);

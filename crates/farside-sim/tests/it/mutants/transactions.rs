@@ -9,6 +9,9 @@ use farside_kv::{IndexKind, KEYS_AT_ONCE, KvError, Session, Store, StoreConfig};
 
 const ROUNDS: u64 = 20;
 
+/// So many that their pointers are swapped in several batches.
+const MANY: usize = 160;
+
 async fn open(endpoint: Endpoint) -> Store {
     let config = StoreConfig {
         index: Some(IndexKind::Race),
@@ -17,9 +20,8 @@ async fn open(endpoint: Endpoint) -> Store {
     Store::open(endpoint, config).await.expect("the node is there")
 }
 
-/// More keys than are looked for at the same time.
-fn keys() -> Vec<Vec<u8>> {
-    let numbers = 0..KEYS_AT_ONCE as u32 + 4;
+fn keys(count: usize) -> Vec<Vec<u8>> {
+    let numbers = 0..count as u32;
     numbers.map(|number| number.to_be_bytes().to_vec()).collect()
 }
 
@@ -41,7 +43,7 @@ pub(super) fn the_first_and_the_last(seed: u64) -> Result<(), String> {
     let _ = sim.add_memory_node(4 << 20);
     let [writer, reader] = [(); 2].map(|()| sim.endpoint(sim.add_compute_node()));
     let (first, second) = (sim.block_on(open(writer.clone())), sim.block_on(open(reader)));
-    let (keys, is_done) = (keys(), Rc::new(Cell::new(false)));
+    let (keys, is_done) = (keys(KEYS_AT_ONCE + 4), Rc::new(Cell::new(false)));
     let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let (mut session, mut other) = (first.session(), second.session());
     sim.block_on(write(&mut session, &all, 0))
@@ -66,4 +68,47 @@ pub(super) fn the_first_and_the_last(seed: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Reads keys one after the other until `is_done`. They are always written together, and only grow: none is older than one that
+/// was read before it.
+async fn never_older(store: Store, keys: &[&[u8]], is_done: &Cell<bool>) -> Result<(), String> {
+    let (mut session, mut newest) = (store.session(), Vec::new());
+    for key in keys.iter().cycle().take_while(|_| !is_done.get()) {
+        let value = session.get(key).await.map_err(|error| error.to_string())?;
+        let value = value.ok_or("a key is gone")?;
+        if value < newest.as_slice() {
+            return Err(format!("{newest:?}, and then {value:?}, which is older"));
+        }
+        newest.clear();
+        newest.extend_from_slice(value);
+    }
+    Ok(())
+}
+
+/// One client writes many keys at once, again and again. Its pointers come in several batches, so others meet some of them beside
+/// descriptors of the same transaction, which has committed.
+pub(super) fn one_and_then_another(seed: u64) -> Result<(), String> {
+    let sim = Sim::new(SimOptions {
+        seed,
+        jitter_ns: 2_000,
+        ..SimOptions::default()
+    });
+    let _ = sim.add_memory_node(4 << 20);
+    let [writer, reader] = [(); 2].map(|()| sim.endpoint(sim.add_compute_node()));
+    let (first, second) = (sim.block_on(open(writer.clone())), sim.block_on(open(reader)));
+    let (keys, is_done) = (keys(MANY), Rc::new(Cell::new(false)));
+    let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut session = first.session();
+    sim.block_on(write(&mut session, &all, 0))
+        .map_err(|error| error.to_string())?;
+    let (done, written) = (Rc::clone(&is_done), keys.clone());
+    writer.spawn(async move {
+        let keys: Vec<&[u8]> = written.iter().map(Vec::as_slice).collect();
+        for value in 1..=ROUNDS {
+            write(&mut session, &keys, value).await.expect("nobody else writes");
+        }
+        done.set(true);
+    });
+    sim.block_on(never_older(second, &all, &is_done))
 }

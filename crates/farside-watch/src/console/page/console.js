@@ -109,7 +109,7 @@ function show() {
   const group = (name) => rates?.groups.find((group) => group.name === name);
   const pool = report.pool;
   const used = pool ? pool.bytes - pool.bytes_free : 0;
-  const memory = ["Memory in use", pool ? bytes(used) : "unknown", pool ? `of ${bytes(pool.bytes)}` : "the pool cannot be reached"];
+  const memory = ["Memory in use", pool ? bytes(used) : "unknown", pool ? `of ${bytes(pool.bytes)}` : kind === "node" && report.nodes[0]?.mirror ? "gateways know, of a mirrored node" : "the pool cannot be reached"];
   tiles(kind === "node" ? [memory, ["Free", pool ? bytes(pool.bytes_free) : "unknown", "in whole chunks"],
     ["Pool clients", pool?.clients_live ?? "–", pool?.clients_live == null ? "node 0 knows" : `room for ${pool.clients_max}`]] : [
     ["Commands", rates ? amount(rates.commands) : "–", "per second"],
@@ -129,10 +129,14 @@ function show() {
   ].filter(([, count]) => count > 0) : [];
   fill("memory", uses.map(([name, count]) => [element("th", { scope: "row" }, name), cell(bytes(count), "number"), element("td", { class: "bar" }, bar(count / pool.bytes))]),
     "The pool cannot be reached.");
-  fill("nodes", report.nodes.map(({ place, usage }, index) => {
+  fill("nodes", report.nodes.flatMap(({ place, usage, mirror }, index) => {
     const taken = usage ? usage.bytes - usage.bytes_free : 0;
-    return [element("th", { scope: "row", class: "text" }, `${index}: ${place.transport}:${place.name}`),
-      cell(usage ? "✓ reachable" : "✗ no answer", usage ? "ok" : "fail"), cell(usage ? `${bytes(taken)} of ${bytes(usage.bytes)}` : "–", "number")];
+    const members = (mirror?.members ?? []).map(({ address, role, lag_entries, lag_bytes }) => [
+      element("th", { scope: "row", class: "text" }, `– ${address}`),
+      cell({ primary: "✓ primary", backup: "✓ backup", joining: "catching up", silent: "✗ no answer" }[role] ?? role, { silent: "fail", primary: "ok", backup: "ok" }[role] ?? ""),
+      cell(lag_bytes > 0 ? `${bytes(lag_bytes)} to copy` : lag_entries > 0 ? `${amount(lag_entries)} changes behind` : "–", "number")]);
+    return [[element("th", { scope: "row", class: "text" }, `${index}: ${place.transport}:${place.name}`),
+      cell(...(usage || mirror?.has_primary ? ["✓ reachable", "ok"] : ["✗ no answer", "fail"])), cell(usage ? `${bytes(taken)} of ${bytes(usage.bytes)}` : "–", "number")], ...members];
   }), "No node is known.");
   fill("groups", (rates?.groups ?? []).map(({ name, rate, quantiles_ns }) => [element("th", { scope: "row" }, name), cell(amount(rate), "number"),
     ...quantiles_ns.map((quantile) => cell(duration(quantile), "number"))]), "Nothing was measured yet.");

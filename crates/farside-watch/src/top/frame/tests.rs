@@ -3,6 +3,8 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
+use farside_gateway::{MemberReport, MirrorReport, NodeReport};
+
 use super::super::plain;
 use super::*;
 use crate::history::tests::report;
@@ -56,6 +58,50 @@ fn pool_that_is_down_and_keys_that_are_cold_are_said_to_be() {
     let frame = shown(&history, 80, 24);
     assert!(frame.contains("the pool cannot be reached"), "{frame}");
     assert!(frame.contains("no key stands out"), "{frame}");
+}
+
+#[test]
+fn mirrored_nodes_have_a_line_each_the_worst_first() {
+    let member = |role: &str, lag_entries, lag_bytes| MemberReport {
+        role: role.to_owned(),
+        lag_entries,
+        lag_bytes,
+        ..MemberReport::default()
+    };
+    let node = |has_primary, members: &[MemberReport]| NodeReport {
+        mirror: Some(MirrorReport {
+            epoch: 7,
+            primary: "a:1".to_owned(),
+            has_primary,
+            committed: 9,
+            members: members.to_vec(),
+        }),
+        ..NodeReport::default()
+    };
+    let mut history = loaded();
+    history.take(Ok(Report {
+        nodes: vec![
+            NodeReport::default(),
+            node(true, &[member("primary", 0, 0), member("backup", 0, 0)]),
+            node(true, &[member("primary", 0, 0), member("joining", 12, 1 << 20)]),
+            node(false, &[member("silent", 0, 0), member("backup", 0, 0)]),
+        ],
+        ..report(140)
+    }));
+    let frame = shown(&history, 100, 24);
+    let lines: Vec<&str> = frame.lines().filter(|line| line.starts_with("mirrored")).collect();
+    assert_eq!(
+        lines,
+        [
+            "mirrored node 3  no primary answers  epoch 7  1 backup  1 silent",
+            "mirrored node 2  primary a:1  epoch 7  0 backups  12 changes behind  1 MiB to copy",
+            "mirrored node 1  primary a:1  epoch 7  1 backup",
+        ]
+    );
+    assert!(
+        frame.lines().last().is_some_and(|line| line.starts_with("connections")),
+        "{frame}"
+    );
 }
 
 #[test]

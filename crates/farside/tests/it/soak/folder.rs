@@ -1,7 +1,7 @@
 //! The folder of one run: segments, logs, what the processes complained about.
 //!
 //! On the path: made by the driver before anything else. It vanishes with the run, unless that fails: then it is kept,
-//! and what is in it is said.
+//! and what is in it is said. `FARSIDE_SOAK_KEEP` keeps it in any case.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,10 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.is_kept {
+        if std::env::var_os("FARSIDE_SOAK_KEEP").is_some() {
+            self.folder.disable_cleanup(true);
+            println!("kept: {}", self.path().display());
+        } else if std::thread::panicking() && self.is_kept {
             self.folder.disable_cleanup(true);
             eprintln!(
                 "kept in {}: segments, logs of the workers (format: tests/it/soak/log.rs), their complaints (*.stderr)\n\

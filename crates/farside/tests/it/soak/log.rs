@@ -237,6 +237,17 @@ impl Reader<'_> {
 }
 
 impl History {
+    /// For how long no operation of any worker was answered, at most, between two instants; and from when on.
+    pub(crate) fn longest_silence(&self, (start_ns, end_ns): (u64, u64)) -> (u64, u64) {
+        let ends = self.operations.iter().filter_map(|operation| operation.end);
+        let mut instants: Vec<u64> = ends.map(|(end_ns, _)| end_ns).collect();
+        instants.retain(|instant| (start_ns..end_ns).contains(instant));
+        instants.extend([start_ns, end_ns]);
+        instants.sort_unstable();
+        let silences = instants.windows(2).map(|pair| (pair[1] - pair[0], pair[0]));
+        silences.max().unwrap_or_default()
+    }
+
     fn leave_open(&mut self, operation: Operation) {
         self.open += 1;
         // A reading that nobody heard the answer of says nothing.

@@ -15,6 +15,8 @@ pub(crate) enum Fabric {
     Shm,
     /// Memory nodes serve segments; a worker or two map them all the same.
     Tcp,
+    /// Memory nodes are groups whose members etcd decides on; a worker uses a gateway.
+    Mirrored,
 }
 
 impl fmt::Display for Fabric {
@@ -22,6 +24,7 @@ impl fmt::Display for Fabric {
         f.write_str(match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Mirrored => "mirrored",
         })
     }
 }
@@ -37,14 +40,56 @@ pub(crate) enum Fault {
     NodeKill,
     /// SIGSTOP a memory node for a while, then SIGCONT.
     NodeStop,
+    /// SIGKILL the primary of a mirrored node, and start it again on the same segment and address.
+    PrimaryKill,
+    /// SIGSTOP a primary, mostly for longer than its lease, then SIGCONT.
+    PrimaryStop,
+    /// The same as [`Fault::PrimaryKill`], to a backup.
+    BackupKill,
+    /// The same as [`Fault::PrimaryStop`], to a backup.
+    BackupStop,
+    /// Let nothing through to a primary or from it for a while, etcd included.
+    PrimaryCut,
+    /// The same, to a backup.
+    BackupCut,
+    /// SIGSTOP etcd, then SIGCONT.
+    EtcdStop,
+    /// SIGKILL etcd, and start it again on its data.
+    EtcdKill,
+    /// SIGKILL the gateway, and start it again.
+    GatewayKill,
 }
 
 /// The kinds of faults that can be asked for, by the name that the user writes.
-const KINDS: [(&str, &[Fault]); 3] = [
+const KINDS: [(&str, &[Fault]); 8] = [
     ("kill", &[Fault::Kill]),
     ("stop", &[Fault::Stop]),
     ("node", &[Fault::NodeKill, Fault::NodeStop]),
+    ("primary", &[Fault::PrimaryKill, Fault::PrimaryStop]),
+    ("backup", &[Fault::BackupKill, Fault::BackupStop]),
+    ("cut", &[Fault::PrimaryCut, Fault::BackupCut]),
+    ("etcd", &[Fault::EtcdStop, Fault::EtcdKill]),
+    ("gateway", &[Fault::GatewayKill]),
 ];
+
+impl Fault {
+    /// Whether it is for workers, which every fabric has.
+    pub(crate) fn is_of_workers(self) -> bool {
+        matches!(self, Self::Kill | Self::Stop)
+    }
+
+    /// Whether there is somebody whom it can hit.
+    fn applies_to(self, fabric: Fabric) -> bool {
+        let is_of_nodes = matches!(self, Self::NodeKill | Self::NodeStop);
+        self.is_of_workers()
+            || match fabric {
+                // Nobody serves a segment that all map.
+                Fabric::Shm => false,
+                Fabric::Tcp => is_of_nodes,
+                Fabric::Mirrored => !is_of_nodes,
+            }
+    }
+}
 
 /// Everything about a run that is chosen.
 #[derive(Clone, Debug)]
@@ -52,6 +97,8 @@ pub(crate) struct Plan {
     pub(crate) fabric: Fabric,
     /// How long there are faults.
     pub(crate) seconds: u64,
+    /// How many faults must have come to others than workers, however long that takes.
+    pub(crate) kills: u64,
     /// Decides operations and faults.
     pub(crate) seed: u64,
     pub(crate) workers: usize,
@@ -67,24 +114,22 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the environment asks for; all faults for eight seconds if it says nothing.
+    /// What the environment asks for; all faults of the fabric for eight seconds if it says nothing.
     ///
     /// # Panics
     /// If a variable does not say what it should.
     pub(crate) fn from_env(fabric: Fabric) -> Self {
-        let names = variable::<String>("FAULTS").unwrap_or_else(|| "kill,stop,node".to_owned());
+        let all = KINDS.map(|kind| kind.0).join(",");
+        let names = variable::<String>("FAULTS").unwrap_or_else(|| all.clone());
         let mut faults: Vec<Fault> = (names.split(',').map(str::trim).filter(|name| !name.is_empty()))
             .flat_map(|name| {
                 let kind = KINDS.iter().find(|kind| kind.0 == name);
-                kind.unwrap_or_else(|| panic!("FARSIDE_SOAK_FAULTS: `{name}` is none of kill, stop, node"))
+                kind.unwrap_or_else(|| panic!("FARSIDE_SOAK_FAULTS: `{name}` is none of {all}"))
                     .1
             })
             .copied()
             .collect();
-        if fabric == Fabric::Shm {
-            // Nobody serves a segment that all map.
-            faults.retain(|fault| !matches!(fault, Fault::NodeKill | Fault::NodeStop));
-        }
+        faults.retain(|fault| fault.applies_to(fabric));
         let scheme = variable::<String>("SYNC").map_or(Scheme::Farside, |name| {
             Scheme::by_name(&name).unwrap_or_else(|| panic!("FARSIDE_SOAK_SYNC: `{name}` is no scheme"))
         });
@@ -96,6 +141,7 @@ impl Plan {
         Self {
             fabric,
             seconds: variable("SECONDS").unwrap_or(8),
+            kills: variable("KILLS").unwrap_or(0),
             seed: variable("SEED").unwrap_or_else(|| u64::from(std::process::id())),
             workers,
             faults,
@@ -119,6 +165,7 @@ impl Plan {
         Self {
             fabric,
             seconds: 0,
+            kills: 0,
             seed: u64::from(std::process::id()),
             workers: 3,
             faults: Vec::new(),
@@ -135,8 +182,12 @@ impl Plan {
             .filter(|(_, faults)| faults.iter().any(|fault| self.faults.contains(fault)))
             .map(|kind| kind.0)
             .collect();
+        let kills = match self.kills {
+            0 => String::new(),
+            kills => format!(" --kills {kills}"),
+        };
         format!(
-            "cargo xtask soak --fabric {} --seconds {} --seed {} --workers {} --faults '{}' --index {} --sync {}",
+            "cargo xtask soak --fabric {} --seconds {}{kills} --seed {} --workers {} --faults '{}' --index {} --sync {}",
             self.fabric,
             self.seconds,
             self.seed,

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use farside_fabric::host::entropy;
@@ -18,17 +18,23 @@ use super::log::Tail;
 use super::worker::Order;
 
 /// A process; killed when dropped.
-struct Process {
+pub(super) struct Process {
     child: Child,
     stderr: PathBuf,
 }
 
+/// The built binary, to be given arguments.
+pub(super) fn farside() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+    command.env_remove("FARSIDE_CONFIG").stdin(Stdio::null());
+    command
+}
+
 impl Process {
-    fn start(command: &mut Command, stderr: &Path) -> Self {
+    pub(super) fn start(command: &mut Command, stderr: &Path) -> Self {
         let file = File::options().create(true).append(true).open(stderr);
         let child = command
             .stderr(file.expect("the folder is there"))
-            .env_remove("RUST_LOG")
             .spawn()
             .expect("the program is built");
         Self {
@@ -37,12 +43,25 @@ impl Process {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    /// The same, and what it prints can be read.
+    pub(super) fn start_piped(command: &mut Command, stderr: &Path) -> Self {
+        Self::start(command.stdout(Stdio::piped()), stderr)
+    }
+
+    pub(super) fn take_stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("it is a pipe, taken once")
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it has not been waited for");
     }
 
     /// SIGSTOP; returns when none of its threads runs.
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.signal(Signal::STOP);
         let waited = waitpid(Some(Pid::from_child(&self.child)), WaitOptions::UNTRACED);
         let (_, status) = waited.expect("it is ours").expect("it was waited for");
@@ -50,7 +69,7 @@ impl Process {
     }
 
     /// SIGKILL, which also ends what is stopped; returns when it is gone.
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().expect("it has not been waited for");
         let status = self.child.wait().expect("it is ours");
         assert!(status.code().is_none(), "{}", self.complaint(status));
@@ -62,10 +81,20 @@ impl Process {
     }
 
     /// Panics if it has ended.
-    fn expect_running(&mut self) {
+    pub(super) fn expect_running(&mut self) {
         if let Some(status) = self.child.try_wait().expect("it is ours") {
             panic!("{}", self.complaint(status));
         }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is ours").is_some()
+    }
+
+    /// Waits for its end, which must be well.
+    pub(super) fn expect_end(&mut self) {
+        let status = self.child.wait().expect("it is ours");
+        assert!(status.success(), "{}", self.complaint(status));
     }
 
     /// Whether it has ended, which must have been well.
@@ -105,6 +134,7 @@ impl Worker {
         command
             .args(["soak::work_as_a_child", "--exact", "--nocapture", "--test-threads", "1"])
             .env(Order::VARIABLE, order.to_text())
+            .env_remove("RUST_LOG")
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
         let process = Process::start(&mut command, &order.log.with_extension("stderr"));
@@ -189,21 +219,26 @@ pub(crate) struct MemoryNode {
     is_stopped: bool,
 }
 
-/// Ports of this range are not given to connections (`ip_local_port_range`), so nobody else takes the port of a node
+/// Ports of this range are not given to connections (`ip_local_port_range`), so nobody else takes the port of a server
 /// while it is dead: neither a stranger nor a client that tries to reach it.
 const PORTS: core::ops::Range<u64> = 20_000..32_000;
 
+/// Where nobody listens.
+pub(super) fn free_port() -> SocketAddr {
+    // Not from the seed: two runs at once would want the same ports.
+    let mut dice = Dice::new(u64::from_le_bytes(entropy()));
+    loop {
+        let port = dice.between(PORTS.start, PORTS.end) as u16;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
 impl MemoryNode {
     pub(crate) fn start(segment: PathBuf, memory: &str) -> Self {
-        // Not from the seed: two runs at once would want the same ports.
-        let mut dice = Dice::new(u64::from_le_bytes(entropy()));
-        let address = loop {
-            let port = dice.between(PORTS.start, PORTS.end) as u16;
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            if TcpListener::bind(address).is_ok() {
-                break address;
-            }
-        };
+        let address = free_port();
         let mut node = Self {
             process: None,
             segment,
@@ -216,15 +251,14 @@ impl MemoryNode {
     }
 
     fn launch(&mut self, further: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
+        let mut command = farside();
         command
             .args(["node", "--listen", &self.address.to_string(), "--segment"])
             .arg(&self.segment)
             .args(further)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut process = Process::start(&mut command, &self.segment.with_extension("stderr"));
-        let mut lines = BufReader::new(process.child.stdout.take().expect("it is a pipe")).lines();
+            .env_remove("RUST_LOG");
+        let mut process = Process::start_piped(&mut command, &self.segment.with_extension("stderr"));
+        let mut lines = BufReader::new(process.take_stdout()).lines();
         // The line is there when the port is.
         let Some(Ok(_)) = lines.next() else {
             let status = process.child.wait().expect("it is ours");
@@ -278,7 +312,6 @@ impl MemoryNode {
     /// SIGTERM: it must end well.
     pub(crate) fn terminate(mut self) {
         self.process().signal(Signal::TERM);
-        let status = self.process().child.wait().expect("it is ours");
-        assert!(status.success(), "{}", self.process().complaint(status));
+        self.process().expect_end();
     }
 }

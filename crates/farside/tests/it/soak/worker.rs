@@ -8,11 +8,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farside_fabric::host::HostClock;
+use farside_etcd::{ClusterName, FindError};
+use farside_fabric::host::{HostClock, on_this_thread};
 use farside_fabric::tcp::ConnectError;
 use farside_fabric::{Endpoint, FabricError};
 use farside_index::{IndexError, IndexKind, LeafOptions};
@@ -45,8 +47,10 @@ const ATTEMPT_NS: u64 = 20_000_000;
 /// What a worker is to do.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct Order {
-    /// Where the memory is, as a user writes it.
+    /// Where the memory is, as a user writes it; etcd:HOST:PORT/NAME is looked up.
     pub(crate) pool: String,
+    /// Use the pool through the gateway at this address instead.
+    pub(crate) gateway: Option<SocketAddr>,
     /// Whether all of it is mapped: then nobody may cut the worker off while it lives.
     pub(crate) is_mapped: bool,
     pub(crate) log: PathBuf,
@@ -76,6 +80,8 @@ pub(crate) fn config((index, scheme): (IndexKind, Scheme)) -> StoreConfig {
     }
 }
 
+/// How a worker begins what it remarks when it has lost the store.
+pub(crate) const OPENS_AGAIN: &str = "opens the store again";
 /// What a worker remarks when one of its writes was combined with others'.
 pub(crate) const COMBINED: &str = "writes were combined";
 
@@ -116,9 +122,18 @@ pub(crate) fn work_if_ordered() {
         is_told_to_end,
         order,
     };
-    while !worker.is_told_to_end.load(Ordering::Relaxed) {
-        worker.work();
+    while !worker.is_told_to_end() {
+        match worker.order.gateway {
+            Some(gateway) => worker.work_through(gateway),
+            None => worker.work(),
+        }
     }
+}
+
+/// Between two stores.
+fn wait() {
+    #[expect(clippy::disallowed_methods, reason = "no runtime is running between two stores")]
+    std::thread::sleep(core::time::Duration::from_nanos(ATTEMPT_NS));
 }
 
 /// What a failed operation means to the worker.
@@ -144,9 +159,9 @@ fn judge(error: &KvError) -> Trouble {
     }
 }
 
-struct Worker {
+pub(super) struct Worker {
     order: Order,
-    log: RefCell<Writer>,
+    pub(super) log: RefCell<Writer>,
     dice: RefCell<Dice>,
     /// How many were made.
     numbers: Cell<u64>,
@@ -157,7 +172,12 @@ struct Worker {
 impl Worker {
     /// Opens the store, works until it is lost or the worker is told to end.
     fn work(&self) {
-        let spec: PoolSpec = self.order.pool.parse().expect("the driver wrote it");
+        let Some(pool) = self.find_pool() else {
+            self.log.borrow_mut().remark("etcd did not say where the pool is");
+            wait();
+            return;
+        };
+        let spec: PoolSpec = pool.parse().expect("the driver wrote it");
         let nodes = spec.locate().expect("the driver made the segments");
         self.has_lost_store.set(false);
         let reason = match stack::run(nodes, None, async |endpoint| Box::pin(self.run(endpoint)).await) {
@@ -168,29 +188,46 @@ impl Worker {
                     !(is_cut_off && self.order.is_mapped),
                     "a process that maps all memory was cut off while it lived: {error}"
                 );
-                format!("opens the store again: {error}")
+                format!("{OPENS_AGAIN}: {error}")
             }
             Err(StackError::Connect(error)) => match error {
                 ConnectError::Unreachable { .. } => "a node was unreachable".to_owned(),
                 ConnectError::Timeout { .. } => "a node did not greet in time".to_owned(),
                 ConnectError::HungUp { .. } => "a node hung up during the greeting".to_owned(),
                 ConnectError::Fenced { .. } => "cut off during the greeting".to_owned(),
+                ConnectError::NotPrimary { .. } => "no primary answered during the greeting".to_owned(),
                 ConnectError::Restarted { .. } => "a node was restarted during the greeting".to_owned(),
                 error => panic!("no fault of a process explains this: {error}"),
             },
             Err(error) => panic!("no fault of a process explains this: {error}"),
         };
         self.log.borrow_mut().remark(&reason);
-        #[expect(clippy::disallowed_methods, reason = "no runtime is running between two stores")]
-        std::thread::sleep(core::time::Duration::from_nanos(ATTEMPT_NS));
+        wait();
     }
 
-    fn roll(&self, sides: u64) -> u64 {
+    /// The nodes of the pool, unless etcd is to say and cannot.
+    fn find_pool(&self) -> Option<String> {
+        if !ClusterName::is_meant(&self.order.pool) {
+            return Some(self.order.pool.clone());
+        }
+        let name: ClusterName = self.order.pool.parse().expect("the driver wrote it");
+        match on_this_thread(farside_etcd::find(&name)).expect("the system has room for a loop") {
+            Ok(cluster) => Some(cluster.pool()),
+            Err(FindError::Etcd(_)) => None,
+            Err(error) => panic!("no fault of a process explains this: {error}"),
+        }
+    }
+
+    pub(super) fn is_told_to_end(&self) -> bool {
+        self.is_told_to_end.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn roll(&self, sides: u64) -> u64 {
         self.dice.borrow_mut().roll(sides)
     }
 
     /// A number that nobody else writes, with room for additions before the next one.
-    fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.numbers.set(self.numbers.get() + 1);
         self.order.incarnation << 44 | self.numbers.get() << 16
     }
@@ -198,7 +235,7 @@ impl Worker {
     /// One session's operations, one after the other.
     async fn converse(&self, store: &Store, name: u32) -> Result<(), KvError> {
         let mut session = store.session();
-        let is_over = || self.is_told_to_end.load(Ordering::Relaxed) || self.has_lost_store.get();
+        let is_over = || self.is_told_to_end() || self.has_lost_store.get();
         let is_ordered = store.index().kind().is_ordered();
         let mut has_combined = false;
         while !is_over() {
@@ -231,9 +268,13 @@ impl Worker {
         (generation + 1) * KEYS - 1
     }
 
+    /// A key of a generation; some are hotter.
+    pub(super) fn some_key(&self) -> u64 {
+        self.last_key() - self.roll(KEYS).min(self.roll(KEYS))
+    }
+
     async fn operate(&self, session: &mut Session, name: u32) -> Result<(), KvError> {
-        // Some keys are hotter.
-        let key = self.last_key() - self.roll(KEYS).min(self.roll(KEYS));
+        let key = self.some_key();
         let call = match self.roll(100) {
             0..=29 => Call::Get,
             30..=49 => Call::Put(self.number()),
