@@ -3,8 +3,8 @@
 #
 #   need_build_tools    C compiler (Rust links with it) and a Rust toolchain that is new enough
 #   need_test_tools     redis-cli and redis-benchmark, redis-py, node-redis, ioredis and redlock: the tests talk to the
-#                       gateway with them; etcd, which decides on mirrored nodes; Chromium, playwright-core and axe-core:
-#                       the tests look at the report with them
+#                       gateway with them; etcd, which decides on mirrored nodes; Moto, an S3 server, for exports; Chromium,
+#                       playwright-core and axe-core: the tests look at the report with them
 #   need_client_tools   hiredis, which `cargo xtask clients` compiles a program with. (Go, Java with Maven, and memtier_benchmark are used
 #                       if they are there; what is not is skipped, and that is said.)
 #   need_lint_tools     rustfmt and clippy
@@ -74,6 +74,13 @@ need_client_libraries() {
     python3 -m pip install --quiet --quiet --no-deps --require-hashes --target "$clients/python" \
       --requirement "$wanted/requirements.txt" || fail "pip could not install redis-py"
     cp "$wanted/requirements.txt" "$clients/python/"
+  fi
+  if ! cmp -s "$wanted/s3/requirements.txt" "$clients/s3/requirements.txt"; then
+    say "installing Moto into target/clients"
+    rm -rf "$clients/s3"
+    python3 -m pip install --quiet --quiet --no-deps --only-binary :all: --require-hashes --target "$clients/s3" \
+      --requirement "$wanted/s3/requirements.txt" || fail "pip could not install Moto"
+    cp "$wanted/s3/requirements.txt" "$clients/s3/"
   fi
   if ! cmp -s "$wanted/package-lock.json" "$clients/node/package-lock.json"; then
     if ! command -v node >/dev/null || ! command -v npm >/dev/null; then

@@ -19,6 +19,7 @@ const LOCK: &str = "farside-lock";
 const OBJECTS: &str = "farside-objects";
 const SYNC: &str = "farside-sync";
 const INDEX: &str = "farside-index";
+const BUCKET: &str = "farside-bucket";
 const RDB: &str = "farside-rdb";
 const KV: &str = "farside-kv";
 const ETCD: &str = "farside-etcd";
@@ -72,6 +73,11 @@ const LAYERS: &[Layer] = &[
         name: RDB,
         may_use: &[],
     },
+    // A place for files: it knows nothing of what is in them.
+    Layer {
+        name: BUCKET,
+        may_use: &[],
+    },
     // Views of groups, kept outside: the fabric says what a view is.
     Layer {
         name: ETCD,
@@ -109,7 +115,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: FARSIDE,
         may_use: &[
-            WATCH, CLI, GATEWAY, NODE, ETCD, RDB, KV, INDEX, SYNC, LOCK, POOL, FABRIC,
+            WATCH, CLI, GATEWAY, NODE, ETCD, BUCKET, RDB, KV, INDEX, SYNC, LOCK, POOL, FABRIC,
         ],
     },
     // The same for C: what it says of the store it says to the library that is embedded.

@@ -30,10 +30,11 @@ struct Budget {
     copies_percent: u64,
 }
 
+/// Object stores are 1.2 MB of the code, and the copies that serde makes for their answers six of the hundredths.
 const BUDGET: Budget = Budget {
-    code_bytes: 7_360_000,
-    stripped_bytes: 10_110_000,
-    copies_percent: 125,
+    code_bytes: 8_560_000,
+    stripped_bytes: 12_540_000,
+    copies_percent: 132,
 };
 
 /// How many families and crates are shown.

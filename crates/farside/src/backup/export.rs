@@ -22,7 +22,7 @@ use farside_cli::{Failure, chain, scalar};
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pool: PoolArgs,
-    /// Where to: a file, file:///PATH, or - for standard output; with --every a folder
+    /// Where to: a file, file:///PATH, s3://BUCKET/NAME (gs://, az://), or - for standard output; with --every a folder
     #[arg(long, value_name = "PLACE")]
     to: Place,
     /// Export again and again after this time, such as 15min, 1h or 1d, to names with the time in UTC

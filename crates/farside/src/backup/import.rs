@@ -36,7 +36,7 @@ const THREADS_MAX: usize = 8;
 pub(crate) struct ImportArgs {
     #[command(flatten)]
     pool: PoolArgs,
-    /// Where from: a file, file:///PATH, or - for standard input
+    /// Where from: a file, file:///PATH, s3://BUCKET/NAME (gs://, az://), or - for standard input
     #[arg(long, value_name = "PLACE")]
     from: Place,
     /// Overwrite keys that are there [default: stop at the first]
@@ -161,7 +161,7 @@ pub(crate) fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
         database: args.database,
         done: state.state().done,
     };
-    if let Place::File(_) = args.from {
+    if args.from != Place::Standard {
         filter.read(args.from.read()?, &mut |_| true)?;
     }
     let source = args.from.read()?;

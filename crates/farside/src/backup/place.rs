@@ -1,4 +1,4 @@
-//! Where an export goes and an import comes from: a file, or standard output or input. Object stores are recognised, and refused.
+//! Where an export goes and an import comes from: a file, an object in an object store, or standard output or input.
 //!
 //! A file is written under another name, `.NAME.PID.partial`, and gets its own when it is whole and on the disk.
 
@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use farside_bucket::{BucketError, Object, SCHEMES, Upload};
 use farside_cli::Failure;
 
 /// A place, as a user names it.
@@ -20,9 +21,6 @@ pub(super) enum Place {
     Object(String),
 }
 
-/// What object stores' addresses begin with.
-const SCHEMES: [&str; 7] = ["s3", "s3a", "gs", "az", "abfs", "abfss", "memory"];
-
 impl FromStr for Place {
     type Err = String;
 
@@ -34,7 +32,7 @@ impl FromStr for Place {
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.into())),
             Some((scheme, rest)) if SCHEMES.contains(&scheme) && !rest.is_empty() => Ok(Self::Object(text.to_owned())),
             Some(_) => Err(format!(
-                "`{text}` is no place: write a file, file:///PATH, or - for standard output or input"
+                "`{text}` is no place: write a file, file:///PATH, s3://BUCKET/NAME (gs://, az://), or - for standard output or input"
             )),
         }
     }
@@ -69,7 +67,22 @@ impl Place {
                 let file = file.map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
                 Ok(Box::new(file))
             }
-            Self::Object(address) => object::read(address),
+            Self::Object(address) => {
+                let object = Object::open(address).and_then(Object::read);
+                Ok(Box::new(object.map_err(unusable)?))
+            }
+        }
+    }
+
+    /// What tells what is there from what was there before: the length of a file, the version of an object.
+    pub(super) fn version(&self) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Standard => Ok(None),
+            Self::File(path) => Ok(std::fs::metadata(path).ok().map(|metadata| metadata.len().to_string())),
+            Self::Object(address) => {
+                let version = Object::open(address).and_then(|object| object.version());
+                version.map(Some).map_err(unusable)
+            }
         }
     }
 
@@ -78,7 +91,10 @@ impl Place {
         match self {
             Self::Standard => Ok(Box::new(Standard)),
             Self::File(path) => Ok(Box::new(WholeFile::create(path)?)),
-            Self::Object(address) => object::write(address),
+            Self::Object(address) => {
+                let upload = Object::open(address).and_then(Object::write);
+                Ok(Box::new(upload.map_err(unusable)?))
+            }
         }
     }
 
@@ -94,7 +110,10 @@ impl Place {
                 }
                 Ok(names)
             }
-            Self::Object(address) => object::list(address),
+            Self::Object(address) => {
+                let object = Object::open(address).map_err(unusable)?;
+                object.list().map_err(Failure::runtime)
+            }
         }
     }
 
@@ -104,7 +123,10 @@ impl Place {
             Self::Standard => Ok(()),
             Self::File(path) => std::fs::remove_file(path)
                 .map_err(|error| Failure::runtime(format!("cannot remove {}: {error}", path.display()))),
-            Self::Object(address) => object::remove(address),
+            Self::Object(address) => {
+                let object = Object::open(address).map_err(unusable)?;
+                object.remove().map_err(Failure::runtime)
+            }
         }
     }
 }
@@ -194,30 +216,18 @@ impl Drop for WholeFile {
     }
 }
 
-/// The program does not talk to object stores itself: their tools take and give what is piped.
-mod object {
-    use super::{Failure, Read, Sink};
+/// What a user mends: an address, a name that is not there, what the environment says.
+fn unusable(error: BucketError) -> Failure {
+    Failure::usage(error)
+}
 
-    fn missing(address: &str) -> Failure {
-        Failure::usage(format!(
-            "{address}: farside does not talk to object stores; pipe through their tools, such as: export --to - | aws s3 cp - {address}"
-        ))
+impl Sink for Upload {
+    fn write(&mut self, bytes: Vec<u8>) -> Result<(), Failure> {
+        Self::write(self, &bytes).map_err(Failure::runtime)
     }
 
-    pub(super) fn read(address: &str) -> Result<Box<dyn Read + Send>, Failure> {
-        Err(missing(address))
-    }
-
-    pub(super) fn write(address: &str) -> Result<Box<dyn Sink>, Failure> {
-        Err(missing(address))
-    }
-
-    pub(super) fn list(address: &str) -> Result<Vec<String>, Failure> {
-        Err(missing(address))
-    }
-
-    pub(super) fn remove(address: &str) -> Result<(), Failure> {
-        Err(missing(address))
+    fn finish(self: Box<Self>) -> Result<(), Failure> {
+        Self::finish(*self).map_err(Failure::runtime)
     }
 }
 

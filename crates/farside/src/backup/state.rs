@@ -16,9 +16,9 @@ pub(super) const AHEAD: u64 = 1 << 18;
 /// What is written.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(super) struct State {
-    /// Where the import comes from, and how long that is, where it is known.
+    /// Where the import comes from, and what tells that from what was there before or after.
     from: String,
-    bytes: Option<u64>,
+    version: Option<String>,
     /// Where it goes, and which of its records: others are counted differently.
     into: String,
     pub(super) done: u64,
@@ -53,15 +53,11 @@ impl StateFile {
                 Some(PathBuf::from(format!("{name}.importing")))
             }
         };
-        let bytes = match from {
-            Place::File(path) => std::fs::metadata(path).ok().map(|metadata| metadata.len()),
-            _ => None,
-        };
         let mut file = Self {
             path,
             state: State {
                 from: from.to_string(),
-                bytes,
+                version: from.version()?,
                 into,
                 ..State::default()
             },
@@ -84,7 +80,7 @@ impl StateFile {
         })?;
         let wrong = |what: &str| Failure::usage(format!("{} {what}: import without --resume", path.display()));
         let state: State = serde_json::from_str(&text).map_err(|_| wrong("does not say how far an import has come"))?;
-        if (&state.from, state.bytes) != (&self.state.from, self.state.bytes) {
+        if (&state.from, &state.version) != (&self.state.from, &self.state.version) {
             return Err(wrong("is about another file, or that has changed"));
         }
         if state.into != self.state.into {

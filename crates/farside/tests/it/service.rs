@@ -19,6 +19,7 @@ mod libraries;
 mod locks;
 mod mirrored;
 mod multi;
+mod objects;
 mod observability;
 mod observing;
 mod persistence;

@@ -236,7 +236,8 @@ fn nothing_of_a_damaged_file_is_imported() {
     assert!(failure(&["import", "--pool", &pool, "--from", text(&file), "--resume"]).contains("nothing to resume"));
     let state = folder.path().join("a.rdb.importing");
     let (from, bytes) = (text(&file), whole.len());
-    let noted = format!("{{\"from\":\"{from}\",\"bytes\":{bytes},\"into\":\"{pool}\",\"done\":1500,\"begun\":1900}}");
+    let noted =
+        format!("{{\"from\":\"{from}\",\"version\":\"{bytes}\",\"into\":\"{pool}\",\"done\":1500,\"begun\":1900}}");
     std::fs::write(&state, noted).expect("a file");
     client.ask("FLUSHALL");
     let resumed = summary(&["import", "--pool", &pool, "--from", text(&file), "--resume", "--json"]);

@@ -11,7 +11,7 @@ use super::certificates::Certificates;
 use super::process::Server;
 
 /// A file or folder of the project, which is there if the libraries are.
-fn project_path(path: &str) -> PathBuf {
+pub(super) fn project_path(path: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     assert!(
         path.exists(),
