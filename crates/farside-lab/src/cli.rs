@@ -346,13 +346,13 @@ impl StageArgs {
     fn setting(&self, clients: u64, compute_nodes: Option<u64>, clients_per_compute_node: u64) -> Setting {
         let usual = match self.fabric {
             FabricKind::Sim => clients.div_ceil(clients_per_compute_node),
-            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => std::thread::available_parallelism()
+            _ => std::thread::available_parallelism()
                 .map_or(1, |cores| cores.get() as u64)
                 .min(clients),
         };
         let usual_ns = match self.fabric {
             FabricKind::Sim => SIMULATED_NS,
-            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => REAL_NS,
+            _ => REAL_NS,
         };
         Setting {
             fabric: self.fabric,
@@ -594,7 +594,7 @@ impl VerbsArgs {
     fn run(self) -> Result<(), BenchError> {
         let compute_nodes = match self.stage.fabric {
             FabricKind::Sim => self.in_flight.div_ceil(VERBS_CLIENTS_PER_COMPUTE_NODE).max(1),
-            FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => 1,
+            _ => 1,
         };
         let setting = self.stage.setting(self.in_flight, Some(compute_nodes), 1);
         let bytes = u32::try_from(self.bytes).map_err(|_| BenchError::argument("--bytes is at most 128MiB"))?;

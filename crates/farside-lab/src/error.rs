@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use farside_fabric::FabricError;
 use farside_fabric::rdma::{ExportError, RdmaError};
 use farside_fabric::shm::SegmentError;
-use farside_fabric::tcp::ConnectError;
+use farside_fabric::tcp::{CommandError, ConnectError};
 use farside_index::IndexError;
 use farside_kv::{KvError, LocksError};
 use farside_lock::LockError;
@@ -52,6 +52,9 @@ pub enum BenchError {
     /// The memory node cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// A mirrored node does not say how it is.
+    #[error(transparent)]
+    Member(#[from] CommandError),
     /// The system refused something.
     #[error("failed to {action}: {source}")]
     System {

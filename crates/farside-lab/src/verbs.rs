@@ -148,9 +148,10 @@ pub fn run(setting: &Setting, bytes: u32) -> Result<VerbsReport, BenchError> {
                 on_one_endpoint(&endpoint, setting, bytes).await
             })??
         }
-        FabricKind::Tcp | FabricKind::Rdma => {
+        FabricKind::Tcp | FabricKind::Mirrored | FabricKind::Rdma => {
             let segment = Segment::anonymous(MEMORY_BYTES)?;
             let service = match setting.fabric {
+                FabricKind::Mirrored => Service::start_mirrored(&segment)?,
                 FabricKind::Rdma => Service::start_rdma(&segment, &setting.device)?,
                 _ => Service::start(&segment)?,
             };

@@ -242,6 +242,8 @@ pub struct Member {
     pub(super) group: u64,
     /// How many streams it has asked for.
     pub(super) streams: u64,
+    /// How many requests it has executed for clients.
+    pub(super) requests: u64,
     pub(super) outputs: VecDeque<Output>,
 }
 
@@ -261,6 +263,7 @@ impl Member {
             clients: Clients::new(start.first_sequence),
             group: 0,
             streams: 0,
+            requests: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -404,7 +407,7 @@ impl Member {
     pub fn linked(&mut self, now_ns: u64, to: MemberId) {
         match &mut self.role {
             Role::Primary(primary) => {
-                primary.unlink(to);
+                primary.unlink(to, self.log.last());
                 // It may know only an earlier primary, perhaps an earlier process of this one.
                 self.refuse_outdated(to);
             }
@@ -415,7 +418,7 @@ impl Member {
     /// The connection to another member broke.
     pub fn unlinked(&mut self, to: MemberId) {
         match &mut self.role {
-            Role::Primary(primary) => primary.unlink(to),
+            Role::Primary(primary) => primary.unlink(to, self.log.last()),
             Role::Follower(follower) => follower.unlink(to),
         }
     }

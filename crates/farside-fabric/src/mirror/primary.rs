@@ -19,6 +19,8 @@ const COPY_BYTES: usize = 64 << 10;
 const COPY_WINDOW_BYTES: u64 = 1 << 20;
 /// How much memory is looked at in one go: clients and the other members wait meanwhile.
 const SCAN_BYTES_MAX: usize = 4 << 20;
+/// While clients are served, the copy rests for so many times as long as a part of it takes: most of the time is theirs.
+const RESTS: u64 = 2;
 /// How many bytes of entries go into one note.
 const APPEND_BYTES: usize = 256 << 10;
 /// How many bytes of entries may be under way to a follower.
@@ -33,6 +35,8 @@ pub(super) struct Primary {
     followers: BTreeMap<MemberId, Stream>,
     /// What is known of members that answers wait for, connected or not.
     needed: BTreeMap<MemberId, Needed>,
+    /// Whoever is needed although no view has it yet: with that it comes to have all that is committed.
+    joining: Option<MemberId>,
     committed: u64,
     proposed: Option<(View, u64)>,
     /// A backup that the next view is to be without.
@@ -79,6 +83,11 @@ struct Copying {
     is_blank: bool,
     /// The end has been sent.
     is_sent: bool,
+    /// When the part that is under way was begun, and how many requests had been executed by then.
+    begun_ns: u64,
+    requests: u64,
+    /// When the next part may begin.
+    resumes_ns: u64,
 }
 
 /// A member that answers wait for.
@@ -97,6 +106,7 @@ impl Primary {
         Self {
             followers: BTreeMap::new(),
             needed: BTreeMap::new(),
+            joining: None,
             committed: 0,
             proposed: None,
             unwanted: None,
@@ -110,8 +120,20 @@ impl Primary {
         self.committed
     }
 
-    pub(super) fn unlink(&mut self, to: MemberId) {
+    /// The connection to a member broke. `last` is where the log ends.
+    pub(super) fn unlink(&mut self, to: MemberId, last: u64) {
         self.followers.remove(&to);
+        if self.joining == Some(to) {
+            self.drop_joining(last);
+        }
+    }
+
+    /// Answers no longer wait for whoever was about to join.
+    fn drop_joining(&mut self, last: u64) {
+        if let Some(joining) = self.joining.take() {
+            self.needed.remove(&joining);
+            self.commit(last);
+        }
     }
 
     /// The last entry that all who are needed have.
@@ -190,6 +212,7 @@ impl Member {
         let Some(view) = self.view.clone() else { return };
         let Some(primary) = self.primary() else { return };
         primary.needed.retain(|id, _| view.has_backup(*id));
+        primary.joining = None;
         for backup in &view.backups {
             primary.need(now_ns, backup.id);
         }
@@ -294,6 +317,7 @@ impl Member {
             output.extend_from_slice(answer);
             return Ok(self.executed(()));
         }
+        self.requests += 1;
         let start = output.len();
         self.writer.begin();
         for verb in verbs {
@@ -496,6 +520,9 @@ impl Member {
                         copied: 0,
                         is_blank,
                         is_sent: false,
+                        begun_ns: now_ns,
+                        requests: 0,
+                        resumes_ns: now_ns,
                     }),
                     granted_until_ns: 0,
                 }
@@ -512,7 +539,7 @@ impl Member {
         }
         self.beat(now_ns, from);
         self.settle(now_ns);
-        self.flush();
+        self.flush(now_ns);
     }
 
     /// Whether the view, or the one that is proposed, has a backup over this peer's segment.
@@ -530,13 +557,17 @@ impl Member {
     ///
     /// It may say so before it has taken in anything of its stream: then its log is what it asked with, and nothing is copied.
     pub(super) fn has_applied(&mut self, now_ns: u64, from: MemberId, (name, last, copied): (u64, Option<u64>, u64)) {
-        let own_last = self.log.last();
+        let (own_last, requests) = (self.log.last(), self.requests);
         let Some(primary) = self.primary() else { return };
         let Some(stream) = primary.followers.get_mut(&from).filter(|stream| stream.stream == name) else {
             return;
         };
         if let Some(copy) = &mut stream.copy {
+            let was_under_way = copy.copied < copy.sent;
             copy.copied = copy.copied.max(copied).min(copy.sent);
+            if was_under_way && copy.copied == copy.sent && copy.requests != requests {
+                copy.resumes_ns = now_ns + RESTS * now_ns.saturating_sub(copy.begun_ns);
+            }
             if copy.is_sent && copy.copied == copy.sent && last.is_some() {
                 stream.copy = None;
             }
@@ -551,7 +582,7 @@ impl Member {
         }
         primary.commit(own_last);
         self.settle(now_ns);
-        self.flush();
+        self.flush(now_ns);
     }
 
     /// A follower grants time.
@@ -594,7 +625,8 @@ impl Member {
         let Some(view) = self.view.clone() else { return };
         let settings = self.settings;
         let me = self.me.id;
-        let Some(primary) = self.primary() else { return };
+        let last = self.log.last();
+        let Role::Primary(primary) = &mut self.role else { return };
         if primary.proposed.is_some() {
             return;
         }
@@ -603,12 +635,26 @@ impl Member {
             Some(view.without_backup(unwanted))
         } else if view.backups.len() < settings.backups_max {
             let counts_early = is_planted("mirror: a joining member counts before it is whole");
-            let ready = primary.followers.values().find(|stream| {
-                let is_whole = stream.copy.is_none() && stream.applied >= committed && now_ns < stream.granted_until_ns;
-                let is_new = stream.peer.id != me && !view.includes(stream.peer.id);
-                is_new && !primary.dismissed.contains(&stream.peer.id) && (is_whole || counts_early)
-            });
-            ready.map(|stream| view.with_backup(stream.peer.clone()))
+            let is_new = |stream: &&Stream| {
+                let is_other = stream.peer.id != me && !view.includes(stream.peer.id);
+                is_other && !primary.dismissed.contains(&stream.peer.id)
+            };
+            let has_copied =
+                |stream: &&Stream| stream.copy.is_none() && now_ns < stream.granted_until_ns || counts_early;
+            let candidates = || primary.followers.values().filter(is_new).filter(has_copied);
+            let ready = candidates().find(|stream| stream.applied >= committed || counts_early);
+            let next = ready.map(|stream| view.with_backup(stream.peer.clone()));
+            if next.is_none() && primary.joining.is_none() {
+                // While clients work without a pause, it would always be an entry behind. So answers wait for it from now on,
+                // and it has all that is committed after one round trip.
+                let close =
+                    candidates().find(|stream| self.log.bytes_between(stream.applied, last) <= APPEND_WINDOW_BYTES);
+                if let Some(id) = close.map(|stream| stream.peer.id) {
+                    primary.joining = Some(id);
+                    primary.need(now_ns, id);
+                }
+            }
+            next
         } else {
             None
         };
@@ -620,6 +666,8 @@ impl Member {
     fn propose(&mut self, now_ns: u64, next: View) {
         let Some(primary) = self.primary() else { return };
         primary.proposed = Some((next.clone(), now_ns));
+        // It is more than about to join now: only an answer of the membership can leave it out.
+        primary.joining = primary.joining.filter(|id| !next.has_backup(*id));
         // From now on whoever may be in the next view is needed.
         for backup in &next.backups {
             primary.need(now_ns, backup.id);
@@ -628,8 +676,9 @@ impl Member {
     }
 
     /// Sends followers what they have room for. To be called after requests, once for many.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now_ns: u64) {
         let epoch = self.epoch();
+        let requests = self.requests;
         let Role::Primary(primary) = &mut self.role else { return };
         let mut fallen_behind = Vec::new();
         for (&to, stream) in &mut primary.followers {
@@ -658,6 +707,17 @@ impl Member {
                 ));
             }
             let Some(copy) = &mut stream.copy else { continue };
+            if copy.copied < copy.sent {
+                if copy.requests != requests {
+                    // Clients are served: what is under way comes first.
+                    continue;
+                }
+            } else if now_ns < copy.resumes_ns {
+                continue;
+            } else {
+                copy.begun_ns = now_ns;
+                copy.requests = requests;
+            }
             let end = self.memory.bytes();
             let mut seen = 0;
             while copy.next < end && copy.sent - copy.copied < COPY_WINDOW_BYTES && seen < SCAN_BYTES_MAX {
@@ -741,10 +801,19 @@ impl Member {
     pub(super) fn tick_primary(&mut self, now_ns: u64) {
         let settings = self.settings;
         let view = self.view.clone();
+        let last = self.log.last();
         let Some(primary) = self.primary() else { return };
         let is_due = primary
             .beat_ns
             .is_none_or(|beat_ns| now_ns >= beat_ns + settings.lease_ns / 4);
+        // Whoever is in no view can be left out without asking anybody.
+        let is_silent = |needed: &Needed| now_ns > needed.heard_ns + settings.lease_ns / 2;
+        if primary
+            .joining
+            .is_some_and(|id| primary.needed.get(&id).is_some_and(is_silent))
+        {
+            primary.drop_joining(last);
+        }
         let mut silent = None;
         if let Some((next, when)) = &mut primary.proposed {
             if now_ns >= *when + settings.lease_ns / 2 {
@@ -769,7 +838,7 @@ impl Member {
             self.beat_all(now_ns);
         }
         self.settle(now_ns);
-        self.flush();
+        self.flush(now_ns);
     }
 }
 

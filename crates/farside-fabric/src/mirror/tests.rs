@@ -1,6 +1,7 @@
 //! What members tell each other survives the wire, and the log gives back what was put into it.
 
 mod by_hand;
+mod copying;
 
 use proptest::prelude::*;
 

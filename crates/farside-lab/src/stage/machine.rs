@@ -10,9 +10,12 @@ use std::net::TcpListener;
 use std::sync::Barrier;
 
 use farside_fabric::host::{self, HostClock};
+use farside_fabric::mirror::{Contents, RoleName, Settings};
 use farside_fabric::rdma::{Device, DeviceOptions, Export};
 use farside_fabric::shm::{self, Segment};
-use farside_fabric::tcp::{self, ConnectOptions, NodeLocation, Server, ServerHandle, ServerOptions};
+use farside_fabric::tcp::{
+    self, Command, ConnectOptions, MirrorOptions, NodeLocation, Server, ServerHandle, ServerOptions,
+};
 use farside_fabric::{Endpoint, OpContext, Pipeline, interleave};
 
 use tokio::sync::oneshot;
@@ -36,6 +39,7 @@ pub(super) fn run<P: Program>(program: &P, setting: &Setting, progress: &Progres
     })??;
     let place = match setting.fabric {
         FabricKind::Tcp => Place::Served(Service::start(&segment)?),
+        FabricKind::Mirrored => Place::Served(Service::start_mirrored(&segment)?),
         FabricKind::Rdma => Place::Served(Service::start_rdma(&segment, &setting.device)?),
         FabricKind::Shm | FabricKind::Sim => Place::Mapped(segment.clone()),
     };
@@ -149,12 +153,14 @@ impl AgentThread {
     }
 }
 
-/// A memory node in a thread of its own.
+/// A memory node in a thread of its own, and perhaps its backup in another one.
 pub(crate) struct Service {
     location: NodeLocation,
-    handle: ServerHandle,
-    thread: std::thread::JoinHandle<std::io::Result<()>>,
+    members: Vec<(ServerHandle, std::thread::JoinHandle<std::io::Result<()>>)>,
 }
+
+/// A lease of mirrored nodes: so long that nobody takes over because the machine is busy.
+const LEASE_NS: u64 = 10_000_000_000;
 
 impl Service {
     /// Serves a segment on a free port of the loopback.
@@ -177,19 +183,47 @@ impl Service {
         Self::listen(server, |address| NodeLocation::Rdma(address, device))
     }
 
+    /// The same as [`Self::start`], with a backup, which has everything when this returns.
+    ///
+    /// # Errors
+    /// If there is no port, or no memory for the backup.
+    pub(crate) fn start_mirrored(segment: &Segment) -> Result<Self, BenchError> {
+        let copy = Segment::anonymous(segment.region().bytes())?;
+        let (listener, address) = free_port()?;
+        let mut service = Self::listen_at(
+            listener,
+            mirrored(segment, &address, None, Contents::Inherited),
+            NodeLocation::Remote(address.clone()),
+        );
+        let (listener, backup) = free_port()?;
+        let server = mirrored(&copy, &backup, Some(address), Contents::Blank);
+        let location = NodeLocation::Remote(backup.clone());
+        service
+            .members
+            .extend(Self::listen_at(listener, server, location).members);
+        on_this_thread(async {
+            loop {
+                let standing = tcp::command(&backup, None, &Command::Status).await?;
+                if standing.role == RoleName::Backup {
+                    return Ok(service);
+                }
+                HostClock.sleep(1_000_000).await;
+            }
+        })?
+    }
+
     fn listen(server: Server, location: impl FnOnce(String) -> NodeLocation) -> Result<Self, BenchError> {
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(BenchError::system("listen on the loopback"))?;
-        let address = listener
-            .local_addr()
-            .map_err(BenchError::system("listen on the loopback"))?
-            .to_string();
+        let (listener, address) = free_port()?;
+        Ok(Self::listen_at(listener, server, location(address)))
+    }
+
+    fn listen_at(listener: TcpListener, server: Server, location: NodeLocation) -> Self {
         let handle = server.handle();
         let thread = std::thread::spawn(move || server.run(listener));
-        Ok(Self {
-            location: location(address),
-            handle,
-            thread,
-        })
+        Self {
+            location,
+            members: vec![(handle, thread)],
+        }
     }
 
     /// Where it listens, HOST:PORT.
@@ -213,10 +247,33 @@ impl Service {
 
     /// Ends it.
     pub(crate) fn stop(self) {
-        self.handle.stop();
-        // Whatever it has to say comes too late to matter.
-        drop(self.thread.join());
+        for (handle, thread) in self.members {
+            handle.stop();
+            // Whatever it has to say comes too late to matter.
+            drop(thread.join());
+        }
     }
+}
+
+fn free_port() -> Result<(TcpListener, String), BenchError> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(BenchError::system("listen on the loopback"))?;
+    let address = listener
+        .local_addr()
+        .map_err(BenchError::system("listen on the loopback"))?;
+    Ok((listener, address.to_string()))
+}
+
+/// A member of a group without anybody who would decide on it: nobody takes over.
+fn mirrored(segment: &Segment, address: &str, backup_of: Option<String>, contents: Contents) -> Server {
+    Server::new(segment.clone(), ServerOptions::default()).with_mirror(MirrorOptions {
+        settings: Settings::by_hand(LEASE_NS),
+        address: address.to_owned(),
+        backup_of,
+        is_standby: false,
+        contents,
+        membership: None,
+        record: None,
+    })
 }
 
 /// Memory of this machine, which clients map or reach over TCP.

@@ -26,6 +26,8 @@ pub enum FabricKind {
     Shm,
     /// A memory node in a thread of its own, over loopback.
     Tcp,
+    /// The same with a backup in another thread: a change is done when both have it.
+    Mirrored,
     /// A memory node whose memory the machine's RDMA device serves, to itself.
     Rdma,
 }
@@ -38,6 +40,7 @@ impl FabricKind {
             Self::Sim => "sim",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Mirrored => "mirrored",
             Self::Rdma => "rdma",
         }
     }
@@ -208,6 +211,6 @@ pub fn run<P: Program>(
     setting.check()?;
     match setting.fabric {
         FabricKind::Sim => simulated::run(program, setting, memory, progress),
-        FabricKind::Shm | FabricKind::Tcp | FabricKind::Rdma => machine::run(program, setting, progress),
+        _ => machine::run(program, setting, progress),
     }
 }

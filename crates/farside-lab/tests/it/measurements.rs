@@ -609,6 +609,18 @@ fn worked(measure: impl Fn() -> Report) -> Report {
     report
 }
 
+/// What one client stores, the backup has as well; nobody reads it there.
+#[test]
+fn a_mirrored_node_is_a_fabric_too() {
+    let setting = setting(FabricKind::Mirrored, 6);
+    let program = StoreProgram {
+        tick_ns: 1_000_000,
+        ..store_on(IndexKind::Race, "read-intensive", 2000, &setting)
+    };
+    let report = worked(|| measure(&program, &setting));
+    assert!(report.operations > 0);
+}
+
 #[test]
 fn every_workload_runs_on_every_fabric() {
     for fabric in [FabricKind::Sim, FabricKind::Shm, FabricKind::Tcp] {

@@ -535,7 +535,7 @@ impl World {
             let Some(process) = &mut self.machines[machine].process else {
                 return;
             };
-            process.member.flush();
+            process.member.flush(now_ns);
             let released = process.member.released(now_ns);
             for session in &mut process.sessions {
                 while let Some(released) = released

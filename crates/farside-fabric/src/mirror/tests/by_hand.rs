@@ -73,7 +73,7 @@ impl World {
         let mut is_quiet = false;
         while !core::mem::replace(&mut is_quiet, true) {
             for from in 0..self.members.len() {
-                self.members[from].flush();
+                self.members[from].flush(self.now_ns);
                 while let Some(output) = self.members[from].next_output() {
                     is_quiet = false;
                     match output {

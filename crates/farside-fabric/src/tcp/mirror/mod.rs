@@ -196,7 +196,7 @@ impl Group {
     /// Does what the member asks for, and wakes sessions whose answers may leave now.
     fn carry_out(&self, now_ns: u64) {
         let mut member = self.member.borrow_mut();
-        member.flush();
+        member.flush(now_ns);
         let mut has_changed = false;
         while let Some(output) = member.next_output() {
             match output {
