@@ -1,5 +1,5 @@
 // Draws the plots, switches light and dark, filters the verdicts. The numbers are in the element `charts`; see
-// `figure/page/chart.rs`. How far it has come stands in `data-drawn` of the root element, for whoever waits for it.
+// `figure/page/chart.rs`. How many plots are drawn stands in `data-drawn` of the root element, for whoever waits for them.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -116,25 +116,61 @@
   const scaleOf = (plot) =>
     document.querySelector(`.scale[data-figure="${plot.dataset.figure}"][data-panel="${plot.dataset.panel}"]`);
 
+  // Those that are drawn as they should look now.
+  const done = new Set();
   const draw = (plot) => {
     const chart = charts[plot.dataset.figure];
     const panel = chart.panels[Number(plot.dataset.panel)];
     const isLog = scaleOf(plot).getAttribute("aria-pressed") === "true";
-    return Plotly.react(plot, traces(chart, panel), layout(chart, panel, isLog), config);
+    Plotly.react(plot, traces(chart, panel), layout(chart, panel, isLog), config);
+    done.add(plot);
+    root.dataset.drawn = String(done.size);
   };
 
-  // One after the other, so that the page can be read and scrolled meanwhile.
-  let round = 0;
-  const drawAll = async () => {
-    const mine = ++round;
-    root.dataset.drawn = "0";
-    for (const [index, plot] of plots.entries()) {
-      await draw(plot);
-      await new Promise((resume) => setTimeout(resume));
-      if (mine !== round) return;
-      root.dataset.drawn = String(index + 1);
-    }
+  // ---- which plots are drawn, and when: all of a long page would keep the browser busy for many seconds, so a plot is drawn
+  // when it is in view or less than a screen away from it
+
+  const near = new Set();
+  // Where a link has led: its plots come first, whatever the page passes on the way there.
+  let target = [];
+  const distance = (plot) => {
+    const { top, bottom } = plot.getBoundingClientRect();
+    return Math.abs(top + bottom - innerHeight);
   };
+  const next = () => {
+    const isDue = (plot) => !done.has(plot);
+    return target.find(isDue) ?? [...near].filter(isDue).sort((a, b) => distance(a) - distance(b))[0];
+  };
+  // One after the other, so that the page can be read and scrolled meanwhile.
+  let isDrawing = false;
+  const drawNear = async () => {
+    if (isDrawing) return;
+    isDrawing = true;
+    for (let plot = next(); plot; plot = next()) {
+      draw(plot);
+      await new Promise((resume) => setTimeout(resume));
+    }
+    target = [];
+    isDrawing = false;
+  };
+  const redraw = () => {
+    done.clear();
+    root.dataset.drawn = "0";
+    drawNear();
+  };
+  const jump = () => {
+    target = [...document.getElementById(location.hash.slice(1))?.querySelectorAll(".plot") ?? []];
+    drawNear();
+  };
+  const scout = new IntersectionObserver((changes) => {
+    for (const change of changes) near[change.isIntersecting ? "add" : "delete"](change.target);
+    drawNear();
+  }, { rootMargin: "100% 0px" });
+  addEventListener("hashchange", jump);
+  // Paper has no view to come into.
+  addEventListener("beforeprint", () => {
+    for (const plot of plots) if (!done.has(plot)) draw(plot);
+  });
 
   for (const button of document.querySelectorAll(".scale")) {
     const isWide = charts[button.dataset.figure].panels[Number(button.dataset.panel)].log;
@@ -163,11 +199,11 @@
     button.addEventListener("click", () => {
       choose(button.dataset.themeChoice);
       try { localStorage.setItem(KEY, button.dataset.themeChoice); } catch { /* see `stored` */ }
-      drawAll();
+      redraw();
     });
   }
   choose(stored());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
   // ---- the filter
 
@@ -219,5 +255,7 @@
     });
   }
 
-  drawAll();
+  root.dataset.drawn = "0";
+  jump();
+  for (const plot of plots) scout.observe(plot);
 })();

@@ -41,7 +41,7 @@ fn look(page: &Path, name: &str, figures: &[Figure]) {
     let expected = json!({
         "claims": figures.iter().map(|figure| figure.claims.len()).sum::<usize>(),
         "figures": Value::Object(series.collect()),
-        "access": figures.len() == 1,
+        "isShort": figures.len() == 1,
     });
     let output = Command::new("node")
         .arg(project().join("crates/farside-lab/tests/it/page/look.cjs"))
