@@ -138,10 +138,10 @@ fn every_lock_takes_the_locks_of_transactions() {
         for fabric in [FabricKind::Shm, FabricKind::Tcp] {
             let setting = Setting {
                 compute_nodes: 2,
-                ..setting(fabric, 6, 100_000_000)
+                ..setting(fabric, 6, 20_000_000)
             };
             // Again, if the machine had no time for anybody meanwhile.
-            let has_worked = (0..20).any(|_| {
+            let has_worked = (0..100).any(|_| {
                 let report = measure(&program(kind, TRANSACTIONS[1]), &setting);
                 // Over TCP the lease of a DrTM's reader may be over before all other locks are there, again and again.
                 let aborts = report.transactions.map_or(0.0, |transactions| transactions.aborts);
