@@ -25,6 +25,7 @@ impl NodeId {
     ///
     /// # Panics
     /// If `index` does not fit into [`NODE_BITS`] bits.
+    #[inline]
     #[must_use]
     pub const fn new(index: u16) -> Self {
         assert!(index < NODE_COUNT_MAX, "a node index has 12 bits");
@@ -32,6 +33,7 @@ impl NodeId {
     }
 
     /// The node's index, counted from 0.
+    #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -62,6 +64,7 @@ impl RemoteAddr {
     ///
     /// # Panics
     /// If `offset` does not fit into [`OFFSET_BITS`] bits.
+    #[inline]
     #[must_use]
     pub const fn new(node: NodeId, offset: u64) -> Self {
         assert!(offset < NODE_BYTES_MAX, "an offset has 48 bits");
@@ -69,6 +72,7 @@ impl RemoteAddr {
     }
 
     /// The address with these 60 bits, or `None` if one of the upper four bits is set.
+    #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         if bits >> (NODE_BITS + OFFSET_BITS) == 0 {
@@ -79,24 +83,28 @@ impl RemoteAddr {
     }
 
     /// The address as a number below `2^60`.
+    #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
     /// The node that holds the byte.
+    #[inline]
     #[must_use]
     pub const fn node(self) -> NodeId {
         NodeId((self.0 >> OFFSET_BITS) as u16)
     }
 
     /// The byte's offset within its node.
+    #[inline]
     #[must_use]
     pub const fn offset(self) -> u64 {
         self.0 & (NODE_BYTES_MAX - 1)
     }
 
     /// Whether this is [`RemoteAddr::NULL`].
+    #[inline]
     #[must_use]
     pub const fn is_null(self) -> bool {
         self.0 == 0
@@ -106,6 +114,7 @@ impl RemoteAddr {
     ///
     /// # Panics
     /// If the offset would exceed 48 bits.
+    #[inline]
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         debug_assert!(bytes < NODE_BYTES_MAX, "an offset has 48 bits");

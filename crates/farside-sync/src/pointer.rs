@@ -94,6 +94,7 @@ impl SizeHint {
         matches!(self, Self::Large | Self::Bucket | Self::Frozen)
     }
 
+    #[inline]
     const fn from_bits(bits: u64) -> Self {
         match bits & 7 {
             0 => Self::Half,
@@ -123,6 +124,7 @@ impl Pointer {
     ///
     /// # Panics
     /// If the block does not start at a multiple of 32 bytes, or lies beyond what a pointer reaches.
+    #[inline]
     #[must_use]
     pub fn new(block: RemoteAddr, hint: SizeHint, version: u8) -> Self {
         assert!(block.offset().is_multiple_of(1 << UNIT_LOG), "blocks start at units");
@@ -136,6 +138,7 @@ impl Pointer {
     }
 
     /// The same with another version.
+    #[inline]
     #[must_use]
     pub fn with_version(self, version: u8) -> Self {
         Self(self.0 & !(0xff << VERSION_AT) | u64::from(version) << VERSION_AT)
@@ -149,12 +152,14 @@ impl Pointer {
     }
 
     /// The same with another fingerprint and version.
+    #[inline]
     #[must_use]
     pub const fn with_identity(self, identity: u16) -> Self {
         Self(self.0 & !Self::IDENTITY | (identity as u64) << VERSION_AT)
     }
 
     /// The same with another hint.
+    #[inline]
     #[must_use]
     pub const fn with_hint(self, hint: SizeHint) -> Self {
         Self(self.0 & !(7 << HINT_AT) | (hint as u64) << HINT_AT)
@@ -185,12 +190,14 @@ impl Pointer {
     }
 
     /// Whether the slot is empty and rests, or has rested.
+    #[inline]
     #[must_use]
     pub const fn is_resting(self) -> bool {
         self.is_null() && matches!(self.hint(), RESTING)
     }
 
     /// Whether the slot is empty and may get an entry, for a client that has seen this epoch of the pool.
+    #[inline]
     #[must_use]
     pub fn is_vacant(self, epoch: u64) -> bool {
         if !self.is_resting() {

@@ -15,8 +15,7 @@ use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
 
 use super::Race;
-use super::change::free_slot;
-use super::layout::{DEPTH_AT, ENTRIES_AT, Format, GROUP_SLOTS, Identity, KeyHash};
+use super::layout::{Combined, DEPTH_AT, ENTRIES_AT, Format, GROUP_SLOTS, Identity, KeyHash, LINE_BYTES, Line};
 use super::subtable::Image;
 use crate::error::IndexError;
 use crate::item::Item;
@@ -24,39 +23,65 @@ use crate::item::Item;
 /// A key whose item is written: the hash of the key, and the pointer to the item.
 type Written = (u64, Pointer);
 
+/// Words of a line.
+const LINE_WORDS: usize = LINE_BYTES as usize / 8;
+
 /// A subtable with some of its keys.
 struct Subtable {
     identity: Identity,
     image: Image,
     /// The hash of the key in each word of the image that is a slot in use.
     hashes: Vec<u64>,
+    /// Which of its eight words are slots in use, for each line: a bit for each.
+    used: Vec<u8>,
 }
 
 impl Subtable {
     fn empty(format: Format, identity: Identity) -> Self {
         let image = Image::empty(identity, format.image_bytes(identity.suffix()));
-        let hashes = vec![0; image.0.len()];
+        let words = image.0.len();
         Self {
             identity,
             image,
-            hashes,
+            hashes: vec![0; words],
+            used: vec![0; words / LINE_WORDS],
         }
+    }
+
+    fn set(&mut self, word: usize, pointer: u64, hash: u64) {
+        (self.image.0[word], self.hashes[word]) = (pointer, hash);
+        self.used[word / LINE_WORDS] |= 1 << (word % LINE_WORDS);
+    }
+
+    /// How many slots of a bucket are free, and the word of the first one. It counts bits, since a large table asks for millions.
+    fn free(&self, format: Format, bucket: Combined) -> (u32, Option<usize>) {
+        let mut left = format.bucket_slots as u32;
+        let (mut room, mut first) = (0, None);
+        for line in [Line::Main, Line::Overflow] {
+            let (start, words) = (bucket.line(line).offset() as usize / 8, bucket.words_in(line));
+            let skipped = words.start % LINE_WORDS;
+            let slots = left.min(words.len() as u32);
+            left -= slots;
+            let free = !u32::from(self.used[start / LINE_WORDS] >> skipped) & ((1 << slots) - 1);
+            room += free.count_ones();
+            if first.is_none() && free != 0 {
+                first = Some(start + skipped + free.trailing_zeros() as usize);
+            }
+        }
+        (room, first)
     }
 
     /// Puts a key where its INSERT would; returns whether there is room.
     fn insert(&mut self, format: Format, (hash, pointer): Written) -> bool {
         let whole = KeyHash::from_hash(hash);
         let buckets = whole.buckets(RemoteAddr::NULL, format.groups(hash));
-        let words = &self.image.0;
-        let slot = free_slot(&buckets, format.bucket_slots, 0, |bucket, word| {
-            words[buckets[bucket].addr.offset() as usize / 8 + word]
-        });
-        let Some((slot, empty)) = slot else { return false };
-        let new = pointer
-            .with_fingerprint(whole.fingerprint())
-            .with_version(empty.version().wrapping_add(1));
-        let at = slot.offset() as usize / 8;
-        (self.image.0[at], self.hashes[at]) = (new.to_word(), hash);
+        let [first, second] = buckets.map(|bucket| self.free(format, bucket));
+        // As `free_slot` does for an INSERT.
+        let (_, slot) = if second.0 > first.0 { second } else { first };
+        let Some(word) = slot else { return false };
+        // No slot was ever used before.
+        let new = pointer.with_fingerprint(whole.fingerprint()).with_version(1);
+        self.set(word, new.to_word(), hash);
         true
     }
 
@@ -67,7 +92,7 @@ impl Subtable {
         let mut entries = 0;
         for word in self.image.slots().filter(|&word| self.image.0[word] != 0) {
             let child = &mut children[usize::from(!identities[0].covers(self.hashes[word]))];
-            (child.image.0[word], child.hashes[word]) = (self.image.0[word], self.hashes[word]);
+            child.set(word, self.image.0[word], self.hashes[word]);
             entries += 1;
         }
         (children, entries)
@@ -90,12 +115,7 @@ struct Growing<'a> {
 
 impl Growing<'_> {
     /// Fills a subtable, whose place is `at` if it has one.
-    fn grow(
-        &mut self,
-        mut subtable: Subtable,
-        at: Option<RemoteAddr>,
-        mut keys: Vec<Written>,
-    ) -> Result<(), IndexError> {
+    fn grow(&mut self, mut subtable: Subtable, at: Option<RemoteAddr>, keys: Vec<Written>) -> Result<(), IndexError> {
         let format = self.format;
         let Some(no_room) = keys.iter().position(|&key| !subtable.insert(format, key)) else {
             return self.write(&subtable, at);
@@ -108,8 +128,15 @@ impl Growing<'_> {
         let ([low, high], items) = subtable.split(format);
         self.note_split(keys[no_room].1.block(), &subtable, items);
         drop(subtable);
-        let (lows, highs) = keys.drain(no_room..).partition(|&(hash, _)| low.identity.covers(hash));
+        let rest = &keys[no_room..];
+        // Half of them, and a few more, without growing.
+        let half = || Vec::with_capacity(rest.len() / 2 + rest.len() / 16);
+        let mut halves = [half(), half()];
+        for &key in rest {
+            halves[usize::from(!low.identity.covers(key.0))].push(key);
+        }
         drop(keys);
+        let [lows, highs] = halves;
         self.grow(low, at, lows)?;
         self.grow(high, None, highs)
     }
@@ -245,6 +272,7 @@ impl Race {
 #[cfg(test)]
 mod tests {
     use super::super::RaceOptions;
+    use super::super::layout::COMBINED_SLOTS;
     use super::super::walk::walk;
     use super::*;
     use crate::item::Header;
@@ -260,14 +288,16 @@ mod tests {
         format!("key {number:06}").into_bytes()
     }
 
-    /// Makes a table of so many keys that are laid out, and so many that are inserted then; returns its content, and what it
-    /// says of its splits.
-    fn table(scheme: Scheme, laid_out: u64, inserted: u64) -> (Content, (u64, Option<(u64, u64)>)) {
+    /// Makes a table of so many keys that are laid out, and so many that are inserted then, with a scheme and so many slots of a
+    /// bucket; returns its content, and what it says of its splits.
+    fn table(of: (Scheme, usize), laid_out: u64, inserted: u64) -> (Content, (u64, Option<(u64, u64)>)) {
+        let (scheme, bucket_slots) = of;
         let mut alone = Alone::new(16 << 20);
         let (cx, sim, node) = (&mut alone.cx, &alone.sim, alone.node);
         let (content, blocks, splits) = sim.block_on(async {
             let options = RaceOptions {
                 subtable_bytes: 1536,
+                bucket_slots,
                 ..RaceOptions::default()
             };
             let race = Race::create(cx, alone.pool.clone(), scheme.into(), options).await;
@@ -320,10 +350,15 @@ mod tests {
     #[test]
     fn what_is_laid_out_is_what_inserts_make() {
         for scheme in ["optimistic", "cider"].map(|name| Scheme::by_name(name).expect("a scheme")) {
-            for count in [0, 1, 500, 6000] {
-                let inserted = table(scheme, 0, count);
-                assert_eq!(table(scheme, count, 0), inserted, "{count} keys");
-                assert_eq!(table(scheme, count / 3, count - count / 3), inserted, "{count} keys");
+            // All slots; some of the overflow; not all of the main bucket.
+            for (slots, counts) in [(COMBINED_SLOTS, &[0, 1, 500, 6000][..]), (9, &[2000]), (3, &[500])] {
+                for &count in counts {
+                    let of = (scheme, slots);
+                    let inserted = table(of, 0, count);
+                    assert_eq!(table(of, count, 0), inserted, "{count} keys in {slots} slots");
+                    let both = table(of, count / 3, count - count / 3);
+                    assert_eq!(both, inserted, "{count} keys in {slots} slots");
+                }
             }
         }
     }

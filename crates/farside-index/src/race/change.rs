@@ -558,7 +558,7 @@ impl Race {
 }
 
 /// A free slot of the bucket with fewer entries, its main part first. `word_of` reads a word of one of the two buckets.
-pub(super) fn free_slot(
+fn free_slot(
     buckets: &[Combined; 2],
     bucket_slots: usize,
     epoch: u64,
