@@ -384,6 +384,10 @@ impl ChunkState {
     /// Reads a word of the chunk table; `None` if no state looks like that.
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
+        // Most chunks of most pools are free.
+        if word == 0 {
+            return Some(Self::Free);
+        }
         let count = (word >> 12) as u16;
         let owner = match (word >> 44) as u16 {
             0 => None,

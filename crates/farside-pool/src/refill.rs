@@ -584,13 +584,15 @@ async fn count_free(cx: &mut OpContext, geometry: &Geometry, index: u32) -> Resu
 /// [`PoolError::Damaged`] if a word is none of the states, or what the fabric reports.
 pub(crate) async fn read_chunk_table(cx: &mut OpContext, geometry: &Geometry) -> Result<Vec<ChunkState>, PoolError> {
     let words = read_words(cx, geometry.chunk_word(0), geometry.chunk_count).await?;
-    let states = words.into_iter().enumerate().map(|(index, word)| {
-        ChunkState::from_word(word).ok_or_else(|| PoolError::Damaged {
+    let mut states = Vec::with_capacity(words.len());
+    for (index, word) in words.into_iter().enumerate() {
+        let state = ChunkState::from_word(word).ok_or_else(|| PoolError::Damaged {
             node: geometry.node,
             reason: format!("the word of chunk {index} is {word:#x}"),
-        })
-    });
-    states.collect()
+        })?;
+        states.push(state);
+    }
+    Ok(states)
 }
 
 async fn read_words(cx: &mut OpContext, first: RemoteAddr, count: u64) -> Result<Vec<u64>, PoolError> {
