@@ -7,6 +7,7 @@
 //! - `request` and `reply` are the two directions of the protocol: arguments where they arrived, and frames made in place;
 //! - `lookahead` takes GETs, or SETs, that stand one behind the other in a burst all at once;
 //! - `command` is the table of what there is, and one function for each; `acl` says who may give which;
+//! - `bits`, `hyperloglog` and `lcs` are what some commands do with the bytes of values, without the protocol;
 //! - `listener`, `stream` and `tls` are the sockets, which are one type to everything above them;
 //! - `connection` runs one client: read a burst, execute it in order, write once;
 //! - `statistics`, `latency` and `hotkeys` count beside the commands; `observer` looks at the counts, `report` and
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod bits;
 mod client;
 mod command;
 mod connection;
@@ -26,9 +28,11 @@ mod decimal;
 mod glob;
 mod guard;
 mod hotkeys;
+mod hyperloglog;
 mod integer;
 mod large;
 mod latency;
+mod lcs;
 mod listener;
 mod live;
 mod lookahead;

@@ -83,6 +83,7 @@ fn permit_by(
         }
         // With GET, it also tells the value that was there.
         Id::set if (3..request.len()).any(|index| request.arg_is(index, "get")) => check(1, Access::RW),
+        Id::bitfield if only_gets(request) => check(1, Access::R),
         Id::farside if reads_values(what, request) => {
             let mut whole = patterns.iter().filter(|known| known.access.allows(Access::R));
             match whole.any(|known| known.pattern == b"*") {
@@ -104,6 +105,19 @@ pub(crate) fn script_keys(request: &Request<'_>) -> impl Iterator<Item = usize> 
         .filter(|&count| count <= request.len().saturating_sub(3))
         .unwrap_or(0);
     3..3 + count
+}
+
+/// Whether it is a BITFIELD that changes nothing. As in Redis, one that is written wrongly does.
+fn only_gets(request: &Request<'_>) -> bool {
+    let mut index = 2;
+    while index < request.len() {
+        index += match request.len() - index {
+            3.. if request.arg_is(index, "get") => 3,
+            2.. if request.arg_is(index, "overflow") => 2,
+            _ => return false,
+        };
+    }
+    true
 }
 
 /// Whether it is FARSIDE RANGE with VALUES, which names no key and tells the values of many.

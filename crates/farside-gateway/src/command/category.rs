@@ -93,6 +93,8 @@ pub(crate) const fn of(flags: &[&str], group: &str, named: &[&str]) -> u32 {
     if named.is_empty() {
         categories |= match group.as_bytes() {
             b"string" => bit("string"),
+            b"bitmap" => bit("bitmap"),
+            b"hyperloglog" => bit("hyperloglog"),
             b"generic" => bit("keyspace"),
             b"connection" => bit("connection"),
             b"transactions" => bit("transaction"),
@@ -157,6 +159,14 @@ mod tests {
         for (name, expected) in [
             ("get", "read string fast"),
             ("set", "write string slow"),
+            ("setbit", "write bitmap slow"),
+            ("getbit", "read bitmap fast"),
+            ("bitop", "write bitmap slow"),
+            ("bitfield_ro", "read bitmap fast"),
+            ("lcs", "read string slow"),
+            ("pfadd", "write hyperloglog fast"),
+            ("pfcount", "read hyperloglog slow"),
+            ("pfmerge", "write hyperloglog slow"),
             ("del", "keyspace write slow"),
             ("keys", "keyspace read slow dangerous"),
             ("flushall", "keyspace write slow dangerous"),

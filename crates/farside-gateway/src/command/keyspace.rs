@@ -3,7 +3,11 @@
 //! On the path: between a command and the store. A command by itself goes to the session; one that EXEC runs goes to the
 //! transaction that holds its keys, where nothing has to be waited for.
 
-use farside_kv::{Alteration, Decide, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Transaction, decision};
+use std::borrow::Cow;
+
+use farside_kv::{
+    Alteration, Decide, Decision, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Transaction, decision,
+};
 
 use super::Refusal;
 
@@ -13,6 +17,15 @@ pub(crate) enum Keys<'a> {
     Apart(&'a mut Session),
     /// As one with those of other commands.
     Together(&'a mut Transaction),
+}
+
+/// Another value for a key, whose expiry stays.
+pub(crate) fn replaced<'v>(stored: Option<Item<'_>>, value: Vec<u8>) -> Decision<'v> {
+    Decision::Put {
+        value: Cow::Owned(value),
+        expiry_ms: stored.map_or(0, |item| item.expiry_ms),
+        regardless: false,
+    }
 }
 
 /// Operations as a session has them.
@@ -49,15 +62,15 @@ impl Keys<'_> {
     }
 
     /// Changes a key that may get longer.
-    async fn grow<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+    pub(crate) async fn grow<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         if let Self::Apart(session) = self {
             session.make_room(key, 0).await?;
         }
         self.change(key, decide).await
     }
 
-    /// Changes a key.
-    async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+    /// Changes a key that does not get longer.
+    pub(crate) async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         match self {
             Self::Apart(session) => session.change(key, decide).await.map(drop),
             Self::Together(transaction) => transaction.change(key, decide),

@@ -8,6 +8,7 @@
 //! line.
 
 mod acl;
+mod bits;
 pub(crate) mod category;
 mod clients;
 mod cluster;
@@ -19,10 +20,12 @@ mod expiry;
 mod farside;
 pub(crate) mod group;
 mod held_locks;
+mod hyperloglog;
 mod info;
 mod introspection;
 mod keys;
 mod keyspace;
+mod lcs;
 mod object;
 mod observe;
 mod scan;

@@ -21,7 +21,7 @@ use crate::stream::Stream;
 /// take longer than one more call of the system.
 const LONG_BYTES: usize = 128 << 10;
 
-const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 pub(crate) async fn get(call: &mut Call<'_>) -> Handled {
     let may_write = matches!(call.keys, Keys::Apart(_)) && call.client.may_go_together();

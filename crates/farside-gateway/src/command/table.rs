@@ -11,8 +11,9 @@
 
 use super::category::{self, Access};
 use super::{
-    Call, Group, Handled, acl, clients, cluster, config, connection, counters, dump, expiry, farside, info,
-    introspection, keys, object, observe, scan, scripts, server, set, strings, transactions, transfer,
+    Call, Group, Handled, acl, bits, clients, cluster, config, connection, counters, dump, expiry, farside,
+    hyperloglog, info, introspection, keys, lcs, object, observe, scan, scripts, server, set, strings, transactions,
+    transfer,
 };
 use crate::request::Request;
 
@@ -27,7 +28,7 @@ pub(crate) struct Command {
     pub(crate) flags: &'static [&'static str],
     /// First key, last key, step.
     pub(crate) keys: [i64; 3],
-    /// What is done to these keys, in turn.
+    /// What is done to these keys, one after the other; to those that are left, what is done to the last one.
     pub(crate) access: &'static [Access],
     /// Group in the documentation.
     pub(crate) group: &'static str,
@@ -199,6 +200,16 @@ commands! {
         "Appends a string to the value of a key. Creates the key if it does not exist.";
     auth in connection, -2, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Authenticates the connection.";
+    bitcount in bits, -2, ["readonly"], ONE_KEY, "bitmap",
+        "Counts the number of set bits in a string.";
+    bitfield in bits, -2, ["write" "denyoom"], ONE_KEY, "bitmap",
+        "Performs arbitrary bitfield integer operations on a string.";
+    bitfield_ro in bits, -2, ["readonly" "fast"], ONE_KEY, "bitmap",
+        "Performs arbitrary read-only bitfield integer operations on a string.";
+    bitop in bits, -4, ["write" "denyoom"], [2, -1, 1] => [W R], "bitmap",
+        "Performs bitwise operations on multiple strings, and stores the result.";
+    bitpos in bits, -3, ["readonly"], ONE_KEY, "bitmap",
+        "Finds the first set (1) or clear (0) bit in a string.";
     client in clients, -2, [], NO_KEYS, "connection",
         "Names, describes and ends connections.", {
             "getname" 2 ["noscript" "loading" "stale"];
@@ -294,6 +305,8 @@ commands! {
         "Removes all keys from the current database.";
     get in strings, 2, ["readonly" "fast"], ONE_KEY, "string",
         "Returns the string value of a key.";
+    getbit in bits, 3, ["readonly" "fast"], ONE_KEY, "bitmap",
+        "Returns a bit value by offset.";
     getdel in strings, 2, ["write" "fast"], ONE_KEY, "string",
         "Returns the string value of a key after deleting the key.";
     getex in expiry, -2, ["write" "fast"], ONE_KEY, "string",
@@ -323,6 +336,8 @@ commands! {
             "latest" 2 ["admin" "noscript" "loading" "stale"];
             "reset" -2 ["admin" "noscript" "loading" "stale"];
         };
+    lcs in lcs, -3, ["readonly"], [1, 2, 1], "string",
+        "Finds the longest common subsequence of two strings.";
     memory in object, -2, [], NO_KEYS, "server",
         "Tells how much memory a key and the store take.", {
             "doctor" 2 [];
@@ -363,6 +378,12 @@ commands! {
         "Sets the expiration time of a key to a Unix milliseconds timestamp.";
     pexpiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix milliseconds timestamp.";
+    pfadd in hyperloglog, -2, ["write" "denyoom" "fast"], ONE_KEY => [W], "hyperloglog",
+        "Adds elements to a HyperLogLog key. Creates the key if it doesn't exist.";
+    pfcount in hyperloglog, -2, ["readonly"], ALL_KEYS, "hyperloglog",
+        "Returns the approximated number of different elements of one or more HyperLogLog keys together.";
+    pfmerge in hyperloglog, -2, ["write" "denyoom"], ALL_KEYS => [RW R], "hyperloglog",
+        "Merges one or more HyperLogLog values into a single key.";
     ping in connection, -1, ["fast"], NO_KEYS, "connection",
         "Returns the server's liveliness response.";
     psetex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
@@ -395,6 +416,8 @@ commands! {
         "Changes the selected database; there is one.";
     set in set, -3, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.";
+    setbit in bits, 4, ["write" "denyoom"], ONE_KEY, "bitmap",
+        "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.";
     setex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.";
     setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [W], "string",
@@ -543,7 +566,8 @@ impl Numbered {
             Self::Command(command) => (command.keys, command.access),
             Self::Subcommand(subcommand) => (subcommand.keys, subcommand.access),
         };
-        key_places(keys, count).zip(access.iter().copied().cycle())
+        let to_others = access.last().copied().unwrap_or(Access::ANY);
+        key_places(keys, count).zip(access.iter().copied().chain(core::iter::repeat(to_others)))
     }
 }
 
@@ -648,6 +672,25 @@ mod tests {
             (seen, find_subcommand(Id::config, b"ge"), find_subcommand(Id::get, b"")),
             (COUNT, None, None)
         );
+    }
+
+    #[test]
+    fn further_keys_are_treated_like_the_last() {
+        for (name, count, expected) in [
+            (
+                "bitop",
+                6,
+                &[(2, Access::W), (3, Access::R), (4, Access::R), (5, Access::R)][..],
+            ),
+            ("pfmerge", 4, &[(1, Access::RW), (2, Access::R), (3, Access::R)]),
+            ("mset", 5, &[(1, Access::W), (3, Access::W)]),
+            ("lcs", 5, &[(1, Access::R), (2, Access::R)]),
+            ("ping", 1, &[]),
+        ] {
+            let (id, _) = find(name.as_bytes()).expect("it is in the table");
+            let keys = numbered(id as usize).expect("it has one").keys(count);
+            assert_eq!(keys.collect::<Vec<_>>(), expected, "{name}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod acl;
 mod backups;
+mod bits;
 mod certificates;
 mod client;
 mod cluster;
@@ -26,6 +27,7 @@ mod persistence;
 mod pools;
 mod process;
 mod ranges;
+mod redis;
 mod scan;
 mod settings;
 mod shutdown;

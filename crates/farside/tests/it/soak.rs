@@ -16,7 +16,7 @@
 //! failed run keeps its logs and segments.
 
 mod cluster;
-mod dice;
+pub(crate) mod dice;
 mod driver;
 mod etcd;
 mod folder;

@@ -1,61 +1,10 @@
 //! Exports and imports, with files that the `redis-server` of the distribution writes and reads.
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::client::Client;
 use super::process::{Server, farside, output};
-
-/// A Redis server over a folder; it ends with the test.
-struct Redis {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Redis {
-    fn start(folder: &Path) -> Self {
-        // Nobody else takes it in between: the system gives such ports in turn.
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("bound");
-        drop(free);
-        let folder = text(folder);
-        let port = address.port().to_string();
-        let arguments = ["--port", &port, "--dir", folder, "--dbfilename", "dump.rdb"];
-        let child = Command::new("redis-server")
-            .args(arguments)
-            .args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed (Debian: redis-server)");
-        let redis = Self { child, address };
-        // Ends: it answers, or the test is ended.
-        while std::net::TcpStream::connect(address).is_err() {
-            std::thread::yield_now();
-        }
-        let mut client = redis.client();
-        while !client.ask("PING").starts_with("+PONG") {
-            std::thread::yield_now();
-        }
-        redis
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(self.address)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a temporary folder has a plain name")
-}
+use super::redis::{Redis, text};
 
 /// Runs a command that succeeds, and returns its summary.
 fn summary(arguments: &[&str]) -> serde_json::Value {

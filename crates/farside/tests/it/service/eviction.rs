@@ -95,6 +95,7 @@ fn limit_and_policy_change_while_it_runs() {
     let used = info(&mut client, "used_memory");
     // 16 bytes of header, the key, the value, in blocks of a multiple of 32 bytes; and the index.
     assert!((10_000 * 192..10_000 * 224).contains(&used), "{used} bytes are in use");
+    assert_eq!(client.ask("PFADD seen x"), ":1\r\n");
     assert_eq!(client.ask("CONFIG SET maxmemory 1mb"), "+OK\r\n");
     for command in [
         "SET new 1",
@@ -102,11 +103,19 @@ fn limit_and_policy_change_while_it_runs() {
         "INCR counter",
         "MSET a 1 b 2",
         "SETRANGE key:1 0 x",
+        "SETBIT key:1 0 1",
+        "BITFIELD key:1 SET u8 0 1",
+        "BITOP NOT new key:3",
+        "PFADD log x",
+        "PFMERGE log other",
     ] {
         assert_eq!(client.ask(command), OOM, "{command}");
     }
     // What needs none goes on.
     assert_eq!(client.ask("STRLEN key:1"), ":150\r\n");
+    assert_eq!(client.ask("GETBIT key:1 2"), ":1\r\n");
+    assert_eq!(client.ask("BITCOUNT none"), ":0\r\n");
+    assert_eq!(client.ask("PFCOUNT seen"), ":1\r\n");
     assert_eq!(client.ask("EXPIRE key:1 100"), ":1\r\n");
     assert_eq!(client.ask("DEL key:2"), ":1\r\n");
     assert_eq!(info(&mut client, "evicted_keys"), 0);
