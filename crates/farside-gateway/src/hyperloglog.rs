@@ -62,7 +62,7 @@ pub(crate) fn empty() -> Vec<u8> {
 ///
 /// # Errors
 /// If it is none of these values.
-fn is_dense(value: &[u8]) -> Result<bool, Flaw> {
+pub(crate) fn is_dense(value: &[u8]) -> Result<bool, Flaw> {
     if value.len() < HEADER_BYTES || !value.starts_with(MAGIC) {
         return Err(Flaw::NotOne);
     }
@@ -273,7 +273,8 @@ fn join_runs(value: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-fn make_dense(value: &mut Vec<u8>) -> Result<(), Flaw> {
+/// Gives a sparse value the dense encoding.
+pub(crate) fn make_dense(value: &mut Vec<u8>) -> Result<(), Flaw> {
     let mut dense = vec![0; DENSE_BYTES];
     dense[..HEADER_BYTES].copy_from_slice(&value[..HEADER_BYTES]);
     dense[ENCODING] = DENSE;
@@ -284,6 +285,20 @@ fn make_dense(value: &mut Vec<u8>) -> Result<(), Flaw> {
     })?;
     *value = dense;
     Ok(())
+}
+
+/// The opcodes of a sparse value in the words of Redis: `z` and `Z` are runs of zeros in one and in two bytes, `v` are a
+/// register and how often it stands there.
+pub(crate) fn opcodes(value: &[u8]) -> Result<String, Flaw> {
+    let mut words = Vec::new();
+    for_each_run(value, &mut |_, run| {
+        words.push(match (run.register, run.bytes) {
+            (0, 1) => format!("z:{}", run.length),
+            (0, _) => format!("Z:{}", run.length),
+            (register, _) => format!("v:{register},{}", run.length),
+        });
+    })?;
+    Ok(words.join(" "))
 }
 
 /// The registers of several values together: of each, the largest.
@@ -300,6 +315,10 @@ impl Union {
             registers: vec![0; REGISTERS],
             is_dense: false,
         }
+    }
+
+    pub(crate) fn registers(&self) -> &[u8] {
+        &self.registers
     }
 
     /// Takes the value of a key in; a key that is not there has no elements.
@@ -443,6 +462,7 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_redis() {
         assert_eq!(hex(&empty()), "48594c4c0100000000000000000000007fff");
+        assert_eq!(opcodes(&empty()).as_deref(), Ok("Z:16384"));
         // GET after PFADD k a b c, of redis-server 7.0.15.
         let mut value = empty();
         for element in ["a", "b", "c"] {

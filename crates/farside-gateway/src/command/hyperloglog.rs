@@ -1,9 +1,9 @@
-//! HyperLogLog: PFADD, PFCOUNT, PFMERGE.
+//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, PFDEBUG.
 
 use farside_kv::{Decision, Item};
 
 use super::keyspace::replaced;
-use super::{Call, Handled, Refusal};
+use super::{Call, Handled, Refusal, excerpt};
 use crate::hyperloglog::{self as loglog, Flaw, Union};
 
 impl From<Flaw> for Refusal {
@@ -133,5 +133,55 @@ pub(crate) async fn pfmerge(call: &mut Call<'_>) -> Handled {
     });
     merged.await??;
     call.reply.ok();
+    Ok(())
+}
+
+/// What tests ask about the bytes of a value. As in Redis, whoever asks for its registers makes it dense.
+pub(crate) async fn pfdebug(call: &mut Call<'_>) -> Handled {
+    let request = call.request;
+    let value = call.keys.get(request.arg(2)).await?;
+    let value = value.ok_or("ERR The specified key does not exist")?;
+    let is_dense = loglog::is_dense(value)?;
+    let wants_registers = request.arg_is(1, "getreg");
+    if request.arg_is(1, "encoding") {
+        call.reply.simple(if is_dense { "dense" } else { "sparse" });
+        return Ok(());
+    }
+    if request.arg_is(1, "decode") {
+        if is_dense {
+            return Err("ERR HLL encoding is not sparse".into());
+        }
+        call.reply.bulk(loglog::opcodes(value)?.as_bytes());
+        return Ok(());
+    }
+    if !wants_registers && !request.arg_is(1, "todense") {
+        return Err(format!("ERR Unknown PFDEBUG subcommand '{}'", excerpt(request.arg(1))).into());
+    }
+    let mut union = Union::new();
+    let mut was_sparse = Ok(false);
+    let decide = &mut |stored: Option<Item<'_>>| {
+        union = Union::new();
+        let mut value = stored.map_or_else(loglog::empty, |item| item.value.to_vec());
+        let is_there = stored.is_some();
+        was_sparse = union.add_if_there(Some(&value)).and_then(|()| {
+            let is_sparse = is_there && !loglog::is_dense(&value)?;
+            if is_sparse {
+                loglog::make_dense(&mut value)?;
+            }
+            Ok(is_sparse)
+        });
+        match was_sparse {
+            Ok(true) => replaced(stored, value),
+            _ => Decision::Keep,
+        }
+    };
+    call.keys.grow(request.arg(2), decide).await?;
+    let was_sparse = was_sparse?;
+    if wants_registers {
+        call.reply.array(union.registers().len());
+        (union.registers().iter()).for_each(|&register| call.reply.integer(register.into()));
+    } else {
+        call.reply.integer(was_sparse.into());
+    }
     Ok(())
 }

@@ -382,6 +382,8 @@ commands! {
         "Adds elements to a HyperLogLog key. Creates the key if it doesn't exist.";
     pfcount in hyperloglog, -2, ["readonly"], ALL_KEYS, "hyperloglog",
         "Returns the approximated number of different elements of one or more HyperLogLog keys together.";
+    pfdebug in hyperloglog, 3, ["write" "denyoom" "admin"], SECOND => [R], "hyperloglog",
+        "Shows the encoding and the registers of a HyperLogLog value, for tests.";
     pfmerge in hyperloglog, -2, ["write" "denyoom"], ALL_KEYS => [RW R], "hyperloglog",
         "Merges one or more HyperLogLog values into a single key.";
     ping in connection, -1, ["fast"], NO_KEYS, "connection",

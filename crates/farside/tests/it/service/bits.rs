@@ -155,6 +155,7 @@ impl Author {
             "PFCOUNT",
             "PFCOUNT",
             "PFMERGE",
+            "PFDEBUG",
             "DEL",
             "GET",
             "EXPIREAT",
@@ -237,6 +238,14 @@ impl Author {
                 for _ in 0..self.dice.between(1, 4) {
                     words.push(self.counted().into());
                 }
+            }
+            "PFDEBUG" => {
+                // Few of them make it dense.
+                let name = match self.chance(10) {
+                    true => self.pick(&["GETREG", "TODENSE"]),
+                    false => self.pick(&["ENCODING", "DECODE"]),
+                };
+                words.extend([self.option(name), self.counted().into()]);
             }
             "EXPIREAT" => {
                 let key = if self.chance(50) { self.bitmap() } else { self.log() };
@@ -337,6 +346,7 @@ fn descriptions_are_those_of_redis() {
         "lcs",
         "pfadd",
         "pfcount",
+        "pfdebug",
         "pfmerge",
     ];
     for name in names {
@@ -408,6 +418,8 @@ fn users_may_do_what_they_may_in_redis() {
         "PFCOUNT r r",
         "PFCOUNT w",
         "PFCOUNT r w",
+        "PFDEBUG ENCODING r",
+        "PFDEBUG ENCODING w",
         "PFMERGE x r",
         "PFMERGE w r",
         "PFMERGE x w",
