@@ -616,7 +616,7 @@ fn a_mirrored_node_is_a_fabric_too() {
         tick_ns: 1_000_000,
         ..store_on(IndexKind::Race, "read-intensive", 2000, &setting)
     };
-    let report = worked(|| measure(&program, &setting));
+    let report = worked(&setting, |setting| measure(&program, setting));
     assert!(report.operations > 0);
 }
 
