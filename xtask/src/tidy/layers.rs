@@ -21,6 +21,7 @@ const SYNC: &str = "farside-sync";
 const INDEX: &str = "farside-index";
 const BUCKET: &str = "farside-bucket";
 const RDB: &str = "farside-rdb";
+const VALUE: &str = "farside-value";
 const KV: &str = "farside-kv";
 const ETCD: &str = "farside-etcd";
 const NODE: &str = "farside-node";
@@ -71,6 +72,11 @@ const LAYERS: &[Layer] = &[
     // A format: it knows nothing of a store.
     Layer {
         name: RDB,
+        may_use: &[],
+    },
+    // Bytes of values, and what commands do to them: it knows nothing of where they are.
+    Layer {
+        name: VALUE,
         may_use: &[],
     },
     // A place for files: it knows nothing of what is in them.
