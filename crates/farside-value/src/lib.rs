@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod decimal;
+pub mod encoding;
 mod error;
 pub mod format;
 mod needles;
