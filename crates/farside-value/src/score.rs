@@ -293,6 +293,20 @@ mod tests {
     }
 
     #[test]
+    fn what_no_integer_holds_is_a_double() {
+        for (score, first) in [
+            (i64::MIN as f64, 0xc4),
+            (i64::MAX as f64, DOUBLE),
+            (-0.0, DOUBLE),
+            (0.5, DOUBLE),
+            (f64::INFINITY, DOUBLE),
+            (-7.0, 0xc0),
+        ] {
+            assert_eq!(form(score)[0], first, "{score}");
+        }
+    }
+
+    #[test]
     fn what_is_no_score_is_damage() {
         let nan = [&[DOUBLE][..], &f64::NAN.to_le_bytes()].concat();
         let one = [&[DOUBLE][..], &1_f64.to_le_bytes()].concat();

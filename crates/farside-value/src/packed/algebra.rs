@@ -247,6 +247,23 @@ mod tests {
     }
 
     #[test]
+    fn sums_begin_with_the_smallest_value() {
+        let large = sorted(&[("a", 0.1), ("b", 0.0), ("c", 0.0)]);
+        let middle = sorted(&[("a", 0.2), ("b", 0.0)]);
+        let small = sorted(&[("a", 0.3)]);
+        let sources = [
+            Source::SortedSet(&large),
+            Source::SortedSet(&middle),
+            Source::SortedSet(&small),
+        ];
+        for operation in [Operation::Union, Operation::Intersection] {
+            let found = entries(operation, Aggregate::Sum, &sources, &[]).expect("sets");
+            assert_eq!(found.last(), Some(&(Text::Bytes(b"a"), 0.3 + 0.2 + 0.1)));
+        }
+        assert_ne!(0.3 + 0.2 + 0.1, 0.1 + 0.2 + 0.3, "the order matters");
+    }
+
+    #[test]
     fn absent_values_have_no_members() {
         let one = set(&["a", "b"]);
         let sources = [Source::Set(&one), Source::Absent];

@@ -433,6 +433,24 @@ mod tests {
     }
 
     #[test]
+    fn a_field_shares_what_there_is() {
+        for value in [
+            &[0, 1, 0x10, 0][..],
+            &[0, 2, 1, b'a', 0, 0x21, b'b', 0],
+            &[0, 2, 0xff, 1, b'a', 0, 0x21, b'b', 0],
+        ] {
+            assert!(
+                matches!(get(Some(value), b"x", 0), Err(ValueError::Damaged(_))),
+                "{value:?}"
+            );
+        }
+        assert_eq!(
+            get(Some(&[0, 2, 1, b'a', 0, 0x11, b'b', 0]), b"ab", 0),
+            Ok(Some(Text::Bytes(b"")))
+        );
+    }
+
+    #[test]
     fn what_is_not_the_form_of_a_hash_is_damage() {
         for value in [
             &[0, 1, 0x10, 0][..],
