@@ -11,6 +11,10 @@ use farside_pool::client::{Liveness, state_word};
 use farside_pool::layout::{ChunkState, Geometry, Owner};
 use farside_pool::size_class::SizeClass;
 use farside_sync::{Pointer, SizeHint};
+use farside_value::packed::hash::ExpiryCondition;
+use farside_value::packed::list::End;
+use farside_value::packed::{hash, list, set, sorted};
+use farside_value::{Edit, Text};
 
 fn main() {
     for (target, seeds) in [
@@ -19,6 +23,7 @@ fn main() {
         ("superblock", superblock()),
         ("codecs", codecs()),
         ("store_model", store_model()),
+        ("values", values()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -235,5 +240,50 @@ fn store_model() -> Seeds {
         ("append", [13, 1, 9, 0, 7].repeat(40)),
         ("memory-full", [&large[..], &many, &delete, &fill, &[14]].concat()),
         ("clear", [&fill[..], &[15, 14], &fill, &many].concat()),
+    ]
+}
+
+/// Type, bytes of the value, the value; then strings behind their lengths.
+fn values() -> Seeds {
+    let seed = |kind: u8, edit: Edit, texts: &[&str]| {
+        let Edit::Put(value) = edit else { panic!("{edit:?}") };
+        let mut seed = vec![kind, value.len() as u8];
+        seed.extend(value);
+        for text in texts {
+            seed.push(text.len() as u8);
+            seed.extend(text.as_bytes());
+        }
+        seed
+    };
+    let fields: [(&[u8], &[u8]); 4] = [
+        (b"field0", b"abc"),
+        (b"field1", b"-70000"),
+        (b"a field whose name is long", b"1.5"),
+        (b"1234567890", b""),
+    ];
+    let (plain, _) = hash::set(None, &fields, 0).expect("a hash");
+    let Edit::Put(value) = &plain else { panic!("{plain:?}") };
+    let always = ExpiryCondition::Always;
+    let (expiring, _) = hash::expire(Some(value), &[b"field0", b"field1"], 1500, always, 0).expect("a hash");
+    let members = |members: &[&'static str]| {
+        members
+            .iter()
+            .map(|member| Text::new(member.as_bytes()))
+            .collect::<Vec<_>>()
+    };
+    let integers = members(&["-1", "7", "300", "70000", "9223372036854775807"]);
+    let mixed = members(&["abc", "7", "", "-0"]);
+    let scores = [0.0, -0.0, 1.5, f64::INFINITY, -3.0].into_iter().zip(&integers);
+    let entries = scores.map(|(score, member)| (*member, score)).collect();
+    let equal = mixed.iter().map(|member| (*member, 2.0)).collect();
+    let (list, _) = list::push(None, End::Tail, &[b"a", b"7", b"a", b"", b"-300"]).expect("a list");
+    vec![
+        ("hash", seed(0, plain, &["field1", "7", "field2", "x"])),
+        ("hash-expiring", seed(0, expiring, &["field1", "7", "field1"])),
+        ("set-integers", seed(1, set::build(&integers), &["7", "8", "7"])),
+        ("set-mixed", seed(1, set::build(&mixed), &["7", "8", "abc"])),
+        ("sorted-set", seed(2, sorted::build(entries), &["(1", "7", "+inf"])),
+        ("sorted-set-lex", seed(2, sorted::build(equal), &["[7", "-0", "(b"])),
+        ("list", seed(3, list, &["a", "b"])),
     ]
 }
