@@ -242,6 +242,7 @@ pub(crate) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// The next one; `None` behind the last.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Text<'a>>, ValueError> {
         if self.left == 0 {
             check_end(self.body, self.at)?;

@@ -11,6 +11,7 @@ use crate::string::{self, Text};
 const DOUBLE: u8 = 0xc8;
 
 const NOT_SHORTEST: ValueError = ValueError::Damaged("a score has not its form");
+const NO_SCORE: ValueError = ValueError::Damaged("no score begins so");
 
 /// The integer that stands for a score.
 fn integer(score: f64) -> Option<i64> {
@@ -43,11 +44,25 @@ pub(crate) fn read(bytes: &[u8], at: &mut usize) -> Result<f64, ValueError> {
             Ok(score)
         }
         Some(&first) if string::is_integer(first) => match string::read(bytes, at)? {
-            Text::Integer(number) if integer(number as f64) == Some(number) => Ok(number as f64),
+            // Beyond that not every integer is a score.
+            Text::Integer(number) if number.unsigned_abs() < 1 << 53 || integer(number as f64) == Some(number) => {
+                Ok(number as f64)
+            }
             _ => Err(NOT_SHORTEST),
         },
-        _ => Err(ValueError::Damaged("no score begins so")),
+        _ => Err(NO_SCORE),
     }
+}
+
+/// Moves `*at` behind the score that begins there.
+#[inline]
+pub(crate) fn skip(bytes: &[u8], at: &mut usize) -> Result<(), ValueError> {
+    let width = match string::take(bytes, at, 1)?[0] {
+        DOUBLE => 8,
+        first if string::is_integer(first) => string::width_of(first),
+        _ => return Err(NO_SCORE),
+    };
+    string::take(bytes, at, width).map(|_| ())
 }
 
 /// A number as commands have them: decimal or hexadecimal, with a sign, a point and an exponent; or `inf`, `infinity`.
@@ -327,6 +342,9 @@ mod tests {
             let form = form(score);
             let mut at = 0;
             let read = read(&form, &mut at).expect("what was written");
+            prop_assert_eq!(at, form.len());
+            let mut at = 0;
+            prop_assert_eq!(skip(&form, &mut at), Ok(()));
             prop_assert_eq!(at, form.len());
             prop_assert_eq!(read.to_bits(), score.to_bits());
             let again = parse_score(written(score).as_bytes()).expect("a number");

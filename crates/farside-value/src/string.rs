@@ -174,7 +174,17 @@ pub(crate) fn is_integer(first: u8) -> bool {
     (INTEGER_1..=INTEGER_8).contains(&first)
 }
 
+/// How many bytes follow the first one of an integer.
+pub(crate) fn width_of(first: u8) -> usize {
+    if first == INTEGER_8 {
+        8
+    } else {
+        usize::from(first - INTEGER_1) + 1
+    }
+}
+
 /// Takes `count` bytes at `*at`.
+#[inline]
 pub(crate) fn take<'a>(bytes: &'a [u8], at: &mut usize, count: usize) -> Result<&'a [u8], ValueError> {
     let taken = bytes.get(*at..).and_then(|rest| rest.get(..count)).ok_or(CUT_OFF)?;
     *at += count;
@@ -187,16 +197,24 @@ pub(crate) fn take<'a>(bytes: &'a [u8], at: &mut usize, count: usize) -> Result<
 ///
 /// It is cut off, or it has not its shortest form. (Digits that should be an integer are only found by `check`: looking for
 /// them would cost every read.)
+#[inline]
 pub(crate) fn read<'a>(bytes: &'a [u8], at: &mut usize) -> Result<Text<'a>, ValueError> {
+    // Most are short, and a scan comes past all of them.
+    match bytes.get(*at) {
+        Some(&length) if usize::from(length) <= SHORT_MAX => {
+            *at += 1;
+            Ok(Text::Bytes(take(bytes, at, length.into())?))
+        }
+        _ => read_other(bytes, at),
+    }
+}
+
+/// Reads a string that does not begin with its length.
+fn read_other<'a>(bytes: &'a [u8], at: &mut usize) -> Result<Text<'a>, ValueError> {
     let first = take(bytes, at, 1)?[0];
     let length = match first {
-        0..=0xbf => usize::from(first),
         INTEGER_1..=INTEGER_8 => {
-            let width = if first == INTEGER_8 {
-                8
-            } else {
-                usize::from(first - INTEGER_1) + 1
-            };
+            let width = width_of(first);
             let number = read_signed(take(bytes, at, width)?);
             if integer_width(number) != width {
                 return Err(NOT_SHORTEST);
@@ -222,12 +240,16 @@ pub(crate) fn read<'a>(bytes: &'a [u8], at: &mut usize) -> Result<Text<'a>, Valu
     Ok(Text::Bytes(take(bytes, at, length)?))
 }
 
-/// A signed number of at most 8 bytes.
+/// A signed number of 1, 2, 3, 4 or 8 bytes.
 fn read_signed(bytes: &[u8]) -> i64 {
-    let mut wide = [0; 8];
-    // At the upper end, and then down again: the shift copies the sign.
-    wide[8 - bytes.len()..].copy_from_slice(bytes);
-    i64::from_le_bytes(wide) >> (64 - 8 * bytes.len())
+    match *bytes {
+        [one] => i64::from(one as i8),
+        [one, two] => i64::from(i16::from_le_bytes([one, two])),
+        // At the upper end, and then down again: the shift copies the sign.
+        [one, two, three] => i64::from(i32::from_le_bytes([0, one, two, three]) >> 8),
+        [one, two, three, four] => i64::from(i32::from_le_bytes([one, two, three, four])),
+        _ => i64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+    }
 }
 
 #[cfg(test)]

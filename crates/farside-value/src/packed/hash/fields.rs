@@ -45,10 +45,7 @@ impl<'a> Name<'a> {
             self.short[..name.len()].copy_from_slice(name);
             return Ok(());
         }
-        let (shared, following) = (usize::from(first >> 4), usize::from(first & 15));
-        if following > PART_MAX || shared > self.short_bytes.min(PART_MAX) {
-            return Err(ValueError::Damaged("a field shares more than there is"));
-        }
+        let (shared, following) = parts(first, self.short_bytes)?;
         self.short_bytes = shared + following;
         self.short[shared..self.short_bytes].copy_from_slice(string::take(body, at, following)?);
         Ok(())
@@ -105,13 +102,7 @@ impl<'a> Fields<'a> {
         }
         self.left -= 1;
         self.name.read(self.body, &mut self.at)?;
-        let text = string::read(self.body, &mut self.at)?;
-        let expiry_ms = if self.expire {
-            format::read_word(self.body, &mut self.at)?
-        } else {
-            0
-        };
-        Ok(Some(Value { text, expiry_ms }))
+        read_value(self.body, &mut self.at, self.expire).map(Some)
     }
 
     /// The next one that is not past its time.
@@ -123,6 +114,64 @@ impl<'a> Fields<'a> {
         }
         Ok(None)
     }
+}
+
+/// The value of a field. Names are not put together for that: it is enough to know how many bytes of the one before are those
+/// of the wanted one.
+pub(super) fn find<'a>(packed: &Packed<'a>, wanted: &[u8]) -> Result<Option<Value<'a>>, ValueError> {
+    let body = packed.body;
+    let mut at = 0;
+    // Of the field before: its bytes, as far as they can be shared, and how many of them are those of the wanted one.
+    let mut bytes = 0;
+    let mut equal = 0;
+    for _ in 0..packed.count {
+        let first = string::take(body, &mut at, 1)?[0];
+        let is_found = if first == STRING {
+            let mut digits = Digits::new();
+            let text = string::read(body, &mut at)?;
+            let name = text.bytes(&mut digits);
+            bytes = name.len();
+            equal = common(name, wanted);
+            name == wanted
+        } else {
+            let (shared, following) = parts(first, bytes)?;
+            let name = string::take(body, &mut at, following)?;
+            bytes = shared + following;
+            // Sharing more than that, it differs where the one before does.
+            if shared <= equal {
+                equal = shared + common(name, &wanted[shared..]);
+            }
+            equal == bytes && bytes == wanted.len()
+        };
+        let value = read_value(body, &mut at, packed.flags & EXPIRES != 0)?;
+        if is_found {
+            return Ok(Some(value));
+        }
+    }
+    format::check_end(body, at)?;
+    Ok(None)
+}
+
+/// With how many bytes both begin.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// How many bytes a field shares with the one before, which has so many, and how many follow.
+#[inline]
+fn parts(first: u8, bytes_before: usize) -> Result<(usize, usize), ValueError> {
+    let (shared, following) = (usize::from(first >> 4), usize::from(first & 15));
+    if following > PART_MAX || shared > bytes_before.min(PART_MAX) {
+        return Err(ValueError::Damaged("a field shares more than there is"));
+    }
+    Ok((shared, following))
+}
+
+#[inline]
+fn read_value<'a>(body: &'a [u8], at: &mut usize, expires: bool) -> Result<Value<'a>, ValueError> {
+    let text = string::read(body, at)?;
+    let expiry_ms = if expires { format::read_word(body, at)? } else { 0 };
+    Ok(Value { text, expiry_ms })
 }
 
 /// A hash that is being written.
@@ -149,7 +198,7 @@ impl FieldWriter {
     pub(super) fn put(&mut self, name: &[u8], value: Value<'_>) {
         let out = self.writer.elements(1);
         let last = &self.last[..self.last_bytes];
-        let shared = last.iter().zip(name).take_while(|(one, other)| one == other).count();
+        let shared = common(last, name);
         let following = name.len() - shared;
         let is_string = match Text::new(name) {
             _ if following > PART_MAX => true,

@@ -81,13 +81,8 @@ pub fn get<'a>(value: Option<&'a [u8]>, field: &[u8], now_ms: u64) -> Result<Opt
 }
 
 fn find<'a>(value: Option<&'a [u8]>, field: &[u8], now_ms: u64) -> Result<Option<Value<'a>>, ValueError> {
-    let mut fields = Fields::of(value)?;
-    while let Some(value) = fields.next()? {
-        if fields.name.bytes() == field {
-            return Ok((!value.is_past(now_ms)).then_some(value));
-        }
-    }
-    Ok(None)
+    let found = fields::find(&Packed::of(value)?, field)?;
+    Ok(found.filter(|value| !value.is_past(now_ms)))
 }
 
 /// HMGET: the values of fields, in the order of the arguments.

@@ -21,6 +21,8 @@ struct Entries<'a> {
     body: &'a [u8],
     at: usize,
     left: u32,
+    /// Where the score of the member is that was returned last.
+    score_at: usize,
 }
 
 impl<'a> Entries<'a> {
@@ -29,18 +31,35 @@ impl<'a> Entries<'a> {
             body: packed.body,
             at: 0,
             left: packed.count,
+            score_at: 0,
         }
     }
 
-    fn next(&mut self) -> Result<Option<Entry<'a>>, ValueError> {
+    /// The next member; its score is not read unless it is asked for.
+    #[inline]
+    fn next_member(&mut self) -> Result<Option<Text<'a>>, ValueError> {
         if self.left == 0 {
             format::check_end(self.body, self.at)?;
             return Ok(None);
         }
         self.left -= 1;
         let member = string::read(self.body, &mut self.at)?;
-        let score = score::read(self.body, &mut self.at)?;
-        Ok(Some((member, score)))
+        self.score_at = self.at;
+        score::skip(self.body, &mut self.at)?;
+        Ok(Some(member))
+    }
+
+    fn score(&self) -> Result<f64, ValueError> {
+        let mut at = self.score_at;
+        score::read(self.body, &mut at)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Entry<'a>>, ValueError> {
+        match self.next_member()? {
+            None => Ok(None),
+            Some(member) => Ok(Some((member, self.score()?))),
+        }
     }
 }
 
@@ -109,9 +128,9 @@ pub fn add(old: Option<&[u8]>, entries: &[(f64, &[u8])], options: AddOptions) ->
     let mut found: Vec<Option<(u32, f64)>> = vec![None; entries.len()];
     let mut reader = Entries::new(&packed);
     let mut place = 0;
-    while let Some((member, score)) = reader.next()? {
+    while let Some(member) = reader.next_member()? {
         if let Some(first) = needles.find(&member) {
-            found[first] = Some((place, score));
+            found[first] = Some((place, reader.score()?));
         }
         place += 1;
     }
@@ -199,17 +218,24 @@ fn merge(packed: &Packed<'_>, mut removed: Vec<u32>, mut inserted: Vec<Entry<'_>
     let mut start = 0;
     let mut kept = packed.count as usize;
     for place in 0.. {
+        // Behind the last change everything stays.
+        if removed.peek().is_none() && inserted.peek().is_none() {
+            break;
+        }
         let at = entries.at;
-        let Some(entry) = entries.next()? else { break };
+        let Some(member) = entries.next_member()? else { break };
         if removed.next_if_eq(&place).is_some() {
             put(&packed.body[start..at], None);
             start = entries.at;
             kept -= 1;
             continue;
         }
-        while let Some(smaller) = inserted.next_if(|new| order(new, &entry).is_lt()) {
-            put(&packed.body[start..at], Some(smaller));
-            start = at;
+        if inserted.peek().is_some() {
+            let entry = (member, entries.score()?);
+            while let Some(smaller) = inserted.next_if(|new| order(new, &entry).is_lt()) {
+                put(&packed.body[start..at], Some(smaller));
+                start = at;
+            }
         }
     }
     put(&packed.body[start..], None);
@@ -253,7 +279,7 @@ pub fn remove(old: Option<&[u8]>, members: &[&[u8]]) -> Edited<u32> {
     let mut entries = Entries::new(&packed);
     let mut removed = Vec::new();
     let mut place = 0;
-    while let Some((member, _)) = entries.next()? {
+    while let Some(member) = entries.next_member()? {
         if needles.find(&member).is_some() {
             removed.push(place);
         }
@@ -277,9 +303,9 @@ fn find(value: Option<&[u8]>, member: &[u8]) -> Result<Option<(u32, f64)>, Value
     let wanted = Text::new(member);
     let mut entries = Entries::new(&Packed::of(value)?);
     let mut place = 0;
-    while let Some((member, score)) = entries.next()? {
+    while let Some(member) = entries.next_member()? {
         if member == wanted {
-            return Ok(Some((place, score)));
+            return Ok(Some((place, entries.score()?)));
         }
         place += 1;
     }
@@ -295,9 +321,9 @@ pub fn scores(value: Option<&[u8]>, members: &[&[u8]]) -> Result<Vec<Option<f64>
     let needles = Needles::new(members);
     let mut scores = vec![None; members.len()];
     let mut entries = Entries::new(&Packed::of(value)?);
-    while let Some((member, score)) = entries.next()? {
+    while let Some(member) = entries.next_member()? {
         if let Some(place) = needles.find(&member) {
-            scores[place] = Some(score);
+            scores[place] = Some(entries.score()?);
         }
     }
     for place in 0..scores.len() {
