@@ -60,6 +60,10 @@ impl<'a> Needles<'a> {
 
     /// The first place with this string.
     pub(crate) fn find(&self, text: &Text<'_>) -> Option<usize> {
+        if let [place] = self.sorted[..] {
+            // The usual case, in which lengths decide most of the time.
+            return (self.texts[place as usize] == *text).then_some(place as usize);
+        }
         let found = self
             .sorted
             .binary_search_by(|&place| self.texts[place as usize].quick_cmp(text));

@@ -25,7 +25,16 @@ pub(super) struct Name<'a> {
     long: Option<&'a [u8]>,
 }
 
+/// What the next field may share of one: its first bytes, and how many there are.
+pub(super) type Head = ([u8; PART_MAX], usize);
+
 impl<'a> Name<'a> {
+    pub(super) fn head(&self) -> Head {
+        let mut head = [0; PART_MAX];
+        head.copy_from_slice(&self.short[..PART_MAX]);
+        (head, self.short_bytes.min(PART_MAX))
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         self.long.unwrap_or(&self.short[..self.short_bytes])
     }
@@ -55,14 +64,15 @@ impl<'a> Name<'a> {
 /// Fields and their values, from the first on.
 pub(super) struct Fields<'a> {
     body: &'a [u8],
-    at: usize,
+    /// Where the next one begins.
+    pub(super) at: usize,
     left: u32,
     expire: bool,
     /// The field of the value that was returned last.
     pub(super) name: Name<'a>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Value<'a> {
     pub(super) text: Text<'a>,
     /// 0: never.
@@ -179,9 +189,8 @@ pub(super) struct FieldWriter {
     writer: Writer,
     expire: bool,
     earliest: u64,
-    /// What the next field may share.
-    last: [u8; PART_MAX],
-    last_bytes: usize,
+    /// Of the field that was written last.
+    last: Head,
 }
 
 impl FieldWriter {
@@ -190,14 +199,13 @@ impl FieldWriter {
             writer: packed.writer(if expire { EXPIRES } else { 0 }, more_bytes),
             expire,
             earliest: 0,
-            last: [0; PART_MAX],
-            last_bytes: 0,
+            last: ([0; PART_MAX], 0),
         }
     }
 
     pub(super) fn put(&mut self, name: &[u8], value: Value<'_>) {
         let out = self.writer.elements(1);
-        let last = &self.last[..self.last_bytes];
+        let last = &self.last.0[..self.last.1];
         let shared = common(last, name);
         let following = name.len() - shared;
         let is_string = match Text::new(name) {
@@ -212,15 +220,26 @@ impl FieldWriter {
             out.push((shared << 4 | following) as u8);
             out.extend_from_slice(&name[shared..]);
         }
-        self.last_bytes = name.len().min(PART_MAX);
-        self.last[..self.last_bytes].copy_from_slice(&name[..self.last_bytes]);
+        self.last.1 = name.len().min(PART_MAX);
+        self.last.0[..self.last.1].copy_from_slice(&name[..self.last.1]);
         string::put(value.text, out);
         if self.expire {
             out.extend_from_slice(&value.expiry_ms.to_le_bytes());
-            // 0 is never, and must not be the earliest: one less, it is the latest.
-            let earlier = self.earliest.wrapping_sub(1).min(value.expiry_ms.wrapping_sub(1));
-            self.earliest = earlier.wrapping_add(1);
+            self.note_expiry(value.expiry_ms);
         }
+    }
+
+    /// Appends fields as they stand in another value, in which the last one that was written stands before them. Their expiries
+    /// have been noted. `head` is that of the last of them.
+    pub(super) fn copy(&mut self, fields: &[u8], count: usize, head: Head) {
+        self.writer.copy(fields, count);
+        self.last = head;
+    }
+
+    pub(super) fn note_expiry(&mut self, expiry_ms: u64) {
+        // 0 is never, and must not be the earliest: one less, it is the latest.
+        let earlier = self.earliest.wrapping_sub(1).min(expiry_ms.wrapping_sub(1));
+        self.earliest = earlier.wrapping_add(1);
     }
 
     pub(super) fn finish(self) -> Result<Edit, ValueError> {

@@ -43,20 +43,46 @@ fn edit<'a>(
     let mut fields = Fields::new(&packed);
     let mut is_seen = vec![false; needles.len()];
     let mut is_changed = false;
-    while let Some(value) = fields.next_live(now_ms)? {
+    // Fields that stay, behind one that is written last as it is before them here, are copied in runs: the current one began
+    // there, and has so many.
+    let has_form = expire == (packed.flags & EXPIRES != 0);
+    let mut follows = has_form;
+    let mut start = 0;
+    let mut run = 0;
+    loop {
+        let (at, head_before) = (fields.at, fields.name.head());
+        let value = fields.next()?;
         let name = fields.name.bytes();
-        let mut fate = Fate::Keep;
-        if let Some(place) = needles.find(&Text::Bytes(name)) {
+        let mut new = value.filter(|value| !value.is_past(now_ms));
+        if let (Some(found), Some(place)) = (new, needles.find(&Text::Bytes(name))) {
             is_seen[place] = true;
-            fate = decide(place, Some(value));
+            new = match decide(place, Some(found)) {
+                Fate::Keep => new,
+                Fate::Put(other) => Some(other),
+                Fate::Remove => None,
+            };
+            is_changed |= new != value;
         }
-        match fate {
-            Fate::Keep => writer.put(name, value),
-            Fate::Put(new) => {
-                is_changed |= new.text != value.text || new.expiry_ms != value.expiry_ms;
-                writer.put(name, new);
-            }
-            Fate::Remove => is_changed = true,
+        if let Some(new) = new
+            && follows
+            && Some(new) == value
+        {
+            run += 1;
+            writer.note_expiry(new.expiry_ms);
+            continue;
+        }
+        if run > 0 {
+            writer.copy(&packed.body[start..at], run, head_before);
+            run = 0;
+        }
+        follows = false;
+        if let Some(new) = new {
+            writer.put(name, new);
+            follows = has_form;
+            start = fields.at;
+        }
+        if value.is_none() {
+            break;
         }
     }
     for (place, is_seen) in is_seen.into_iter().enumerate() {
