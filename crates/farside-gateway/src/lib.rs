@@ -24,7 +24,6 @@ mod client;
 mod command;
 mod connection;
 mod context;
-mod decimal;
 mod glob;
 mod guard;
 mod hotkeys;

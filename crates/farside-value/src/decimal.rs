@@ -1,6 +1,6 @@
-//! Sums of decimal numbers, for HINCRBYFLOAT.
+//! Sums of decimal numbers, for INCRBYFLOAT and HINCRBYFLOAT.
 //!
-//! On the path: a field that is stored as text gets a number added, and is stored as text again.
+//! On the path: a string or a field that is stored as text gets a number added, and is stored as text again.
 //!
 //! Redis writes 17 places after the point, and so many are kept here, in a fixed-point number: 0.1 and
 //! 0.2 are exactly 0.3. What does not fit, beyond 10^20, is added as an `f64`.
@@ -11,8 +11,8 @@ const PLACES: u32 = 17;
 const ONE: i128 = 10_i128.pow(PLACES);
 
 /// What adding two texts gives.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Sum {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sum {
     /// The sum, without exponent and without zeros at its end.
     Number(String),
     /// One of them is no number.
@@ -22,7 +22,8 @@ pub(crate) enum Sum {
 }
 
 /// Adds two numbers: digits, perhaps with a sign, a point and an exponent; or `inf`.
-pub(crate) fn add(one: &[u8], other: &[u8]) -> Sum {
+#[must_use]
+pub fn add(one: &[u8], other: &[u8]) -> Sum {
     let (Some(one_float), Some(other_float)) = (float(one), float(other)) else {
         return Sum::NotANumber;
     };

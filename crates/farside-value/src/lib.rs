@@ -14,7 +14,7 @@
 
 #![forbid(unsafe_code)]
 
-mod decimal;
+pub mod decimal;
 pub mod encoding;
 mod error;
 pub mod format;

@@ -24,7 +24,7 @@ use self::probe::{Probe, Runner, Verdict};
 use crate::step;
 
 /// What the tests consist of.
-const MEMBERS: [&str; 9] = [
+const MEMBERS: [&str; 10] = [
     "farside-fabric",
     "farside-pool",
     "farside-lock",
@@ -32,6 +32,7 @@ const MEMBERS: [&str; 9] = [
     "farside-index",
     "farside-kv",
     "farside-rdb",
+    "farside-value",
     "farside-gateway",
     "farside-sim",
 ];

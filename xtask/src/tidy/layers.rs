@@ -97,7 +97,7 @@ const LAYERS: &[Layer] = &[
     // The fabric for its errors and clock.
     Layer {
         name: GATEWAY,
-        may_use: &[RDB, KV, FABRIC],
+        may_use: &[RDB, VALUE, KV, FABRIC],
     },
     // What both programs say in the same way.
     Layer {

@@ -1,7 +1,8 @@
 //! Counters: numbers that are stored as text.
 
+use farside_value::decimal::{self, Sum};
+
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal};
-use crate::decimal::{self, Sum};
 use crate::integer;
 
 pub(crate) async fn incr(call: &mut Call<'_>) -> Handled {
