@@ -32,8 +32,8 @@ struct Budget {
 
 /// Object stores are 1.2 MB of the code, and the copies that serde makes for their answers six of the hundredths.
 const BUDGET: Budget = Budget {
-    code_bytes: 8_560_000,
-    stripped_bytes: 12_540_000,
+    code_bytes: 8_630_000,
+    stripped_bytes: 12_620_000,
     copies_percent: 132,
 };
 

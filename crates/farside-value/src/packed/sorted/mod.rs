@@ -1,6 +1,6 @@
 //! Packed sorted sets: members and scores, by score, then by the bytes of the member. `range.rs` has their ranges.
 //!
-//! ZINCRBY is [`add`] with an increment. ZRANGESTORE is [`range`] and [`build`].
+//! ZINCRBY is [`add`] with an increment. ZRANGESTORE is [`range()`] and [`build`].
 
 mod range;
 
