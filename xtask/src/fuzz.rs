@@ -194,7 +194,7 @@ mod tests {
     fn every_target_has_seeds() {
         let folder = step::workspace_root().join("fuzz");
         let targets = targets(&folder).expect("the targets are there");
-        assert_eq!(targets.len(), 5);
+        assert_eq!(targets.len(), 6);
         for target in targets {
             let seeds = fs::read_dir(folder.join("corpus").join(&target));
             assert!(seeds.is_ok_and(|mut seeds| seeds.next().is_some()), "{target}");

@@ -448,6 +448,16 @@ mod tests {
     }
 
     #[test]
+    fn founders_are_those_nodes_that_the_pool_was_made_with() {
+        let node = |index| Geometry::divide(7, NodeId::new(index), 2, 1 << 24, 1 << 16, 100).expect("large enough");
+        let all = [node(0), node(1), node(2)];
+        assert_eq!(Geometry::founders(&all), &all[..2]);
+        // Not all of them are known yet.
+        assert_eq!(Geometry::founders(&all[..1]), &all[..1]);
+        assert_eq!(Geometry::founders(&[]), &[]);
+    }
+
+    #[test]
     fn tables_follow_each_other_and_chunks_follow_them() {
         let geometry = Geometry::divide(7, NodeId::new(2), 3, 1 << 24, 1 << 16, 100).expect("large enough");
         assert_eq!(geometry.chunk_table_at(), 4096 + 6400);

@@ -22,7 +22,7 @@ pub(crate) use site::{Options, check, run};
 use usage::Usage;
 
 /// How many blocks are not run, each for the reason that it names. One more is one more thing that can be wrong unseen.
-const NOT_RUN: usize = 18;
+const NOT_RUN: usize = 19;
 /// The document whose blocks need the library for C: `cargo xtask c` has built it, and runs them.
 const OF_C: &str = "docs/c.md";
 
