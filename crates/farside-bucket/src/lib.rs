@@ -20,9 +20,10 @@ mod write;
 
 use std::sync::Arc;
 
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use hyper::Uri;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, RetryConfig};
 use tokio::runtime::Runtime;
@@ -72,24 +73,38 @@ impl Object {
             ..RetryConfig::default()
         };
         let store: Result<Arc<dyn ObjectStore>, _> = match scheme {
-            "s3" | "s3a" => AmazonS3Builder::from_env()
-                .with_url(root)
-                .with_retry(retry)
-                .with_http_connector(http::Connector)
-                .build()
-                .map(|store| Arc::new(store) as _),
-            "gs" => GoogleCloudStorageBuilder::from_env()
-                .with_url(root)
-                .with_retry(retry)
-                .with_http_connector(http::Connector)
-                .build()
-                .map(|store| Arc::new(store) as _),
-            "az" | "abfs" | "abfss" => MicrosoftAzureBuilder::from_env()
-                .with_url(root)
-                .with_retry(retry)
-                .with_http_connector(http::Connector)
-                .build()
-                .map(|store| Arc::new(store) as _),
+            "s3" | "s3a" => {
+                let builder = AmazonS3Builder::from_env();
+                for key in [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint] {
+                    check_server(address, builder.get_config_value(&key))?;
+                }
+                builder
+                    .with_url(root)
+                    .with_retry(retry)
+                    .with_http_connector(http::Connector)
+                    .build()
+                    .map(|store| Arc::new(store) as _)
+            }
+            "gs" => {
+                let builder = GoogleCloudStorageBuilder::from_env();
+                check_server(address, builder.get_config_value(&GoogleConfigKey::BaseUrl))?;
+                builder
+                    .with_url(root)
+                    .with_retry(retry)
+                    .with_http_connector(http::Connector)
+                    .build()
+                    .map(|store| Arc::new(store) as _)
+            }
+            "az" | "abfs" | "abfss" => {
+                let builder = MicrosoftAzureBuilder::from_env();
+                check_server(address, builder.get_config_value(&AzureConfigKey::Endpoint))?;
+                builder
+                    .with_url(root)
+                    .with_retry(retry)
+                    .with_http_connector(http::Connector)
+                    .build()
+                    .map(|store| Arc::new(store) as _)
+            }
             _ => return Err(wrong(&format!("no store has addresses that begin with {scheme}://"))),
         };
         let store = store.map_err(|error| BucketError::of(address, &error))?;
@@ -169,6 +184,18 @@ impl Object {
         let removed = self.runtime.block_on(self.store.delete(&self.path));
         removed.map_err(|error| BucketError::of(&self.address, &error))
     }
+}
+
+/// A server that the environment names has to be an address of the web: what signs requests panics at anything else.
+fn check_server(address: &str, server: Option<String>) -> Result<(), BucketError> {
+    let Some(server) = server else { return Ok(()) };
+    let uri: Option<Uri> = server.parse().ok();
+    if uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
+        return Ok(());
+    }
+    let reason =
+        format!("the environment says that its server is `{server}`: write https://HOST:PORT or http://HOST:PORT");
+    Err(BucketError::new(address, &reason))
 }
 
 impl core::fmt::Debug for Object {

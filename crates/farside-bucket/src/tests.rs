@@ -105,6 +105,22 @@ fn an_object_that_is_replaced_is_not_read_as_half_of_each() {
 }
 
 #[test]
+fn a_server_is_an_address_of_the_web() {
+    let check = |server: &str| check_server("s3://bucket/name", Some(server.to_owned()));
+    for server in [
+        "http://localhost:9000",
+        "https://storage.example",
+        "http://[::1]:9000/path",
+    ] {
+        assert_eq!(check(server), Ok(()), "{server}");
+    }
+    for server in ["", "nonsense", "localhost:9000", "ftp://host", "http://", "https:// x"] {
+        let error = check(server).expect_err(server).to_string();
+        assert!(error.contains(&format!("`{server}`: write https://")), "{error}");
+    }
+}
+
+#[test]
 fn wrong_addresses_say_what_is_wrong() {
     for (address, reason) in [
         ("s3:///name", "no bucket"),

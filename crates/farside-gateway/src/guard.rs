@@ -9,8 +9,7 @@
 //! an array stand is noted on the way, so nobody has to take it apart once more.
 
 use farside_kv::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-
-use crate::integer;
+use farside_value::integer;
 
 /// The longest argument.
 pub(crate) const BULK_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX;

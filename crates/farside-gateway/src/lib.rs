@@ -28,7 +28,6 @@ mod glob;
 mod guard;
 mod hotkeys;
 mod hyperloglog;
-mod integer;
 mod large;
 mod latency;
 mod lcs;

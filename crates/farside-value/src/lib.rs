@@ -18,6 +18,7 @@ pub mod decimal;
 pub mod encoding;
 mod error;
 pub mod format;
+pub mod integer;
 mod needles;
 pub mod packed;
 mod ranks;

@@ -12,7 +12,7 @@
 
 use core::cmp::Ordering;
 
-use crate::ValueError;
+use crate::{ValueError, integer};
 
 /// The longest string whose length is its first byte.
 const SHORT_MAX: usize = 0xbf;
@@ -42,7 +42,7 @@ impl<'a> Text<'a> {
     /// The string of these bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        parse_integer(bytes).map_or(Self::Bytes(bytes), Self::Integer)
+        integer::parse(bytes).map_or(Self::Bytes(bytes), Self::Integer)
     }
 
     /// Its bytes; those of an integer are written to `digits`.
@@ -95,34 +95,6 @@ impl Ord for Text<'_> {
 impl PartialOrd for Text<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-/// The integer of which these bytes are the canonical decimal form.
-fn parse_integer(bytes: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match bytes {
-        [b'-', digits @ ..] => (true, digits),
-        _ => (false, bytes),
-    };
-    match digits {
-        // Alone it is canonical, with a sign or in front of others it is not.
-        [b'0'] if !is_negative => return Some(0),
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut number = 0_i64;
-    for &digit in digits {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        // Downwards, since there is one negative number more.
-        number = number.checked_mul(10)?.checked_sub(digit.into())?;
-    }
-    if is_negative {
-        Some(number)
-    } else {
-        number.checked_neg()
     }
 }
 

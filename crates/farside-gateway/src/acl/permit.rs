@@ -2,12 +2,13 @@
 //!
 //! On the path: where a command is checked, for every client that may not do everything; for a transaction again at EXEC.
 
+use farside_value::integer;
+
 use super::selector::{Patterns, Selector};
 use super::user::User;
 use crate::command::category::Access;
 use crate::command::table::{Id, Numbered, TABLE, numbered};
 use crate::glob::{self, Case};
-use crate::integer;
 use crate::request::Request;
 
 /// What is not allowed.

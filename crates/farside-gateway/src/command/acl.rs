@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use farside_value::integer;
+
 use super::table::{Id, find, number, numbered};
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, category, excerpt, help, wrong_arity};
 use crate::acl::log::{Entry, Reason};
@@ -11,7 +13,6 @@ use crate::acl::user::{DEFAULT, Wrong};
 use crate::acl::{Refused, Users, random_hex};
 use crate::client::Client;
 use crate::context::Context;
-use crate::integer;
 use crate::live::lock;
 use crate::reply::Reply;
 use crate::request::Request;

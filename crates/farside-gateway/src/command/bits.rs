@@ -5,12 +5,12 @@
 use core::ops::Range;
 
 use farside_kv::{Decision, Item, VALUE_BYTES_MAX};
+use farside_value::integer;
 
 use super::keyspace::replaced;
 use super::strings::TOO_LONG;
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
 use crate::bits::{self, Action, Combination, Field, Operation, Overflow};
-use crate::integer;
 use crate::request::Request;
 
 const NO_OFFSET: &str = "ERR bit offset is not an integer or out of range";

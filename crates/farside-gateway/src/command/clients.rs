@@ -4,11 +4,12 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farside_value::integer;
+
 use super::table::{Numbered, numbered};
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help};
 use crate::acl::Users;
 use crate::client::{Replies, is_plain};
-use crate::integer;
 use crate::pause::Held;
 use crate::reply::{Protocol, Reply};
 use crate::request::Request;

@@ -6,11 +6,11 @@
 use core::sync::atomic::Ordering;
 
 use farside_kv::{EvictionPolicy, SAMPLES_MAX};
+use farside_value::integer;
 
 use super::{Call, Handled, SYNTAX, help};
 use crate::glob::{self, Case};
 use crate::guard::BULK_BYTES_MAX;
-use crate::integer;
 use crate::live::lock;
 
 /// The most connections that CONFIG SET allows, as in Redis.

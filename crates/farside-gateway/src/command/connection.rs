@@ -1,11 +1,12 @@
 //! The connection itself: PING, HELLO, AUTH, QUIT.
 
+use farside_value::integer;
+
 use super::{Call, Handled, Refusal, SYNTAX, wrong_arity};
 use crate::REDIS_VERSION;
 use crate::acl::Refused;
 use crate::acl::log::Reason;
 use crate::acl::user::DEFAULT;
-use crate::integer;
 use crate::reply::Protocol;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";

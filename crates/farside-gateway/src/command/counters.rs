@@ -1,9 +1,9 @@
 //! Counters: numbers that are stored as text.
 
 use farside_value::decimal::{self, Sum};
+use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal};
-use crate::integer;
 
 pub(crate) async fn incr(call: &mut Call<'_>) -> Handled {
     add(call, 1).await

@@ -2,10 +2,10 @@
 
 use farside_kv::{Condition, Expiry, SetOptions, VALUE_BYTES_MAX};
 use farside_rdb::PayloadError;
+use farside_value::integer;
 
 use super::expiry::now;
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
-use crate::integer;
 use crate::request::Request;
 
 pub(crate) async fn dump(call: &mut Call<'_>) -> Handled {

@@ -3,10 +3,10 @@
 //! A key that is to expire in the past is deleted at once.
 
 use farside_kv::Expiry;
+use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, strings};
 use crate::context::Context;
-use crate::integer;
 use crate::request::Request;
 
 /// How an expiry is given.

@@ -3,13 +3,14 @@
 //! On the path: nowhere but RANGE, which reads the index from key to key and lets others run in between.
 
 use farside_fabric::host::HostClock;
+use farside_value::integer;
 use tokio::task::yield_now;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, wrong_arity};
 use crate::hotkeys::hottest;
+use crate::observer;
 use crate::report::Report;
 use crate::request::Request;
-use crate::{integer, observer};
 
 /// How many hot keys there are if nobody says.
 const HOT_KEYS: usize = 10;

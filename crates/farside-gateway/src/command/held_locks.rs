@@ -1,9 +1,9 @@
 //! FARSIDE LOCKS: which named locks are held, by whom and since when.
 
 use farside_kv::locks::Mode;
+use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER};
-use crate::integer;
 
 /// How many locks there are at most if nobody says.
 const LOCKS: usize = 1000;

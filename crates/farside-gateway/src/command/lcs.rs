@@ -1,7 +1,8 @@
 //! LCS: what two strings have in common.
 
+use farside_value::integer;
+
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
-use crate::integer;
 use crate::lcs::common;
 
 /// The most pairs of prefixes of both strings, each with a length of four bytes, that may be compared: Redis has a limit for

@@ -4,9 +4,9 @@
 //! it, and only of this gateway; otherwise it is refused.
 
 use farside_kv::KeyUse;
+use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help};
-use crate::integer;
 
 /// How the value is stored: as its bytes, whatever they are.
 const ENCODING: &str = "raw";

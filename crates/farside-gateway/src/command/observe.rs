@@ -3,8 +3,9 @@
 //! Only commands whose duration depends on what is stored, or on how many keys they name, are timed: the
 //! others (GET, SET, INCR and what else Redis calls fast) would be slowed down by two looks at the clock.
 
+use farside_value::integer;
+
 use super::{Call, Handled, excerpt, help};
-use crate::integer;
 use crate::live::lock;
 use crate::slow_log::{self, Entry};
 

@@ -8,11 +8,11 @@
 //! remembers. What a pattern begins with says where to begin and where to end.
 
 use farside_kv::{Session, prefix_end};
+use farside_value::integer;
 use tokio::task::yield_now;
 
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
 use crate::glob::{self, Case};
-use crate::integer;
 use crate::request::Request;
 
 /// How many keys SCAN looks for if nobody says.

@@ -1,7 +1,8 @@
 //! SELECT: there is one database. TIME. WAIT: there are no replicas. MODULE: there are no modules.
 
+use farside_value::integer;
+
 use super::{Call, Handled, NOT_AN_INTEGER, help};
-use crate::integer;
 
 pub(crate) async fn select(call: &mut Call<'_>) -> Handled {
     match integer::parse(call.request.arg(1)) {

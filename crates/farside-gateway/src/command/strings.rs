@@ -5,6 +5,7 @@ use core::ops::Range;
 use std::io;
 
 use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
+use farside_value::integer;
 
 use super::table::Id;
 use super::transactions::ANSWERS_BYTES_MAX;
@@ -12,7 +13,6 @@ use super::{Call, Handled, Keys, NOT_AN_INTEGER, Refusal, count_several, refuse,
 use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush, flush_with};
 use crate::context::Context;
-use crate::integer;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::stream::Stream;

@@ -3,9 +3,9 @@
 //! On the path: each is a transaction over both keys.
 
 use farside_kv::{Expiry, KvError, SetOptions, Transaction};
+use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
-use crate::integer;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
 

@@ -32,7 +32,7 @@ fn member(number: u64) -> Member {
 }
 
 /// A primary whose memory is in use, and a backup that copies it. A client may ask for something at every instant.
-struct Copy {
+struct Newcomer {
     primary: Member,
     backup: Member,
     client: Option<EndpointId>,
@@ -42,7 +42,7 @@ struct Copy {
     parts: Vec<(u64, u64)>,
 }
 
-impl Copy {
+impl Newcomer {
     fn new(is_used: bool) -> Self {
         let mut primary = member(1);
         let first = primary.first_view();
@@ -129,7 +129,7 @@ impl Copy {
 
 #[test]
 fn a_copy_rests_while_clients_are_served() {
-    let parts = Copy::new(true).run();
+    let parts = Newcomer::new(true).run();
     assert_eq!(parts.len(), MEMORY_BYTES >> 20, "one window at a time");
     for pair in parts.windows(2) {
         let ((begun_ns, came_ns), (next_ns, _)) = (pair[0], pair[1]);
@@ -139,7 +139,7 @@ fn a_copy_rests_while_clients_are_served() {
 
 #[test]
 fn a_copy_that_nobody_disturbs_does_not_rest() {
-    let parts = Copy::new(false).run();
+    let parts = Newcomer::new(false).run();
     for pair in parts.windows(2) {
         assert_eq!(pair[1].0, pair[0].0 + 2 * WAY_NS, "{parts:?}");
     }
@@ -148,8 +148,8 @@ fn a_copy_that_nobody_disturbs_does_not_rest() {
 /// Without that it would be an entry behind whenever the primary looks.
 #[test]
 fn answers_wait_for_a_backup_that_is_about_to_join_unless_it_falls_silent() {
-    let mut copy = Copy::new(true);
-    let is_awaited = |copy: &Copy| copy.primary.standing().committed < copy.primary.last();
+    let mut copy = Newcomer::new(true);
+    let is_awaited = |copy: &Newcomer| copy.primary.standing().committed < copy.primary.last();
     while {
         copy.half_step(true);
         !is_awaited(&copy)

@@ -13,11 +13,11 @@ mod run;
 
 use std::collections::BTreeMap;
 
+use farside_value::integer;
 use sha1::{Digest, Sha1};
 
 use self::known::Script;
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, help};
-use crate::integer;
 use crate::live::lock;
 use crate::request::Request;
 

@@ -3,11 +3,11 @@
 //! On the path: after a script was found. One key is changed by one atomic change, several keys by a transaction.
 
 use farside_kv::{Alteration, Expiry, SetOptions};
+use farside_value::integer;
 
 use super::known::{Answer, Compare, One, Script, Step};
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, Sha, to_hex};
 use crate::command::expiry::{Unit, now};
-use crate::integer;
 
 const MISSING_ARGUMENT: &str = "ERR Lua redis lib command arguments must be strings or integers";
 

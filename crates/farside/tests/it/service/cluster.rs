@@ -201,55 +201,45 @@ fn an_operator_hands_over_and_cannot_decide_against_etcd() {
     drop((primary, backup));
 }
 
+/// What a member says that does not start.
+fn refusal(cluster: &str, segment: &str, arguments: &[&str]) -> String {
+    let common = [
+        "node",
+        "--cluster",
+        cluster,
+        "--segment",
+        segment,
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let output = output(&[&common, arguments].concat());
+    assert_eq!(output.status.code(), Some(2), "a mistake that a user can put right");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[test]
 fn a_segment_that_would_be_lost_is_refused() {
     let mut cluster = Cluster::start();
     let segments = Segments::new();
     let (old, own) = (segments.next(), segments.next());
-    let refusal = |segment: &str, arguments: &[&str]| {
-        let common = [
-            "node",
-            "--cluster",
-            &cluster.name,
-            "--segment",
-            segment,
-            "--listen",
-            "127.0.0.1:0",
-        ];
-        let output = output(&[&common, arguments].concat());
-        assert_eq!(output.status.code(), Some(2), "a mistake that a user can put right");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
     // One that holds data of its own, where there is a group already.
     assert!(Server::node(&own, &["--listen", "127.0.0.1:0"]).terminate());
     let member = cluster.member(&old, "127.0.0.1:0", &MEMORY);
-    let foreign = refusal(&own, &[]);
+    let foreign = refusal(&cluster.name, &own, &[]);
     assert!(
         foreign.contains(&own) && foreign.contains("data of its own"),
         "{foreign}"
     );
     assert!(member.terminate());
-    let other = refusal(&old, &["--node", "1"]);
+    let other = refusal(&cluster.name, &old, &["--node", "1"]);
     assert!(other.contains("belongs to node 0 of cluster `test`"), "{other}");
     // One whose group an etcd without data does not know, whether there is another of the name or not.
     cluster.etcd.stop();
     cluster.etcd.begin_anew();
-    let refusal = |segment: &str| {
-        let common = [
-            "node",
-            "--cluster",
-            &cluster.name,
-            "--segment",
-            segment,
-            "--listen",
-            "127.0.0.1:0",
-        ];
-        String::from_utf8_lossy(&output(&common).stderr).into_owned()
-    };
-    let lost = refusal(&old);
+    let lost = refusal(&cluster.name, &old, &[]);
     assert!(lost.contains("if etcd has lost its data"), "{lost}");
     let new = cluster.member(&segments.next(), "127.0.0.1:0", &MEMORY);
-    let replaced = refusal(&old);
+    let replaced = refusal(&cluster.name, &old, &[]);
     assert!(replaced.contains("data of its own"), "{replaced}");
     drop(new);
 }

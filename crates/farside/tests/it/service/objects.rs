@@ -159,6 +159,11 @@ fn a_bucket_that_refuses_says_why() {
     assert!(wrong_secret.contains("SignatureDoesNotMatch"), "{wrong_secret}");
     let in_the_clear = failure(command("s3://bucket/a.rdb").env_remove("AWS_ALLOW_HTTP"));
     assert!(in_the_clear.contains("AWS_ALLOW_HTTP"), "{in_the_clear}");
+    let no_server = failure(command("s3://bucket/a.rdb").env("AWS_ENDPOINT", "localhost:9000"));
+    assert!(
+        no_server.contains("`localhost:9000`: write https://HOST:PORT"),
+        "{no_server}"
+    );
     let no_bucket = failure(&mut command("s3://elsewhere/a.rdb"));
     assert!(
         no_bucket.contains("s3://elsewhere/a.rdb: it is not there"),

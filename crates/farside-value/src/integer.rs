@@ -2,7 +2,8 @@
 
 /// The number, if `text` spells it the only way there is: no sign but a leading minus, no leading
 /// zeros, no space.
-pub(crate) fn parse(text: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match digits {
         [b'0'] if digits.len() == text.len() => return Some(0),
