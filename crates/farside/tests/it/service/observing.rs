@@ -320,12 +320,13 @@ fn a_monitor_that_does_not_read_is_cut_off() {
     let before = server.private_bytes();
     let value = vec![b'x'; 1 << 20];
     // Far more than sockets and the queue hold.
-    for _ in 0..64 {
+    for _ in 0..256 {
         assert_eq!(client.call(&[b"SET", b"a", &value]), b"+OK\r\n");
     }
     while text(&mut client, "CLIENT LIST").lines().count() != 1 {}
+    // 8 MiB may wait, and as many be on their way to the socket; a buffer that grows is there twice for a moment.
     assert!(
-        server.private_bytes() < before + (48 << 20),
+        server.private_bytes() < before + (96 << 20),
         "{}",
         server.private_bytes()
     );
