@@ -255,11 +255,7 @@ impl Blocks {
 
     /// Takes a block for what will probably be stored under a key, and encodes it at `at` in the buffer.
     pub(crate) fn draft(&self, cx: &mut OpContext, key: &[u8], likely: Likely<'_>, at: u32) -> Option<Draft> {
-        let item = Item {
-            key,
-            value: likely.value,
-            expiry_ms: likely.expiry_ms,
-        };
+        let item = Item::of(key, likely.value, likely.expiry_ms);
         let bytes = item.bytes();
         // What is written while a snapshot is taken is noted first.
         if bytes > DRAFT_BYTES_MAX || self.pool.notes_changes() {

@@ -60,6 +60,7 @@ impl Index {
                     Some(item) => Decision::Put {
                         value: Cow::Owned(item.value.to_vec()),
                         expiry_ms: item.expiry_ms,
+                        tag: item.tag,
                         // It is what is stored, so only that may be replaced.
                         regardless: false,
                     },

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use farside_fabric::{Batch, Endpoint, LocalFuture, NodeId, OpContext, RemoteAddr, Soon, at_once};
 use farside_pool::{Geometry, Pool, root};
 use farside_sync::{Combined, SyncOptions};
+use farside_value::format::Tag;
 
 use crate::blocks::Blocks;
 use crate::descriptor::Marking;
@@ -604,6 +605,7 @@ impl Index {
             Some(_) => Decision::Put {
                 value: Cow::Borrowed(value),
                 expiry_ms: 0,
+                tag: Tag::String,
                 regardless: true,
             },
         };

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! item     byte 0    kind ITEM
-//!          1..4      key length, 24 bits
+//!          1..4      key length, 20 bits, and the type of the value, 4 bits
 //!          4..8      value length
 //!          8..16     expiry: milliseconds since the Unix epoch, 0 = never
 //!          16..      key, then value: a long one, of LONG_VALUE_BYTES and more, from the next whole word on
@@ -17,6 +17,7 @@
 //! half of one. (Where a radix tree writes values in place, a word of an item changes, and the expiry is a lock.)
 
 use farside_sync::Pointer;
+use farside_value::format::Tag;
 
 /// The longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -36,6 +37,8 @@ pub(crate) const KIND_RECORD: u8 = 0x54;
 /// Bytes of the header of both kinds.
 pub const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
+/// Where in the first half word the length of a key ends, and the type of the value begins.
+const TAG_SHIFT: u32 = 28;
 /// From this length on a value begins at a whole word, whatever its key is: it is copied from and to memory of a program in
 /// whole words then, and not through a buffer when it is written.
 pub const LONG_VALUE_BYTES: usize = 1024;
@@ -51,14 +54,28 @@ pub struct Item<'a> {
     pub value: &'a [u8],
     /// When the item expires, in milliseconds since the Unix epoch; 0 means never.
     pub expiry_ms: u64,
+    /// What the value is.
+    pub tag: Tag,
 }
 
 impl<'a> Item<'a> {
-    /// An item.
+    /// An item whose value is a string.
     #[inline]
     #[must_use]
     pub fn of(key: &'a [u8], value: &'a [u8], expiry_ms: u64) -> Self {
-        Self { key, value, expiry_ms }
+        Self {
+            key,
+            value,
+            expiry_ms,
+            tag: Tag::String,
+        }
+    }
+
+    /// The same item with a value of this type.
+    #[inline]
+    #[must_use]
+    pub fn tagged(self, tag: Tag) -> Self {
+        Self { tag, ..self }
     }
 
     /// Bytes that the item takes in its block.
@@ -83,8 +100,8 @@ impl<'a> Item<'a> {
             self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX,
             "checked by the index"
         );
-        target[0] = KIND_ITEM;
-        target[1..4].copy_from_slice(&(self.key.len() as u32).to_le_bytes()[..3]);
+        let lengths = u32::from(KIND_ITEM) | (self.key.len() as u32) << 8 | u32::from(self.tag.bits()) << TAG_SHIFT;
+        target[..4].copy_from_slice(&lengths.to_le_bytes());
         target[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
         target[8..16].copy_from_slice(&self.expiry_ms.to_le_bytes());
         let key_end = HEADER_BYTES + self.key.len();
@@ -140,6 +157,8 @@ pub enum Header {
         value_bytes: usize,
         /// See [`Item::expiry_ms`].
         expiry_ms: u64,
+        /// See [`Item::tag`].
+        tag: Tag,
     },
     /// A bucket.
     Bucket {
@@ -151,7 +170,7 @@ pub enum Header {
 }
 
 impl Header {
-    /// Reads the first [`HEADER_BYTES`] of a block; `None` if they are neither an item's nor a
+    /// Reads the first [`HEADER_BYTES`] of a block; `None` if they are neither an item's, with a type that there is, nor a
     /// bucket's nor a descriptor's.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
@@ -167,12 +186,14 @@ impl Header {
         let (first, count) = (lengths as u32, (lengths >> 32) as usize);
         match first as u8 {
             KIND_ITEM => {
-                let key_bytes = (first >> 8) as usize;
+                let key_bytes = (first << (32 - TAG_SHIFT) >> (8 + 32 - TAG_SHIFT)) as usize;
+                let tag = Tag::from_bits((first >> TAG_SHIFT) as u8)?;
                 let fits = key_bytes <= KEY_BYTES_MAX && count <= VALUE_BYTES_MAX;
                 fits.then_some(Self::Item {
                     key_bytes,
                     value_bytes: count,
                     expiry_ms,
+                    tag,
                 })
             }
             KIND_BUCKET => (count <= BUCKET_ENTRIES_MAX).then_some(Self::Bucket { entries: count }),
@@ -204,6 +225,7 @@ impl Header {
             key_bytes,
             value_bytes,
             expiry_ms,
+            tag,
         } = *self
         else {
             panic!("asked for an item where something else was found");
@@ -213,6 +235,7 @@ impl Header {
             key: &bytes[HEADER_BYTES..HEADER_BYTES + key_bytes],
             value: &bytes[value_at..value_at + value_bytes],
             expiry_ms,
+            tag,
         }
     }
 }
@@ -295,6 +318,19 @@ mod tests {
         let is_known = |kind, key_bytes, count| Header::decode(&header(kind, key_bytes, count)).is_some();
         assert!(is_known(KIND_ITEM, KEY_BYTES_MAX, VALUE_BYTES_MAX));
         assert!(!is_known(KIND_ITEM, KEY_BYTES_MAX + 1, 0));
+        // As long as the length of a key may be, its type stays apart from it.
+        assert!(!is_known(KIND_ITEM, (1 << (TAG_SHIFT - 8)) - 1, 0));
+        for bits in 0..16 {
+            let tag = Tag::from_bits(bits);
+            let decoded = Header::decode(&header(KIND_ITEM, 7 | usize::from(bits) << (TAG_SHIFT - 8), 9));
+            let expected = tag.map(|tag| Header::Item {
+                key_bytes: 7,
+                value_bytes: 9,
+                expiry_ms: 0,
+                tag,
+            });
+            assert_eq!(decoded, expected, "type {bits}");
+        }
         assert!(!is_known(KIND_ITEM, 0, VALUE_BYTES_MAX + 1));
         assert!(is_known(KIND_BUCKET, 0, BUCKET_ENTRIES_MAX));
         assert!(!is_known(KIND_BUCKET, 0, BUCKET_ENTRIES_MAX + 1));
@@ -306,8 +342,9 @@ mod tests {
             key in vec(any::<u8>(), 0..300),
             value in prop_oneof![vec(any::<u8>(), 0..300), vec(any::<u8>(), LONG_VALUE_BYTES - 2..LONG_VALUE_BYTES + 20)],
             expiry_ms: u64,
+            tag in (0u8..16).prop_filter_map("reserved", Tag::from_bits),
         ) {
-            let item = Item { key: &key, value: &value, expiry_ms };
+            let item = Item::of(&key, &value, expiry_ms).tagged(tag);
             let mut bytes = vec![0xff; item.bytes() as usize + 9];
             item.encode(&mut bytes);
             let header = Header::decode(&bytes).expect("an item");

@@ -30,6 +30,7 @@ pub mod tree;
 
 pub use error::IndexError;
 pub use evacuate::Evacuated;
+pub use farside_value::format::Tag;
 pub use index::{Index, IndexKind, IndexOptions, SearchMany, walk};
 pub use item::{GONE_MS, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use local::Shared;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use farside_fabric::{FabricError, NodeId, OpContext, Slice};
 use farside_sync::local::{Asked, Combiner, Counts};
+use farside_value::format::Tag;
 
 use crate::error::IndexError;
 #[cfg(doc)]
@@ -19,6 +20,7 @@ use crate::operation::{Change, Found};
 pub(crate) struct Copied {
     value: Box<[u8]>,
     expiry_ms: u64,
+    tag: Tag,
 }
 
 /// The operations that the clients of a compute node have under way.
@@ -100,6 +102,7 @@ impl Local {
                         Rc::new(Copied {
                             value: cx.buffer()[found.value.range()].into(),
                             expiry_ms: found.expiry_ms,
+                            tag: found.tag,
                         })
                     })
                 });
@@ -113,6 +116,7 @@ impl Local {
                 Found {
                     value,
                     expiry_ms: copied.expiry_ms,
+                    tag: copied.tag,
                 }
             })),
             Asked::Late => Err(late()),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use arrayvec::ArrayVec;
 use farside_fabric::Slice;
 use farside_fabric::mutant::is_planted;
+use farside_value::format::Tag;
 
 use crate::item::{Header, Item, value_at};
 
@@ -18,6 +19,8 @@ pub struct Found {
     pub value: Slice,
     /// See [`Item::expiry_ms`].
     pub expiry_ms: u64,
+    /// See [`Item::tag`].
+    pub tag: Tag,
 }
 
 impl Found {
@@ -31,6 +34,7 @@ impl Found {
             key_bytes,
             value_bytes,
             expiry_ms,
+            tag,
         } = header
         else {
             panic!("asked for a value where a bucket was found");
@@ -38,6 +42,7 @@ impl Found {
         Self {
             value: Slice::new(at + value_at(key_bytes, value_bytes) as u32, value_bytes as u32),
             expiry_ms,
+            tag,
         }
     }
 
@@ -50,6 +55,7 @@ impl Found {
         is_same.then_some(Self {
             value: Slice::new(value_at as u32, item.value.len() as u32),
             expiry_ms: item.expiry_ms,
+            tag: item.tag,
         })
     }
 }
@@ -112,6 +118,8 @@ pub enum Decision<'v> {
         value: Cow<'v, [u8]>,
         /// See [`Item::expiry_ms`].
         expiry_ms: u64,
+        /// See [`Item::tag`].
+        tag: Tag,
         /// Whether it is to be stored whatever other value the key has by then.
         regardless: bool,
     },
@@ -123,7 +131,7 @@ pub enum Decision<'v> {
 }
 
 /// What a change will probably store. An index may write it while it still looks for the key, which
-/// saves a round trip if the decision turns out to be that.
+/// saves a round trip if the decision turns out to be that. It is a string.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Likely<'v> {
     /// The value.
@@ -154,6 +162,7 @@ impl<'v> Likely<'v> {
         Decision::Put {
             value: Cow::Borrowed(self.value),
             expiry_ms: self.expiry_ms,
+            tag: Tag::String,
             regardless: self.regardless,
         }
     }
@@ -161,7 +170,9 @@ impl<'v> Likely<'v> {
     /// Whether a decision is to store it.
     pub(crate) fn is_meant_by(&self, decision: &Decision<'_>) -> bool {
         match decision {
-            Decision::Put { value, expiry_ms, .. } => *expiry_ms == self.expiry_ms && **value == *self.value,
+            Decision::Put {
+                value, expiry_ms, tag, ..
+            } => *expiry_ms == self.expiry_ms && **value == *self.value && *tag == Tag::String,
             Decision::Keep | Decision::Delete { .. } => false,
         }
     }

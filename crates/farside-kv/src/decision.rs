@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::mutant::is_planted;
-use farside_index::{Change, Decision, Item};
+use farside_index::{Change, Decision, Item, Tag};
 
 use crate::expiry::{Expiry, is_there};
 use crate::session::{Alteration, Condition, SetOptions, SetOutcome};
@@ -35,6 +35,7 @@ pub fn set<'v>(
     Decision::Put {
         value: Cow::Borrowed(value),
         expiry_ms: options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
+        tag: Tag::String,
         regardless: is_regardless(options),
     }
 }
@@ -63,7 +64,7 @@ impl Deletion {
     }
 }
 
-/// Whoever saw the value and the expiry said what becomes of them.
+/// Whoever saw the value, a string, and the expiry said what becomes of them.
 pub fn alter<'v>(stored: Option<Item<'_>>, alteration: Alteration<'v>, now_ms: impl FnOnce() -> u64) -> Decision<'v> {
     let before_ms = stored.map_or(0, |item| item.expiry_ms);
     let (value, expiry) = match alteration {
@@ -75,15 +76,16 @@ pub fn alter<'v>(stored: Option<Item<'_>>, alteration: Alteration<'v>, now_ms: i
         },
         Alteration::Put { value, expiry } => (Cow::Borrowed(value), expiry),
     };
-    until(value, expiry.resolve(before_ms), now_ms)
+    until((value, Tag::String), expiry.resolve(before_ms), now_ms)
 }
 
 /// A value, unless its time is over already.
-fn until(value: Cow<'_, [u8]>, expiry_ms: u64, now_ms: impl FnOnce() -> u64) -> Decision<'_> {
+fn until((value, tag): (Cow<'_, [u8]>, Tag), expiry_ms: u64, now_ms: impl FnOnce() -> u64) -> Decision<'_> {
     match is_there(expiry_ms, now_ms) {
         true => Decision::Put {
             value,
             expiry_ms,
+            tag,
             regardless: false,
         },
         false => Decision::Delete { regardless: false },
@@ -104,11 +106,11 @@ pub fn expire<R>(
     *answer = Some(reply);
     match expiry.resolve(item.expiry_ms) {
         same if same == item.expiry_ms => Decision::Keep,
-        expiry_ms => until(Cow::Owned(item.value.to_vec()), expiry_ms, now_ms),
+        expiry_ms => until((Cow::Owned(item.value.to_vec()), item.tag), expiry_ms, now_ms),
     }
 }
 
-/// `update` makes a value of the one that is there, or refuses; the expiry stays.
+/// `update` makes a string of the one that is there, or refuses; the expiry stays.
 pub fn update<R>(
     stored: Option<Item<'_>>,
     update: &mut impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
@@ -120,6 +122,7 @@ pub fn update<R>(
             Decision::Put {
                 value: Cow::Owned(value),
                 expiry_ms: stored.map_or(0, |item| item.expiry_ms),
+                tag: Tag::String,
                 regardless: false,
             }
         }

@@ -3,6 +3,7 @@
 use farside_fabric::{FabricError, LocalFuture};
 use farside_index::IndexError;
 use farside_pool::PoolError;
+use farside_value::format::Tag;
 
 use crate::transaction::TransactionError;
 
@@ -19,6 +20,14 @@ pub enum KvError {
     /// A transaction failed.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
+    /// The value of the key has another type than the operation is for.
+    #[error("the value of the key is a {}, and this operation is for a {}", found.name(), wanted.name())]
+    WrongType {
+        /// What it is.
+        found: Tag,
+        /// What it would have to be.
+        wanted: Tag,
+    },
 }
 
 impl KvError {

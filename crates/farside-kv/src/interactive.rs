@@ -8,7 +8,7 @@
 //! Nothing is locked meanwhile, so nobody waits for a body, and no order of keys can lead to a deadlock.
 
 use farside_fabric::mutant::is_planted;
-use farside_index::Decide;
+use farside_index::{Decide, Item};
 
 use crate::error::{KvError, Pending};
 use crate::session::{Alteration, Session, SetOptions, SetOutcome};
@@ -59,11 +59,12 @@ impl Session {
             let keys = [key];
             let read = self.transaction_on(&keys, |now| {
                 let seen = now.watch(key)?;
-                let found = now.get_with_expiry(key)?;
-                Ok((seen, found.map(|(value, expiry_ms)| (value.to_vec(), expiry_ms))))
+                let found = now.item(key)?;
+                Ok((seen, found.map(|item| (item.value.to_vec(), item.expiry_ms, item.tag))))
             });
             let (seen, found) = read.await?;
-            let before = found.as_ref().map(|(value, expiry_ms)| (value.as_slice(), *expiry_ms));
+            let before = found.as_ref();
+            let before = before.map(|(value, expiry_ms, tag)| Item::of(key, value, *expiry_ms).tagged(*tag));
             transaction.learn(key, before, false)?;
             let place = watched.partition_point(|before| before.key() < key);
             watched.insert(place, seen);

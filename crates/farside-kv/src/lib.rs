@@ -32,6 +32,7 @@ pub mod sweep;
 pub mod transaction;
 mod turns;
 mod uses;
+mod value;
 
 pub use config::StoreConfig;
 pub use drain::{DrainStep, Drained};
@@ -44,13 +45,14 @@ pub use farside_index::{
 };
 pub use farside_index::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use farside_pool::{Members, Usage};
+pub use farside_value::format::Tag;
 pub use interactive::{Interactive, Journal};
 pub use locks::{Locks, LocksError, LocksOptions};
 pub use many::Values;
 pub use policy::EvictionPolicy;
 pub use quota::{Quota, SAMPLES_MAX};
 pub use removal::{Removal, RemovalWitness};
-pub use session::{Alteration, Condition, Key, KeyValue, Session, SetOptions, SetOutcome, prefix_end};
+pub use session::{Alteration, Condition, Key, KeyTag, KeyValue, Session, SetOptions, SetOutcome, prefix_end};
 pub use stack::{PoolSpec, StackError};
 pub use store::Store;
 pub use sweep::{ExpiryMark, SweepPace};

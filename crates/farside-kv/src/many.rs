@@ -7,12 +7,13 @@ use arrayvec::ArrayVec;
 use farside_fabric::mutant::is_planted;
 use farside_fabric::{LocalFuture, OpContext, RemoteAddr, Slice, join_all};
 use farside_index::item::item_bytes;
-use farside_index::{Approach, Item, KEYS_AT_ONCE, Likely, Searched};
+use farside_index::{Approach, Item, KEYS_AT_ONCE, Likely, Searched, Tag};
 
 use crate::decision::Deletion;
 use crate::error::{KvError, Pending};
 use crate::session::Session;
 use crate::store::Store;
+use crate::value;
 
 /// A key, and the value that it gets; `None` if it is removed.
 type Wish<'w> = (&'w [u8], Option<&'w [u8]>);
@@ -212,7 +213,7 @@ impl Values<'_, '_> {
     /// The value of the next key, `None` if it is not there; in a buffer of the session until the next call.
     ///
     /// # Errors
-    /// See [`KvError`]; the keys after this one can still be read.
+    /// See [`KvError`]: also if the value is no string. The keys after this one can still be read.
     ///
     /// # Panics
     /// If all keys have been read.
@@ -251,7 +252,11 @@ impl Values<'_, '_> {
                 if found.is_some() {
                     self.session.store.note_use(key);
                 }
-                found.map(|found| found.value)
+                match found {
+                    // Who reads it by itself says what is wrong.
+                    Some(found) if found.tag != Tag::String => return None,
+                    found => found.map(|found| found.value),
+                }
             }
             Searched::Apart => return None,
         };
@@ -278,6 +283,8 @@ impl Values<'_, '_> {
         if found.is_some() {
             store.note_use(key);
         }
-        Ok(found.map(|found| &cx.buffer()[found.value.range()]))
+        found
+            .map(|found| value::bytes(found, Tag::String, cx.buffer()))
+            .transpose()
     }
 }

@@ -16,7 +16,9 @@ use crate::expiry::{self, Expiry};
 use crate::store::Store;
 use crate::sweep::Expired;
 use crate::transaction::Transaction;
+use crate::value;
 use farside_index::GONE_MS;
+use farside_value::format::Tag;
 
 /// Under which condition a value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -70,6 +72,9 @@ pub enum Alteration<'v> {
 
 /// A key.
 pub type Key = Vec<u8>;
+
+/// A key and the type of its value.
+pub type KeyTag = (Key, Tag);
 
 /// A key and its value.
 pub type KeyValue = (Key, Vec<u8>);
@@ -168,7 +173,10 @@ impl Session {
             Some(found) => found,
             None => self.search_later(key).await?,
         };
-        Ok(found.map(|found| &self.cx.buffer()[found.value.range()]))
+        match found {
+            Some(found) => Ok(Some(value::bytes(found, Tag::String, self.cx.buffer())?)),
+            None => Ok(None),
+        }
     }
 
     /// Reads the value of a key into `target`, if it fits; returns how many bytes it has.
@@ -178,7 +186,8 @@ impl Session {
         {
             self.start();
             let found = self.store.seen(key, Some(found));
-            return Ok(found.map(|found| found.value.bytes as usize));
+            let bytes = |found: Found| value::check(found.tag, Tag::String).map(|()| found.value.bytes as usize);
+            return found.map(bytes).transpose();
         }
         let value = self.get(key).await?;
         Ok(value.map(|value| {
@@ -190,7 +199,7 @@ impl Session {
     }
 
     /// What is there of a key. Also notes that it was used.
-    async fn search(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
+    pub(crate) async fn search(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
         match self.search_now(key) {
             Some(found) => Ok(found),
             None => self.search_later(key).await,
@@ -241,33 +250,39 @@ impl Session {
 
     /// Marks a key as used, as a read does; returns whether it is there.
     pub async fn touch(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        Ok(self.get(key).await?.is_some())
+        Ok(self.search(key).await?.is_some())
     }
 
     /// When a key expires, in milliseconds since the Unix epoch: `None` if it is not there, 0 if it never expires.
     pub async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
+        Ok(self.look(key).await?.map(|found| found.expiry_ms))
+    }
+
+    /// What is there of a key, which is no use of it.
+    pub(crate) async fn look(&mut self, key: &[u8]) -> Result<Option<Found>, KvError> {
         self.start();
         let found = self.store.index.search(&mut self.cx, key).await?;
-        Ok(self.store.unless_expired(found).map(|found| found.expiry_ms))
+        Ok(self.store.unless_expired(found))
     }
 
     /// The value of a key and when it expires, in milliseconds since the Unix epoch (0: never), both at the same
     /// instant.
     pub async fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
-        let found = self.search(key).await?;
-        Ok(found.map(|found| (&self.cx.buffer()[found.value.range()], found.expiry_ms)))
+        match self.search(key).await? {
+            Some(found) => {
+                let value = value::bytes(found, Tag::String, self.cx.buffer())?;
+                Ok(Some((value, found.expiry_ms)))
+            }
+            None => Ok(None),
+        }
     }
 
     /// Bytes of memory that a key takes: the header, key and value of its item, and the pointer to it. Its block may be
     /// slightly larger. `None` if the key is not there.
     pub async fn stored_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
-        self.start();
-        let found = self.store.index.search(&mut self.cx, key).await?;
+        let found = self.look(key).await?;
         let bytes = |value_bytes: usize| (size_of::<u64>() + item_bytes(key.len(), value_bytes)) as u64;
-        Ok(self
-            .store
-            .unless_expired(found)
-            .map(|found| bytes(found.value.bytes as usize)))
+        Ok(found.map(|found| bytes(found.value.bytes as usize)))
     }
 
     /// Stores a value without expiry.
@@ -280,7 +295,7 @@ impl Session {
         self.change_likely(key, Some(likely), &mut decide).await.map(drop)
     }
 
-    /// Stores a value under a condition.
+    /// Stores a value under a condition, whatever the type of the one that is there, unless that is to be returned.
     pub async fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         if let Some(room) = self.room_for(key, value.len()) {
             room.await?;
@@ -297,10 +312,11 @@ impl Session {
             expiry_ms: options.expiry.resolve(0),
             regardless: decision::is_regardless(options),
         });
-        self.change_likely(key, likely, &mut |stored| {
-            decision::set(stored, value, options, &mut outcome)
-        })
-        .await?;
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, value, options, &mut outcome);
+        match options.returns_old {
+            true => self.change_typed(key, (Tag::String, likely), &mut decide).await?,
+            false => self.change_likely(key, likely, &mut decide).await?,
+        };
         Ok(outcome)
     }
 
@@ -325,7 +341,7 @@ impl Session {
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let mut deletion = Deletion::default();
         let change = self
-            .change(key, &mut |stored| deletion.decision(stored.is_some()))
+            .change_any(key, &mut |stored| deletion.decision(stored.is_some()))
             .await?;
         Ok(deletion.has_removed(change))
     }
@@ -358,11 +374,18 @@ impl Session {
     /// Changes when a key expires if it has this value, which is how the holder of a lock keeps it; returns whether it
     /// had, or `None` if the key is not there. An expiry in the past removes the key.
     pub async fn expire_if_equal(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Option<bool>, KvError> {
-        self.expire(key, |stored, _| match stored == value {
+        let mut answer = None;
+        let endpoint = self.store.endpoint.clone();
+        let mut decide = |stored: &[u8], _| match stored == value {
             true => (expiry, true),
             false => (Expiry::Keep, false),
+        };
+        self.change(key, &mut |stored| {
+            answer = None;
+            decision::expire(stored, &mut decide, &mut answer, || endpoint.unix_ms())
         })
-        .await
+        .await?;
+        Ok(answer)
     }
 
     /// Removes a key for good if it has expired; returns when that was. To everybody else it was gone before.
@@ -419,7 +442,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Changes when a key expires, atomically; the value stays. `decide` is given the value and the expiry (0: never)
+    /// Changes when a key expires, atomically; the value stays, whatever its type. `decide` is given the value and the expiry (0: never)
     /// and returns the new expiry, which removes the key if it is in the past, and an answer for the caller. It may be
     /// called several times; returns its last answer, or `None` if the key is not there.
     pub async fn expire<R>(
@@ -429,7 +452,7 @@ impl Session {
     ) -> Result<Option<R>, KvError> {
         let mut answer = None;
         let endpoint = self.store.endpoint.clone();
-        self.change(key, &mut |stored| {
+        self.change_any(key, &mut |stored| {
             // What an attempt before this one saw does not count.
             answer = None;
             decision::expire(stored, &mut decide, &mut answer, || endpoint.unix_ms())
@@ -470,14 +493,42 @@ impl Session {
         (!self.store.has_room(bytes)).then(|| self.store.make_room(bytes))
     }
 
-    /// Changes a key as `decide` says, which is given its item, or `None` if it is not there. All other changes are
-    /// based on this; [`decision`] has their decisions. `decide` may be called several times; the last answer counts.
+    /// Changes a key as `decide` says, which is given its item, a string, or `None` if it is not there. `decide` may be
+    /// called several times; the last answer counts.
     ///
     /// # Errors
-    /// See [`KvError`]. If there is a limit of memory, the caller has to make room first ([`Session::make_room`]).
-    #[inline]
+    /// See [`KvError`]: also if the value has another type. If there is a limit of memory, the caller has to make room
+    /// first ([`Session::make_room`]).
     pub async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
+        self.change_typed(key, (Tag::String, None), decide).await
+    }
+
+    /// The same for a value of any type. All other changes are based on this; [`decision`] has their decisions.
+    ///
+    /// # Errors
+    /// Likewise, but for the type.
+    #[inline]
+    pub async fn change_any<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<Change, KvError> {
         self.change_likely(key, None, decide).await
+    }
+
+    /// The same for a value of one type.
+    pub(crate) async fn change_typed<'v>(
+        &mut self,
+        key: &[u8],
+        (tag, likely): (Tag, Option<Likely<'_>>),
+        decide: Decide<'_, 'v>,
+    ) -> Result<Change, KvError> {
+        let mut seen = Ok(());
+        let mut decide = |stored: Option<Item<'_>>| {
+            seen = stored.map_or(Ok(()), |item| value::check(item.tag, tag));
+            match seen {
+                Ok(()) => decide(stored),
+                Err(_) => Decision::Keep,
+            }
+        };
+        let change = self.change_likely(key, likely, &mut decide).await?;
+        seen.map(|()| change)
     }
 
     /// Changes a key; `decide` does not see an item that has expired.
@@ -511,21 +562,36 @@ impl Session {
         })
     }
 
-    /// Some of the keys with their values, from `cursor` on, which is 0 at first; and the next cursor, 0 at the end. A
+    /// Some of the keys that have strings, with these, from `cursor` on, which is 0 at first; and the next cursor, 0 at the end. A
     /// key that is there throughout is returned once, any other at most once; the order is arbitrary unless the index
     /// keeps keys in order.
     pub fn scan<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<KeyValue>, u64)> {
         Box::pin(async move {
             let mut found = Vec::new();
-            let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+            let visit = |item: Item<'_>| {
+                if item.tag == Tag::String {
+                    found.push((item.key.to_vec(), item.value.to_vec()));
+                }
+            };
             let next = self.visit(|store| &store.index, cursor, (Wanted::Items, visit)).await?;
             Ok((found, next))
         })
     }
 
-    /// Like [`Session::scan`], without the values.
+    /// Like [`Session::scan`], without the values, and of all types.
     pub fn scan_keys<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64)> {
-        Box::pin(async move { self.visit_keys(|store| &store.index, cursor).await })
+        Box::pin(async move {
+            self.visit_keys(|store| &store.index, cursor, |key, _| key.to_vec())
+                .await
+        })
+    }
+
+    /// The same, and what type the value of each key has.
+    pub fn scan_tags<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<KeyTag>, u64)> {
+        Box::pin(async move {
+            let show = |key: &[u8], tag| (key.to_vec(), tag);
+            self.visit_keys(|store| &store.index, cursor, show).await
+        })
     }
 
     /// A random cursor for [`Session::random_keys`].
@@ -540,7 +606,10 @@ impl Session {
     /// # Errors
     /// As for a scan.
     pub fn random_keys<'f>(&'f mut self, cursor: u64) -> Pending<'f, (Vec<Vec<u8>>, u64)> {
-        Box::pin(async move { self.visit_keys(|store| &store.upkeep, cursor).await })
+        Box::pin(async move {
+            self.visit_keys(|store| &store.upkeep, cursor, |key, _| key.to_vec())
+                .await
+        })
     }
 
     /// The key at which a scan continues for `cursor`, if the index keeps keys in order: [`Session::range`] can start
@@ -558,11 +627,11 @@ impl Session {
         self.store.index.cursor_at(key)
     }
 
-    /// The items from the key `from` on, and before the key `to` if there is one, in lexicographic order of their keys'
+    /// The strings from the key `from` on, and before the key `to` if there is one, in lexicographic order of their keys'
     /// bytes; and the key to continue with, `None` at the end. A key that is there throughout is returned once, any
     /// other at most once.
     ///
-    /// It looks at `limit` items at most and leaves out those that have expired, so it may return fewer, or none,
+    /// It looks at `limit` items at most and leaves out those of other types or that have expired, so it may return fewer, or none,
     /// before the end. All are read within the deadline of one operation: request some hundreds, and continue from
     /// there.
     ///
@@ -576,13 +645,17 @@ impl Session {
     ) -> Pending<'f, (Vec<KeyValue>, Option<Key>)> {
         Box::pin(async move {
             let mut found = Vec::with_capacity(limit.min(RANGE_STEP_MAX));
-            let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.value.to_vec()));
+            let visit = |item: Item<'_>| {
+                if item.tag == Tag::String {
+                    found.push((item.key.to_vec(), item.value.to_vec()));
+                }
+            };
             let next = self.visit_range(from, to, limit, (Wanted::Items, visit)).await?;
             Ok((found, next))
         })
     }
 
-    /// Like [`Session::range`], without the values.
+    /// Like [`Session::range`], without the values, and of all types.
     pub fn range_keys<'f>(
         &'f mut self,
         from: &'f [u8],
@@ -590,8 +663,21 @@ impl Session {
         limit: usize,
     ) -> Pending<'f, (Vec<Key>, Option<Key>)> {
         Box::pin(async move {
+            let (found, next) = self.range_tags(from, to, limit).await?;
+            Ok((found.into_iter().map(|(key, _)| key).collect(), next))
+        })
+    }
+
+    /// The same, and what type the value of each key has.
+    pub fn range_tags<'f>(
+        &'f mut self,
+        from: &'f [u8],
+        to: Option<&'f [u8]>,
+        limit: usize,
+    ) -> Pending<'f, (Vec<KeyTag>, Option<Key>)> {
+        Box::pin(async move {
             let mut found = Vec::new();
-            let visit = |item: Item<'_>| found.push(item.key.to_vec());
+            let visit = |item: Item<'_>| found.push((item.key.to_vec(), item.tag));
             let next = self.visit_range(from, to, limit, (Wanted::Keys, visit)).await?;
             Ok((found, next))
         })
@@ -632,10 +718,15 @@ impl Session {
         }
     }
 
-    /// Some of the keys that are there from `cursor` on, and the next cursor.
-    async fn visit_keys(&mut self, index: fn(&Store) -> &Index, cursor: u64) -> Result<(Vec<Vec<u8>>, u64), KvError> {
+    /// Some of the keys that are there from `cursor` on, as `show` shows them, and the next cursor.
+    async fn visit_keys<K>(
+        &mut self,
+        index: fn(&Store) -> &Index,
+        cursor: u64,
+        show: fn(&[u8], Tag) -> K,
+    ) -> Result<(Vec<K>, u64), KvError> {
         let mut found = Vec::new();
-        let visit = |item: Item<'_>| found.push(item.key.to_vec());
+        let visit = |item: Item<'_>| found.push(show(item.key, item.tag));
         let next = self.visit(index, cursor, (Wanted::Keys, visit)).await?;
         Ok((found, next))
     }

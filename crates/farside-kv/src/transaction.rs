@@ -19,11 +19,11 @@ use farside_fabric::mutant::is_planted;
 use farside_fabric::{Deadline, LocalFuture, OpContext, join_all};
 use farside_index::{
     Approach, Change, Commit, Decision, Found, GONE_MS, IndexError, Item, KEY_BYTES_MAX, KEYS_AT_ONCE, Located,
-    Replacement, SearchMany, Spot,
+    Replacement, SearchMany, Spot, Tag,
 };
 use farside_pool::{PoolError, Purpose};
 
-use self::keys::After;
+use self::keys::{After, Stored};
 pub use self::keys::{Transaction, Watched};
 use crate::error::{KvError, Pending};
 use crate::session::Session;
@@ -400,7 +400,7 @@ impl Session {
         for held in held {
             let key = transaction.key(held);
             match held.after {
-                Some(After::Put { expiry_ms, .. }) => {
+                Some(After::Put(Stored { expiry_ms, .. })) => {
                     store.note_use(key);
                     if expiry_ms != 0 {
                         store.expiry_mark.set();
@@ -505,6 +505,7 @@ impl Store {
             None => Decision::Put {
                 value: Cow::Borrowed(&[]),
                 expiry_ms: GONE_MS,
+                tag: Tag::String,
                 regardless: false,
             },
         };
@@ -521,6 +522,7 @@ impl Store {
             Some(item) => Decision::Put {
                 value: Cow::Owned(item.value.to_vec()),
                 expiry_ms: item.expiry_ms,
+                tag: item.tag,
                 regardless: false,
             },
         };

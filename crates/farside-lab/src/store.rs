@@ -252,11 +252,7 @@ impl StoreProgram {
     }
 
     fn item<'a>(&self, key: &'a [u8], value: &'a [u8]) -> Item<'a> {
-        Item {
-            key,
-            value,
-            expiry_ms: 0,
-        }
+        Item::of(key, value, 0)
     }
 
     fn pool_options(&self) -> PoolOptions {

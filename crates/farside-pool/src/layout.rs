@@ -17,7 +17,7 @@ use crate::size_class::{SizeClass, UNIT_BYTES};
 /// The first word of a formatted node: "FARSIDE1" read as a little-endian word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FARSIDE1");
 /// Changes whenever anything in this file changes its meaning, or in a block that the slots of an index point to.
-pub const LAYOUT_VERSION: u64 = 7;
+pub const LAYOUT_VERSION: u64 = 8;
 
 /// Bytes of the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;

@@ -59,15 +59,15 @@ const LAYERS: &[Layer] = &[
         name: SYNC,
         may_use: &[LOCK, POOL, FABRIC],
     },
-    // The trees take node locks through the lock layer.
+    // The trees take node locks through the lock layer; the header of an item has the type of its value.
     Layer {
         name: INDEX,
-        may_use: &[SYNC, LOCK, POOL, FABRIC],
+        may_use: &[SYNC, LOCK, POOL, VALUE, FABRIC],
     },
     // It holds the one file that puts index, scheme, lock and backend together, so it sees them all.
     Layer {
         name: KV,
-        may_use: &[INDEX, SYNC, LOCK, POOL, FABRIC],
+        may_use: &[INDEX, SYNC, LOCK, POOL, VALUE, FABRIC],
     },
     // A format: it knows nothing of a store.
     Layer {
@@ -106,7 +106,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: SIM,
-        may_use: &[KV, INDEX, SYNC, LOCK, POOL, FABRIC],
+        may_use: &[KV, INDEX, SYNC, LOCK, POOL, VALUE, FABRIC],
     },
     // Whoever looks on. The pool and the store for what a memory node tells of its memory.
     Layer {

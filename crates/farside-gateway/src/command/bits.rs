@@ -189,7 +189,7 @@ pub(crate) async fn bitop(call: &mut Call<'_>) -> Handled {
         let result = combination.finish();
         if !result.is_empty() {
             transaction.put(keys[0], &result)?;
-        } else if transaction.get(keys[0])?.is_some() {
+        } else if transaction.item(keys[0])?.is_some() {
             // One that is not there is not made for it.
             transaction.delete(keys[0])?;
         }

@@ -27,7 +27,7 @@ struct Options {
 pub(crate) async fn restore(call: &mut Call<'_>) -> Handled {
     let options = options(call.request)?;
     // Redis looks at this first.
-    if !options.replaces && call.keys.get(call.request.arg(1)).await?.is_some() {
+    if !options.replaces && call.keys.tag(call.request.arg(1)).await?.is_some() {
         return Err(TAKEN.into());
     }
     let ttl = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;

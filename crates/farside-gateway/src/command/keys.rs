@@ -1,5 +1,7 @@
 //! Keys, whatever their value: DEL, EXISTS, TYPE, DBSIZE, FLUSHALL.
 
+use farside_kv::Tag;
+
 use super::{Call, Handled, SYNTAX};
 
 pub(crate) async fn del(call: &mut Call<'_>) -> Handled {
@@ -27,15 +29,15 @@ pub(crate) async fn unlink(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn touch(call: &mut Call<'_>) -> Handled {
     let mut count = 0;
     for key in call.request.args(1) {
-        count += u64::from(call.keys.get(key).await?.is_some());
+        count += u64::from(call.keys.touch(key).await?);
     }
     call.reply.count(count);
     Ok(())
 }
 
 pub(crate) async fn r#type(call: &mut Call<'_>) -> Handled {
-    let is_there = call.keys.expiry_ms(call.request.arg(1)).await?.is_some();
-    call.reply.simple(if is_there { "string" } else { "none" });
+    let tag = call.keys.tag(call.request.arg(1)).await?;
+    call.reply.simple(tag.map_or("none", Tag::name));
     Ok(())
 }
 

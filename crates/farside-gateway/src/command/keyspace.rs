@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use farside_kv::{
-    Alteration, Decide, Decision, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Transaction, decision,
+    Alteration, Decide, Decision, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Tag, Transaction, decision,
 };
 
 use super::Refusal;
@@ -19,11 +19,12 @@ pub(crate) enum Keys<'a> {
     Together(&'a mut Transaction),
 }
 
-/// Another value for a key, whose expiry stays.
+/// Another string for a key, whose expiry stays.
 pub(crate) fn replaced<'v>(stored: Option<Item<'_>>, value: Vec<u8>) -> Decision<'v> {
     Decision::Put {
         value: Cow::Owned(value),
         expiry_ms: stored.map_or(0, |item| item.expiry_ms),
+        tag: Tag::String,
         regardless: false,
     }
 }
@@ -46,6 +47,22 @@ impl Keys<'_> {
         }
     }
 
+    /// The type of the value of a key, which is not used by that.
+    pub(crate) async fn tag(&mut self, key: &[u8]) -> Result<Option<Tag>, KvError> {
+        match self {
+            Self::Apart(session) => session.tag(key).await,
+            Self::Together(transaction) => transaction.tag(key),
+        }
+    }
+
+    /// Uses a key; returns whether it is there.
+    pub(crate) async fn touch(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        match self {
+            Self::Apart(session) => session.touch(key).await,
+            Self::Together(transaction) => Ok(transaction.item(key)?.is_some()),
+        }
+    }
+
     pub(crate) async fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
         match self {
             Self::Apart(session) => session.expiry_ms(key).await,
@@ -61,7 +78,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Changes a key that may get longer.
+    /// Changes a string that may get longer.
     pub(crate) async fn grow<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         if let Self::Apart(session) = self {
             session.make_room(key, 0).await?;
@@ -69,7 +86,7 @@ impl Keys<'_> {
         self.change(key, decide).await
     }
 
-    /// Changes a key that does not get longer.
+    /// Changes a string that does not get longer.
     pub(crate) async fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         match self {
             Self::Apart(session) => session.change(key, decide).await.map(drop),
@@ -113,7 +130,10 @@ impl Keys<'_> {
             answer = None;
             decision::expire(stored, &mut decide, &mut answer, &now_ms)
         };
-        self.change(key, decide).await?;
+        match self {
+            Self::Apart(session) => session.change_any(key, decide).await.map(drop)?,
+            Self::Together(transaction) => transaction.change_any(key, decide)?,
+        }
         Ok(answer)
     }
 

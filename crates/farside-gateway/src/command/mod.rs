@@ -53,6 +53,7 @@ use crate::request::Request;
 use crate::stream::Stream;
 
 pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 
 /// One command under execution.
@@ -239,6 +240,7 @@ fn line(context: &Context, refusal: Refusal) -> Cow<'static, str> {
         Refusal::Store(error) if error.is_out_of_memory() => {
             Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'.")
         }
+        Refusal::Store(KvError::WrongType { .. }) => Cow::Borrowed(WRONG_TYPE),
         Refusal::Store(error) => {
             if error.is_cut_off() {
                 context.close(Closing::CutOff);

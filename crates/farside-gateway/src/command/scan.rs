@@ -7,7 +7,7 @@
 //! An index in the order of keys is walked in that order, from key to key. A cursor stands for a key there, which this process
 //! remembers. What a pattern begins with says where to begin and where to end.
 
-use farside_kv::{Session, prefix_end};
+use farside_kv::{Key, KeyTag, Session, Tag, prefix_end};
 use farside_value::integer;
 use tokio::task::yield_now;
 
@@ -50,10 +50,9 @@ async fn scan_slots(session: &mut Session, options: &Options<'_>) -> Result<(u64
     let mut seen = 0;
     let mut wanted = Vec::new();
     loop {
-        let (mut keys, next) = session.scan_keys(cursor).await?;
+        let (keys, next) = session.scan_tags(cursor).await?;
         seen += keys.len() as u64;
-        keys.retain(|key| options.wants(key));
-        wanted.append(&mut keys);
+        wanted.extend(options.wanted(keys));
         cursor = next;
         pages_left -= 1;
         if cursor == 0 || pages_left == 0 || seen >= options.count.unsigned_abs() {
@@ -80,9 +79,8 @@ async fn scan_in_order(
         && let Some(first) = next.take()
     {
         let count = left.min(KEYS_AT_ONCE);
-        let (mut keys, behind) = session.range_keys(&first, end.as_deref(), count).await?;
-        keys.retain(|key| options.wants(key));
-        wanted.append(&mut keys);
+        let (keys, behind) = session.range_tags(&first, end.as_deref(), count).await?;
+        wanted.extend(options.wanted(keys));
         left -= count;
         next = behind;
         yield_now().await;
@@ -96,14 +94,21 @@ struct Options<'a> {
     cursor: u64,
     pattern: Option<&'a [u8]>,
     count: i64,
-    /// Whether strings are of the type that was asked for.
-    has_strings: bool,
+    /// As TYPE shows it, in any case.
+    type_name: Option<&'a [u8]>,
 }
 
 impl Options<'_> {
-    fn wants(&self, key: &[u8]) -> bool {
+    fn wants(&self, key: &[u8], tag: Tag) -> bool {
         let matches = |pattern| glob::matches(pattern, key, Case::Exact);
-        self.has_strings && self.pattern.is_none_or(matches)
+        let is_of_type = |name: &[u8]| tag.name().as_bytes().eq_ignore_ascii_case(name);
+        self.type_name.is_none_or(is_of_type) && self.pattern.is_none_or(matches)
+    }
+
+    /// Those of these keys that were asked for.
+    fn wanted(&self, keys: Vec<KeyTag>) -> impl Iterator<Item = Key> {
+        let keys = keys.into_iter();
+        keys.filter_map(|(key, tag)| self.wants(&key, tag).then_some(key))
     }
 }
 
@@ -113,7 +118,7 @@ fn options<'a>(request: &Request<'a>) -> Result<Options<'a>, Refusal> {
         cursor: cursor.ok_or("ERR invalid cursor")?,
         pattern: None,
         count: COUNT,
-        has_strings: true,
+        type_name: None,
     };
     for index in (2..request.len()).step_by(2) {
         let value = request.arg(index + 1);
@@ -127,7 +132,7 @@ fn options<'a>(request: &Request<'a>) -> Result<Options<'a>, Refusal> {
                 return Err(SYNTAX.into());
             }
         } else if request.arg_is(index, "type") {
-            options.has_strings = request.arg_is(index + 1, "string");
+            options.type_name = Some(value);
         } else {
             return Err(SYNTAX.into());
         }
@@ -140,7 +145,7 @@ pub(crate) async fn keys(call: &mut Call<'_>) -> Handled {
         cursor: 0,
         pattern: Some(call.request.arg(1)),
         count: i64::MAX,
-        has_strings: true,
+        type_name: None,
     };
     let (_, wanted) = match first_key(call.keys.session()?, 0)? {
         Some(first) => scan_in_order(call.keys.session()?, &options, first).await?,
@@ -192,13 +197,18 @@ mod tests {
 
     #[test]
     fn options_combine() {
-        let wanted = |line: &str| with_options(line, |options| (options.cursor, options.count, options.wants(b"key1")));
+        let wants = |options: &Options<'_>| options.wants(b"key1", Tag::String);
+        let wanted = |line: &str| with_options(line, |options| (options.cursor, options.count, wants(&options)));
         assert_eq!(wanted("SCAN 0"), Ok((0, 10, true)));
         assert_eq!(wanted("SCAN 18446744073709551615 count 3"), Ok((u64::MAX, 3, true)));
         assert_eq!(wanted("SCAN 0 MATCH k* TYPE String"), Ok((0, 10, true)));
         assert_eq!(wanted("SCAN 0 MATCH K*"), Ok((0, 10, false)));
         assert_eq!(wanted("SCAN 0 MATCH k* MATCH x"), Ok((0, 10, false)));
         assert_eq!(wanted("SCAN 0 TYPE hash"), Ok((0, 10, false)));
+        let wants_hashes = |line| with_options(line, |options| options.wants(b"key1", Tag::Hash));
+        assert_eq!(wants_hashes("SCAN 0 TYPE HASH"), Ok(true));
+        assert_eq!(wants_hashes("SCAN 0"), Ok(true));
+        assert_eq!(wants_hashes("SCAN 0 TYPE zset"), Ok(false));
     }
 
     #[test]

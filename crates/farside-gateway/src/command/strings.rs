@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use core::ops::Range;
 use std::io;
 
-use farside_kv::{Condition, Expiry, Session, SetOptions, VALUE_BYTES_MAX};
+use farside_kv::{Condition, Expiry, KvError, Session, SetOptions, VALUE_BYTES_MAX};
 use farside_value::integer;
 
 use super::table::Id;
@@ -174,7 +174,7 @@ pub(crate) async fn msetnx(call: &mut Call<'_>) -> Handled {
     let keys: Vec<&[u8]> = pairs.clone().map(|(key, _)| key).collect();
     let set = call.keys.together(&keys, |transaction| {
         for key in &keys {
-            if transaction.get(key)?.is_some() {
+            if transaction.item(key)?.is_some() {
                 return Ok(false);
             }
         }
@@ -197,6 +197,14 @@ pub(crate) async fn mset(call: &mut Call<'_>) -> Handled {
     Ok(())
 }
 
+/// MGET takes what is no string for absent.
+fn unless_other(value: Result<Option<&[u8]>, KvError>) -> Result<Option<&[u8]>, KvError> {
+    match value {
+        Err(KvError::WrongType { .. }) => Ok(None),
+        value => value,
+    }
+}
+
 pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
     let keys: Vec<&[u8]> = call.request.args(1).collect();
     call.reply.array(keys.len());
@@ -204,7 +212,7 @@ pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
         Keys::Apart(session) => session,
         Keys::Together(transaction) => {
             for key in keys {
-                let value = transaction.get(key)?;
+                let value = unless_other(transaction.get(key))?;
                 call.context.count_lookup(value.is_some());
                 call.reply.bulk_or_null(value);
                 if call.reply.len() > ANSWERS_BYTES_MAX {
@@ -217,7 +225,7 @@ pub(crate) async fn mget(call: &mut Call<'_>) -> Handled {
     };
     let mut values = session.get_many(&keys);
     for _ in &keys {
-        let value = values.next().await?;
+        let value = unless_other(values.next().await)?;
         call.context.count_lookup(value.is_some());
         call.reply.bulk_or_null(value);
         // Replies that the client does not want are taken back in the end.

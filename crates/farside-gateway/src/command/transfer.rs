@@ -2,7 +2,7 @@
 //!
 //! On the path: each is a transaction over both keys.
 
-use farside_kv::{Expiry, KvError, SetOptions, Transaction};
+use farside_kv::{Item, KvError, Transaction};
 use farside_value::integer;
 
 use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
@@ -33,22 +33,14 @@ fn copy_to(
     to: &[u8],
     destination: Destination,
 ) -> Result<Outcome, KvError> {
-    let Some((value, expiry_ms)) = transaction.get_with_expiry(from)? else {
+    let Some(item) = transaction.item(from)? else {
         return Ok(Outcome::Absent);
     };
-    let value = value.to_vec();
-    if destination == Destination::Absent && transaction.get(to)?.is_some() {
+    let (value, expiry_ms, tag) = (item.value.to_vec(), item.expiry_ms, item.tag);
+    if destination == Destination::Absent && transaction.item(to)?.is_some() {
         return Ok(Outcome::Taken);
     }
-    let expiry = match expiry_ms {
-        0 => Expiry::Never,
-        at_ms => Expiry::AtMs(at_ms),
-    };
-    let options = SetOptions {
-        expiry,
-        ..SetOptions::default()
-    };
-    transaction.set(to, &value, options)?;
+    transaction.put_item(Item::of(to, &value, expiry_ms).tagged(tag))?;
     Ok(Outcome::Done)
 }
 
@@ -105,7 +97,7 @@ async fn move_key(call: &mut Call<'_>, destination: Destination) -> Result<Outco
     let moved = call.keys.together(&keys, |transaction| {
         if from == to {
             // It is there already, or there is nothing to move.
-            let is_there = transaction.get(from)?.is_some();
+            let is_there = transaction.item(from)?.is_some();
             return Ok(if is_there { Outcome::Taken } else { Outcome::Absent });
         }
         let outcome = copy_to(transaction, from, to, destination)?;

@@ -100,14 +100,10 @@ impl Blocks {
             }
             Wanted::Keys => {
                 let visit = &mut |_: Pointer, header: Header, _: u32, key: &[u8]| {
-                    let Header::Item { expiry_ms, .. } = header else {
+                    let Header::Item { expiry_ms, tag, .. } = header else {
                         return true;
                     };
-                    visit(Item {
-                        key,
-                        value: &[],
-                        expiry_ms,
-                    })
+                    visit(Item::of(key, &[], expiry_ms).tagged(tag))
                 };
                 self.read_heads(cx, start, entries, visit).await
             }

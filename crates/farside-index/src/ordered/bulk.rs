@@ -32,12 +32,12 @@ impl Ordered {
         value: &[u8],
         unit: &mut dyn FnMut() -> f64,
     ) -> Result<(), IndexError> {
-        let bytes = item(&[0; PART_BYTES], value).bytes();
+        let bytes = Item::of(&[0; PART_BYTES], value, 0).bytes();
         let mut block = vec![0; bytes as usize];
         let mut loader = BulkLoader::new(self.pool().geometry()[0], region, bytes);
         let (mut is_used, mut failed) = (false, None);
         let mut entries = keys.map_while(|key| {
-            item(&key, value).encode(&mut block);
+            Item::of(&key, value, 0).encode(&mut block);
             let stored = loader.block(&block).map_err(|error| failed = Some(error)).ok()?;
             is_used = true;
             let pointer = Pointer::new(stored, SizeHint::for_item(bytes), 0);
@@ -73,16 +73,10 @@ impl Ordered {
     }
 }
 
-fn item<'a>(key: &'a [u8], value: &'a [u8]) -> Item<'a> {
-    Item {
-        key,
-        value,
-        expiry_ms: 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use farside_value::format::Tag;
+
     use super::super::{LeafOptions, walk};
     use super::*;
     use crate::operation::{Decision, Wanted};
@@ -113,6 +107,7 @@ mod tests {
                 let mut second = |_: Option<Item<'_>>| Decision::Put {
                     value: Cow::Borrowed(b"second"),
                     expiry_ms: 0,
+                    tag: Tag::String,
                     regardless: false,
                 };
                 let put = index.change(cx, &key, None, &mut second);

@@ -188,6 +188,7 @@ impl Ordered {
             Decision::Put {
                 value,
                 expiry_ms,
+                tag,
                 regardless,
             } => {
                 if value.len() > VALUE_BYTES_MAX {
@@ -197,6 +198,7 @@ impl Ordered {
                     key,
                     value: &value,
                     expiry_ms,
+                    tag,
                 };
                 match slot {
                     Some(slot) if slot.pointer.is_frozen() => Ok(Step::Frozen(slot)),
@@ -335,11 +337,12 @@ impl Ordered {
     ) -> Result<Step, IndexError> {
         let header = self.blocks.read_item(cx, slot.at, slot.pointer, 0).await?;
         let other = header.item(cx.buffer());
-        let (key, value, expiry_ms) = (other.key.to_vec(), other.value.to_vec(), other.expiry_ms);
+        let (key, value, expiry_ms, tag) = (other.key.to_vec(), other.value.to_vec(), other.expiry_ms, other.tag);
         let other = Item {
             key: &key,
             value: &value,
             expiry_ms,
+            tag,
         };
         let bytes = other.bytes();
         let layer = self.tree.take_layer(cx).await?;

@@ -418,12 +418,14 @@ impl PointerArray {
             Decision::Put {
                 value,
                 expiry_ms,
+                tag,
                 regardless,
             } => {
                 let item = Item {
                     key,
                     value: &value,
                     expiry_ms,
+                    tag,
                 };
                 // Where keys share slots, another one could get the version of before by the time.
                 let is_its_own = self.addressing == Addressing::Direct && slot.bucket_bytes.is_none();
@@ -477,11 +479,7 @@ impl PointerArray {
             "an update without a look needs a slot per key"
         );
         let target = self.target(self.index_of(key));
-        let item = Item {
-            key,
-            value,
-            expiry_ms: 0,
-        };
+        let item = Item::of(key, value, 0);
         let bytes = item.bytes();
         let (pin, mut old, block) = loop {
             let pin = self.blocks.pool.pin_to_change(1).await?;

@@ -194,11 +194,7 @@ impl Race {
         let mut key = Vec::new();
         for number in 0..count {
             write_key(number, &mut key);
-            let item = Item {
-                key: &key,
-                value,
-                expiry_ms: 0,
-            };
+            let item = Item::of(&key, value, 0);
             let (loader, block, bytes) = items.get_or_insert_with(|| {
                 let bytes = item.bytes();
                 (BulkLoader::new(geometry, region, bytes), vec![0; bytes as usize], bytes)
@@ -271,6 +267,8 @@ impl Race {
 
 #[cfg(test)]
 mod tests {
+    use farside_value::format::Tag;
+
     use super::super::RaceOptions;
     use super::super::layout::COMBINED_SLOTS;
     use super::super::walk::walk;
@@ -309,6 +307,7 @@ mod tests {
                 let put = Decision::Put {
                     value: Cow::Borrowed(&b"value"[..]),
                     expiry_ms: 0,
+                    tag: Tag::String,
                     regardless: false,
                 };
                 let put = race.change(cx, &key(number), None, &mut |_| put.clone()).await;

@@ -200,12 +200,18 @@ impl Race {
         let Decision::Put {
             value,
             expiry_ms,
+            tag,
             regardless,
         } = decide(Some(stored))
         else {
             return None;
         };
-        self.replace_now(cx, place, found, (Item::of(key, &value, expiry_ms), regardless))
+        self.replace_now(
+            cx,
+            place,
+            found,
+            (Item::of(key, &value, expiry_ms).tagged(tag), regardless),
+        )
     }
 
     /// Puts an item in the place of what was found, likewise.
@@ -274,6 +280,7 @@ impl Race {
             Decision::Put {
                 value,
                 expiry_ms,
+                tag,
                 regardless,
             } => {
                 if value.len() > VALUE_BYTES_MAX {
@@ -288,6 +295,7 @@ impl Race {
                     key,
                     value: &value,
                     expiry_ms,
+                    tag,
                 };
                 let bytes = item.bytes();
                 let Some(block) = self.blocks.pool.allocate(bytes) else {

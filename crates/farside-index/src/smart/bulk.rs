@@ -43,11 +43,7 @@ impl Builder<'_> {
         let (first, last) = (keys[0], keys[keys.len() - 1]);
         let byte = known.checked_sub(1).map_or(0, |at| first[at]);
         if first == last {
-            let item = Item {
-                key: &first,
-                value: self.value,
-                expiry_ms: 0,
-            };
+            let item = Item::of(&first, self.value, 0);
             let bytes = item.bytes();
             let mut block = vec![0; bytes as usize];
             item.encode(&mut block);
@@ -106,11 +102,7 @@ impl Smart {
         let geometry = self.pool().geometry()[0];
         let root = region.word(self.shared.area.plus(ROOT_AT).offset());
         let first = node_of(Pointer::from_word(root.load(Ordering::SeqCst)));
-        let item = Item {
-            key: &keys[0],
-            value,
-            expiry_ms: 0,
-        };
+        let item = Item::of(&keys[0], value, 0);
         let mut builder = Builder {
             items: BulkLoader::new(geometry, region, item.bytes()),
             nodes: BulkLoader::new(geometry, region, self.node_bytes()),

@@ -193,6 +193,7 @@ impl Smart {
             Decision::Put {
                 value,
                 expiry_ms,
+                tag,
                 regardless,
             } => {
                 if value.len() > VALUE_BYTES_MAX {
@@ -202,6 +203,7 @@ impl Smart {
                     key,
                     value: &value,
                     expiry_ms,
+                    tag,
                 };
                 match (here.slot, here.other, here.end) {
                     (Some(slot), Some(other), _) => Box::pin(self.insert_beside(cx, item, (slot, &other))).await,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use farside_fabric::{OpContext, VerbKind};
 use farside_sync::Scheme;
+use farside_value::format::Tag;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -19,6 +20,7 @@ async fn put(index: &Smart, cx: &mut OpContext, key: &[u8], value: &[u8]) -> Cha
     let mut decide = |_: Option<Item<'_>>| Decision::Put {
         value: Cow::Borrowed(value),
         expiry_ms: 0,
+        tag: Tag::String,
         regardless: true,
     };
     let change = index.change(cx, key, None, &mut decide).await;

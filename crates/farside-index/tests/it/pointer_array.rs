@@ -7,7 +7,7 @@ use std::rc::Rc;
 use farside_fabric::Endpoint;
 use farside_fabric::OpContext;
 use farside_fabric::sim::{Sim, SimOptions};
-use farside_index::{Addressing, Change, Decision, PointerArray};
+use farside_index::{Addressing, Change, Decision, PointerArray, Tag};
 use farside_pool::{FormatOptions, Pool, PoolOptions, open, open_or_format};
 use farside_sync::Scheme;
 
@@ -33,6 +33,7 @@ fn put(value: &[u8]) -> Decision<'_> {
     Decision::Put {
         value: Cow::Borrowed(value),
         expiry_ms: 0,
+        tag: Tag::String,
         regardless: true,
     }
 }

@@ -7,7 +7,7 @@ use core::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use farside_fabric::RemoteAddr;
-use farside_index::{Decide, Decision, GONE_MS, IndexError, Item, Replacement, Spot, VALUE_BYTES_MAX};
+use farside_index::{Decide, Decision, Found, GONE_MS, IndexError, Item, Replacement, Spot, Tag, VALUE_BYTES_MAX};
 
 use super::{Looked, TRANSACTION_BYTES_MAX, TransactionError};
 use crate::decision;
@@ -16,6 +16,7 @@ use crate::expiry::{Expiry, is_there};
 #[cfg(doc)]
 use crate::session::Session;
 use crate::session::{Alteration, SetOptions, SetOutcome};
+use crate::value;
 
 /// A session keeps room for so many bytes and keys from one transaction to the next.
 const KEEP_BYTES_MAX: usize = 64 << 10;
@@ -24,15 +25,23 @@ const KEEP_KEYS_MAX: usize = 64;
 /// What becomes of a key.
 #[derive(Clone, Copy)]
 pub(super) enum After {
-    Put { value: Span, expiry_ms: u64 },
+    Put(Stored),
     Delete,
+}
+
+/// What is stored under a key, or will be.
+#[derive(Clone, Copy)]
+pub(super) struct Stored {
+    value: Span,
+    pub(super) expiry_ms: u64,
+    tag: Tag,
 }
 
 /// A key of a transaction.
 pub(super) struct Held {
     key: Span,
-    /// Its value and its expiry, if it is there.
-    pub(super) before: Option<(Span, u64)>,
+    /// If it is there.
+    pub(super) before: Option<Stored>,
     /// Where it was found, even if what is there has expired.
     pub(super) spot: Option<Spot>,
     /// Whether nobody has looked what is there.
@@ -111,12 +120,13 @@ pub struct Watched {
     hasher: RandomState,
 }
 
-/// Where an item stands, its expiry, and a hash of its value. The place tells apart what was stored twice; it may come back with
-/// something else, so all three count.
+/// Where an item stands, its expiry, and its type with a hash of its value. The place tells apart what was stored twice; it may
+/// come back with something else, so all of them count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     block: RemoteAddr,
     expiry_ms: u64,
+    tag: Tag,
     value: (usize, u64),
 }
 
@@ -159,7 +169,11 @@ impl Transaction {
     pub(super) fn add(&mut self, key: &[u8], looked: Looked, buffer: &[u8]) -> Result<(), KvError> {
         let key = self.copies.add(key);
         let before = match looked.found {
-            Some(found) => Some((self.copy(&buffer[found.value.range()])?, found.expiry_ms)),
+            Some(Found { value, expiry_ms, tag }) => Some(Stored {
+                value: self.copy(&buffer[value.range()])?,
+                expiry_ms,
+                tag,
+            }),
             None => None,
         };
         self.held.push(Held {
@@ -181,9 +195,13 @@ impl Transaction {
     }
 
     /// Adds a key or what was found of it: of one that is unread nothing is known.
-    pub(crate) fn learn(&mut self, key: &[u8], before: Option<(&[u8], u64)>, is_unread: bool) -> Result<(), KvError> {
+    pub(crate) fn learn(&mut self, key: &[u8], before: Option<Item<'_>>, is_unread: bool) -> Result<(), KvError> {
         let before = match before {
-            Some((value, expiry_ms)) => Some((self.copy(value)?, expiry_ms)),
+            Some(item) => Some(Stored {
+                value: self.copy(item.value)?,
+                expiry_ms: item.expiry_ms,
+                tag: item.tag,
+            }),
             None => None,
         };
         let held = Held {
@@ -222,11 +240,11 @@ impl Transaction {
             let after = match held.after {
                 None => continue,
                 Some(After::Delete) => After::Delete,
-                Some(After::Put { value, expiry_ms }) => After::Put {
+                Some(After::Put(stored)) => After::Put(Stored {
                     // It was counted when the other one got it.
-                    value: self.copies.add(other.copies.of(value)),
-                    expiry_ms,
-                },
+                    value: self.copies.add(other.copies.of(stored.value)),
+                    ..stored
+                }),
             };
             let place = self.held(other.key(held))?;
             self.held[place].after = Some(after);
@@ -258,19 +276,24 @@ impl Transaction {
         Ok(self.place(key).map_err(undeclared)?)
     }
 
-    /// The value and the expiry of one of its keys, as this transaction has left it.
-    fn read(&mut self, place: usize) -> Option<(&[u8], u64)> {
+    /// What one of its keys has, as this transaction has left it.
+    fn read(&mut self, place: usize) -> Option<Item<'_>> {
         let held = &mut self.held[place];
         let now = match held.after {
-            Some(After::Put { value, expiry_ms }) => Some((value, expiry_ms)),
+            Some(After::Put(stored)) => Some(stored),
             Some(After::Delete) => None,
             None => {
                 held.is_read = true;
                 held.before
             }
         };
-        now.filter(|&(_, expiry_ms)| is_there(expiry_ms, || self.now_ms))
-            .map(|(value, expiry_ms)| (self.copies.of(value), expiry_ms))
+        let stored = now.filter(|stored| is_there(stored.expiry_ms, || self.now_ms))?;
+        Some(self.item_of(&self.held[place], stored))
+    }
+
+    fn item_of(&self, held: &Held, stored: Stored) -> Item<'_> {
+        let value = self.copies.of(stored.value);
+        Item::of(self.key(held), value, stored.expiry_ms).tagged(stored.tag)
     }
 
     /// The value of a key, with the changes of this transaction.
@@ -283,36 +306,62 @@ impl Transaction {
 
     /// The same, and when the key expires, in milliseconds since the Unix epoch (0: never).
     pub fn get_with_expiry(&mut self, key: &[u8]) -> Result<Option<(&[u8], u64)>, KvError> {
+        match self.item(key)? {
+            Some(item) => {
+                value::check(item.tag, Tag::String)?;
+                Ok(Some((item.value, item.expiry_ms)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// What is stored under a key, whatever its type, with the changes of this transaction.
+    pub fn item(&mut self, key: &[u8]) -> Result<Option<Item<'_>>, KvError> {
         let place = self.held(key)?;
         Ok(self.read(place))
     }
 
     /// When a key expires, in milliseconds since the Unix epoch: `None` if it is not there, 0 if it never expires.
     pub fn expiry_ms(&mut self, key: &[u8]) -> Result<Option<u64>, KvError> {
-        Ok(self.get_with_expiry(key)?.map(|(_, expiry_ms)| expiry_ms))
+        Ok(self.item(key)?.map(|item| item.expiry_ms))
     }
 
     /// See [`Session::change`].
     pub fn change<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        self.change_typed(key, Tag::String, decide)
+    }
+
+    /// The same for a value of one type.
+    pub(crate) fn change_typed<'v>(&mut self, key: &[u8], tag: Tag, decide: Decide<'_, 'v>) -> Result<(), KvError> {
+        self.check_size()?;
+        let place = self.held(key)?;
+        if let Some(item) = self.read(place) {
+            value::check(item.tag, tag)?;
+        }
+        self.change_any(key, decide)
+    }
+
+    /// See [`Session::change_any`].
+    pub fn change_any<'v>(&mut self, key: &[u8], decide: Decide<'_, 'v>) -> Result<(), KvError> {
         // Once it is too large it is refused, so nothing more need be made for it.
         self.check_size()?;
         let place = self.held(key)?;
-        let stored = self.read(place);
-        let stored = stored.map(|(value, expiry_ms)| Item { key, value, expiry_ms });
-        let after = match decide(stored) {
+        let after = match decide(self.read(place)) {
             Decision::Keep => return Ok(()),
             Decision::Delete { .. } => After::Delete,
             Decision::Put { value, .. } if value.len() > VALUE_BYTES_MAX => {
                 return Err(IndexError::ValueTooLong { bytes: value.len() }.into());
             }
-            Decision::Put { value, expiry_ms, .. } => {
+            Decision::Put {
+                value, expiry_ms, tag, ..
+            } => {
                 self.copied += value.len() as u64;
                 self.check_size()?;
                 let value = match self.held[place].after {
-                    Some(After::Put { value: old, .. }) => self.copies.replace(old, &value),
+                    Some(After::Put(Stored { value: old, .. })) => self.copies.replace(old, &value),
                     _ => self.copies.add(&value),
                 };
-                After::Put { value, expiry_ms }
+                After::Put(Stored { value, expiry_ms, tag })
             }
         };
         self.held[place].after = Some(after);
@@ -330,7 +379,11 @@ impl Transaction {
     /// See [`Session::set`].
     pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         let mut outcome = SetOutcome::default();
-        self.change(key, &mut |stored| decision::set(stored, value, options, &mut outcome))?;
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, value, options, &mut outcome);
+        match options.returns_old {
+            true => self.change(key, &mut decide)?,
+            false => self.change_any(key, &mut decide)?,
+        }
         Ok(outcome)
     }
 
@@ -368,7 +421,7 @@ impl Transaction {
         mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
     ) -> Result<Option<R>, KvError> {
         let (mut answer, now_ms) = (None, self.now_ms);
-        self.change(key, &mut |stored| {
+        self.change_any(key, &mut |stored| {
             decision::expire(stored, &mut decide, &mut answer, || now_ms)
         })?;
         Ok(answer)
@@ -376,7 +429,12 @@ impl Transaction {
 
     /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
-        Ok(self.take(key)?.is_some())
+        let mut was_there = false;
+        self.change_any(key, &mut |stored| {
+            was_there = stored.is_some();
+            Decision::Delete { regardless: false }
+        })?;
+        Ok(was_there)
     }
 
     /// Removes a key; returns the value it had.
@@ -413,25 +471,21 @@ impl Transaction {
     /// What a watch notes of one of its keys, if it is there.
     fn seen(&self, place: usize, hasher: &RandomState) -> Option<Seen> {
         let held = &self.held[place];
-        let (value, expiry_ms) = held.before?;
+        let Stored { value, expiry_ms, tag } = held.before?;
         Some(Seen {
             block: held.spot.as_ref()?.block(),
             expiry_ms,
+            tag,
             value: (value.bytes as usize, hasher.hash_one(self.copies.of(value))),
         })
     }
 
     pub(super) fn replacement<'t>(&'t self, held: &'t Held) -> Option<Replacement<'t>> {
-        let (value, expiry_ms) = match held.after? {
-            After::Put { value, expiry_ms } => (self.copies.of(value), expiry_ms),
-            After::Delete => (&[][..], GONE_MS),
-        };
         Some(Replacement {
             spot: held.spot.as_ref()?,
-            item: Item {
-                key: self.key(held),
-                value,
-                expiry_ms,
+            item: match held.after? {
+                After::Put(stored) => self.item_of(held, stored),
+                After::Delete => Item::of(self.key(held), &[], GONE_MS),
             },
         })
     }

@@ -19,3 +19,4 @@ mod simulation;
 mod snapshots;
 mod sweep;
 mod transactions;
+mod types;

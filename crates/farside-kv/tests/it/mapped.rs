@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions};
 use farside_fabric::{FabricError, NodeId, OpContext, Pipeline};
-use farside_index::{Change, Decision};
+use farside_index::{Change, Decision, Tag};
 use farside_kv::{
     EvictionPolicy, Expiry, ExpiryMark, IndexKind, KeyUse, LocksError, Quota, RaceOptions, Session, SetOptions, Store,
     StoreConfig, SweepPace, prefix_end, stack,
@@ -65,6 +65,7 @@ fn operations_are_plain_calls() {
                 let mut decide = |_: Option<farside_index::Item<'_>>| Decision::Put {
                     value: Cow::Borrowed(b"other"),
                     expiry_ms: 0,
+                    tag: Tag::String,
                     regardless: true,
                 };
                 match index.change_now(&mut cx, &key, Some(&approach), None, &mut decide) {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use farside_fabric::OpContext;
-use farside_index::{Change, Decision, Index, Item, Likely, Wanted};
+use farside_index::{Change, Decision, Index, Item, Likely, Tag, Wanted};
 
 use super::{KEY_BYTES_MIN, StoreProgram, key_start};
 use crate::error::BenchError;
@@ -61,6 +61,7 @@ impl StoreClient {
         let mut decide = |_: Option<Item<'_>>| Decision::Put {
             value: Cow::Borrowed(value),
             expiry_ms,
+            tag: Tag::String,
             regardless: true,
         };
         Ok(self.index.change(cx, &self.key, Some(likely), &mut decide).await?)
@@ -76,6 +77,7 @@ impl StoreClient {
             Decision::Put {
                 value: Cow::Owned(value),
                 expiry_ms: 0,
+                tag: Tag::String,
                 regardless: false,
             }
         };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use farside_fabric::OpContext;
 use farside_fabric::region::Region;
-use farside_index::{Decision, Index, Item, Likely, Ordered, PointerArray, Race, Smart};
+use farside_index::{Decision, Index, Item, Likely, Ordered, PointerArray, Race, Smart, Tag};
 use farside_lock::backoff::give_way;
 use farside_pool::BulkLoader;
 use farside_sync::{Pointer, SizeHint};
@@ -84,6 +84,7 @@ pub(super) async fn insert(program: &StoreProgram, index: &Index, cx: &mut OpCon
             regardless: false,
             value: Cow::Borrowed(&value[..]),
             expiry_ms: 0,
+            tag: Tag::String,
         };
         index.change(cx, &key, Some(likely), &mut decide).await?;
         if number.is_multiple_of(INSERTS_PER_TURN) {

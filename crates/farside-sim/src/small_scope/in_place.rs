@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use farside_fabric::sim::{Choices, CrashPoint, Explored, Profile, Sim, SimOptions, explore};
 use farside_fabric::{Endpoint, OpContext};
-use farside_index::{Budget, Change, Decision, Item, Smart};
+use farside_index::{Budget, Change, Decision, Item, Smart, Tag};
 use farside_pool::Purpose;
 use farside_sync::Scheme;
 
@@ -61,6 +61,7 @@ async fn execute(cx: &mut OpContext, smart: &Smart, call: Call) -> Answer {
     let put = |value: u64| Decision::Put {
         value: Cow::Owned(value.to_le_bytes().to_vec()),
         expiry_ms: 0,
+        tag: Tag::String,
         regardless,
     };
     let decide: &mut dyn FnMut(Option<Item<'_>>) -> Decision<'static> = match call {

@@ -152,7 +152,7 @@ async fn acquire_all(call: &mut Call<'_>, keys: &[&[u8]], arguments: &Arguments<
     };
     let acquired = call.keys.together(keys, |transaction| {
         for key in keys {
-            if transaction.get(key)?.is_some() {
+            if transaction.item(key)?.is_some() {
                 return Ok(0);
             }
         }

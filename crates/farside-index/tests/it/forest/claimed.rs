@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use farside_fabric::sim::{CrashPoint, Sim, SimOptions};
 use farside_fabric::{Endpoint, OpContext};
 use farside_index::operation::{Change, Decision};
-use farside_index::{Budget, IndexError, Item, LeafOptions, Ordered, TreeKind, check};
+use farside_index::{Budget, IndexError, Item, LeafOptions, Ordered, Tag, TreeKind, check};
 use farside_sync::Scheme;
 
 use super::client::{LEASE_NS, POOL, join, recover_with};
@@ -70,6 +70,7 @@ impl Client {
         let put = Decision::Put {
             value: Cow::Borrowed(b"value"),
             expiry_ms: 0,
+            tag: Tag::String,
             regardless: false,
         };
         self.change(key, put).await
