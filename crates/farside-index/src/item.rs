@@ -186,20 +186,37 @@ impl Header {
         let (first, count) = (lengths as u32, (lengths >> 32) as usize);
         match first as u8 {
             KIND_ITEM => {
-                let key_bytes = (first << (32 - TAG_SHIFT) >> (8 + 32 - TAG_SHIFT)) as usize;
-                let tag = Tag::from_bits((first >> TAG_SHIFT) as u8)?;
+                let key_bytes = (first >> 8) as usize;
+                // Only a string has no bits above those of a key's length: nothing need be masked.
                 let fits = key_bytes <= KEY_BYTES_MAX && count <= VALUE_BYTES_MAX;
-                fits.then_some(Self::Item {
+                if !fits {
+                    return Self::typed(first, count, expiry_ms);
+                }
+                Some(Self::Item {
                     key_bytes,
                     value_bytes: count,
                     expiry_ms,
-                    tag,
+                    tag: Tag::String,
                 })
             }
             KIND_BUCKET => (count <= BUCKET_ENTRIES_MAX).then_some(Self::Bucket { entries: count }),
             KIND_DESCRIPTOR => Some(Self::Descriptor),
             _ => None,
         }
+    }
+
+    /// The same for an item that may be no string, or longer than any.
+    #[cold]
+    fn typed(first: u32, count: usize, expiry_ms: u64) -> Option<Self> {
+        let key_bytes = (first << (32 - TAG_SHIFT) >> (8 + 32 - TAG_SHIFT)) as usize;
+        let tag = Tag::from_bits((first >> TAG_SHIFT) as u8)?;
+        let fits = key_bytes <= KEY_BYTES_MAX && count <= VALUE_BYTES_MAX;
+        fits.then_some(Self::Item {
+            key_bytes,
+            value_bytes: count,
+            expiry_ms,
+            tag,
+        })
     }
 
     /// Bytes that the block has in use.

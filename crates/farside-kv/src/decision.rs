@@ -15,11 +15,11 @@ pub fn is_regardless(options: SetOptions) -> bool {
     options.condition == Condition::Always && options.expiry != Expiry::Keep && !options.returns_old
 }
 
-/// A value is to be stored.
+/// A value of this type is to be stored.
 #[inline]
 pub fn set<'v>(
     stored: Option<Item<'_>>,
-    value: &'v [u8],
+    (tag, value): (Tag, &'v [u8]),
     options: SetOptions,
     outcome: &mut SetOutcome,
 ) -> Decision<'v> {
@@ -35,7 +35,7 @@ pub fn set<'v>(
     Decision::Put {
         value: Cow::Borrowed(value),
         expiry_ms: options.expiry.resolve(stored.map_or(0, |item| item.expiry_ms)),
-        tag: Tag::String,
+        tag,
         regardless: is_regardless(options),
     }
 }

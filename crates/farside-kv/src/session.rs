@@ -170,6 +170,7 @@ impl Session {
     /// See [`KvError`]; likewise for all operations below.
     pub async fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
         let found = match self.search_now(key) {
+            Some(Some(found)) if found.tag == Tag::String => return Ok(Some(&self.cx.buffer()[found.value.range()])),
             Some(found) => found,
             None => self.search_later(key).await?,
         };
@@ -312,7 +313,7 @@ impl Session {
             expiry_ms: options.expiry.resolve(0),
             regardless: decision::is_regardless(options),
         });
-        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, value, options, &mut outcome);
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (Tag::String, value), options, &mut outcome);
         match options.returns_old {
             true => self.change_typed(key, (Tag::String, likely), &mut decide).await?,
             false => self.change_likely(key, likely, &mut decide).await?,

@@ -10,7 +10,8 @@ use farside_value::encoding::{self, Limits};
 use farside_value::format::Tag;
 use farside_value::{Edit, Edited, ValueError};
 
-use crate::{KvError, Session, Transaction};
+use crate::session::{SetOptions, SetOutcome};
+use crate::{KvError, Session, Transaction, decision};
 
 /// Whether a value has the type that is wanted.
 #[inline]
@@ -26,6 +27,14 @@ pub(crate) fn check(found: Tag, wanted: Tag) -> Result<(), KvError> {
 pub(crate) fn bytes(found: Found, wanted: Tag, buffer: &[u8]) -> Result<&[u8], KvError> {
     check(found.tag, wanted)?;
     Ok(&buffer[found.value.range()])
+}
+
+/// Marks a value that comes from elsewhere, if it is large by the limits of Redis.
+fn note_size(tag: Tag, value: &mut [u8]) {
+    if tag != Tag::String {
+        // What is damaged is found by who reads it.
+        let _ = encoding::note_size(tag, value, &Limits::default());
+    }
 }
 
 /// What becomes of a value of a type. `result` gets the answer of the last call.
@@ -73,6 +82,39 @@ impl Session {
             Some(found) => Ok(Some(bytes(found, tag, self.context().buffer())?)),
             None => Ok(None),
         }
+    }
+
+    /// What is stored under a key, whatever its type.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn item<'a>(&'a mut self, key: &'a [u8]) -> Result<Option<Item<'a>>, KvError> {
+        let found = self.search(key).await?;
+        let item = |Found { value, expiry_ms, tag }| {
+            let value = &self.context().buffer()[value.range()];
+            Item::of(key, value, expiry_ms).tagged(tag)
+        };
+        Ok(found.map(item))
+    }
+
+    /// Stores a value of any type, packed, under a condition, whatever the type of the one that is there; returns whether the
+    /// condition held. The old value is not returned.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn set_value(
+        &mut self,
+        key: &[u8],
+        tag: Tag,
+        mut value: Vec<u8>,
+        options: SetOptions,
+    ) -> Result<bool, KvError> {
+        note_size(tag, &mut value);
+        self.make_room(key, value.len()).await?;
+        let mut outcome = SetOutcome::default();
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (tag, &value), options, &mut outcome);
+        self.change_any(key, &mut decide).await?;
+        Ok(outcome.is_stored)
     }
 
     /// The type of a value; `None` if the key is not there. It is no use of the key.
@@ -144,6 +186,24 @@ impl Transaction {
         Ok(result.expect("a change asks what to do"))
     }
 
+    /// See [`Session::set_value`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
+    pub fn set_value(
+        &mut self,
+        key: &[u8],
+        tag: Tag,
+        mut value: Vec<u8>,
+        options: SetOptions,
+    ) -> Result<bool, KvError> {
+        note_size(tag, &mut value);
+        let mut outcome = SetOutcome::default();
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (tag, &value), options, &mut outcome);
+        self.change_any(key, &mut decide)?;
+        Ok(outcome.is_stored)
+    }
+
     /// Puts a value of this type in place of whatever the key has, without expiry; or removes the key.
     ///
     /// # Errors
@@ -151,11 +211,7 @@ impl Transaction {
     pub fn replace(&mut self, key: &[u8], tag: Tag, edit: Edit) -> Result<(), KvError> {
         match edit {
             Edit::Keep => Ok(()),
-            Edit::Put(mut value) => {
-                // What is damaged is found by who reads it.
-                let _ = encoding::note_size(tag, &mut value, &Limits::default());
-                self.put_item(Item::of(key, &value, 0).tagged(tag))
-            }
+            Edit::Put(value) => self.set_value(key, tag, value, SetOptions::default()).map(drop),
             Edit::Delete => self.delete(key).map(drop),
         }
     }

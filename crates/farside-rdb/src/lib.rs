@@ -17,14 +17,16 @@
 //! payload  type, value, version in 2 bytes, CRC-64 of all before
 //! ```
 //!
-//! Farside keeps strings. Values of other types are passed over, and named to whoever reads.
+//! Streams and values of modules are passed over, and named to whoever reads.
 
 #![forbid(unsafe_code)]
 
+mod compact;
 mod error;
 mod payload;
 mod reader;
 mod skip;
+mod value;
 mod writer;
 
 pub use error::RdbError;
@@ -36,7 +38,7 @@ use crc::{CRC_64_REDIS, Crc, Table};
 
 /// The version that is written: that of Redis 5, which every server since reads.
 pub const VERSION: u16 = 9;
-/// The newest version that is read: strings have not changed since the first.
+/// The newest version that is read: what a value was written as once has never changed.
 pub const VERSION_MAX: u16 = 99;
 
 /// The longest string that is read: Redis allows no longer ones.

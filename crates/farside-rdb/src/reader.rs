@@ -2,8 +2,10 @@
 
 use std::io::{ErrorKind, Read};
 
+use farside_value::format::Tag;
+
 use crate::writer::Digest;
-use crate::{CRC, RdbError, STRING_BYTES_MAX, TYPE_STRING, VERSION_MAX, opcode};
+use crate::{CRC, RdbError, STRING_BYTES_MAX, VERSION_MAX, opcode};
 
 /// How much is read together.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -13,24 +15,26 @@ const VERSION_CHECKSUM: u16 = 5;
 /// What a file has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// A key with a string.
-    String {
+    /// A key with a value.
+    Value {
         /// Its database.
         database: u64,
         /// The key.
         key: Vec<u8>,
-        /// The value.
+        /// What the value is.
+        tag: Tag,
+        /// The string, or the packed value of another type.
         value: Vec<u8>,
         /// In milliseconds since 1970; 0 is never.
         expiry_ms: u64,
     },
-    /// A key with a value of another type, which was passed over.
+    /// A key with a stream or a value of a module, which was passed over.
     Other {
         /// Its database.
         database: u64,
         /// The key.
         key: Vec<u8>,
-        /// What it is, with its article: "a list".
+        /// What it is, with its article: "a stream".
         kind: &'static str,
     },
 }
@@ -162,22 +166,22 @@ impl<'r> Reader<'r> {
                     self.end()?;
                     return Ok(None);
                 }
-                TYPE_STRING => {
-                    return Ok(Some(Record::String {
-                        database: self.database,
-                        key: self.string()?,
-                        value: self.string()?,
-                        expiry_ms,
-                    }));
-                }
                 opcode::FUNCTION_EARLY => return Err(self.damaged("functions of a server before its release")),
                 kind => {
-                    let key = self.string()?;
-                    let kind = self.pass_value(kind)?;
-                    return Ok(Some(Record::Other {
-                        database: self.database,
-                        key,
-                        kind,
+                    let (database, key) = (self.database, self.string()?);
+                    return Ok(Some(match self.value(kind)? {
+                        Some((tag, value)) => Record::Value {
+                            database,
+                            key,
+                            tag,
+                            value,
+                            expiry_ms,
+                        },
+                        None => Record::Other {
+                            database,
+                            key,
+                            kind: self.pass_value(kind)?,
+                        },
                     }));
                 }
             }
@@ -310,7 +314,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
+    pub(crate) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
         self.check_length(length)?;
         // A damaged length must not take memory that the file does not fill.
         let mut bytes = Vec::with_capacity(length.min(BUFFER_BYTES as u64) as usize);

@@ -1,4 +1,4 @@
-//! Values that are no strings: how long they are, and what to call them.
+//! Values that are not kept here: how long they are, and what to call them.
 
 use crate::{RdbError, Reader};
 
@@ -10,65 +10,6 @@ impl Reader<'_> {
     /// Passes over a value of this type; says what it is.
     pub(crate) fn pass_value(&mut self, kind: u8) -> Result<&'static str, RdbError> {
         Ok(match kind {
-            // As many strings as the length says.
-            1 | 14 => {
-                let count = self.length()?;
-                self.pass_strings(count)?;
-                "a list"
-            }
-            // One string that has all of it.
-            10 => self.pass_packed("a list")?,
-            // Each with its kind before it.
-            18 => {
-                for _ in 0..self.length()? {
-                    self.length()?;
-                    self.pass_string()?;
-                }
-                "a list"
-            }
-            2 => {
-                let count = self.length()?;
-                self.pass_strings(count)?;
-                "a set"
-            }
-            11 | 20 => self.pass_packed("a set")?,
-            // Scores as text, as numbers, or packed with the members.
-            3 => {
-                for _ in 0..self.length()? {
-                    self.pass_string()?;
-                    let digits = self.byte()?;
-                    // Above come infinities and what is no number.
-                    if digits < 253 {
-                        self.pass(digits.into())?;
-                    }
-                }
-                "a sorted set"
-            }
-            5 => {
-                for _ in 0..self.length()? {
-                    self.pass_string()?;
-                    self.pass(8)?;
-                }
-                "a sorted set"
-            }
-            12 | 17 => self.pass_packed("a sorted set")?,
-            4 => {
-                for _ in 0..self.length()? {
-                    self.pass_strings(2)?;
-                }
-                "a hash"
-            }
-            9 | 13 | 16 | 23 => self.pass_packed("a hash")?,
-            // With an expiry for each field, and first the earliest.
-            22 => self.pass_fields()?,
-            24 => {
-                self.pass(8)?;
-                self.pass_fields()?
-            }
-            25 => {
-                self.pass(8)?;
-                self.pass_packed("a hash")?
-            }
             7 => {
                 self.length()?;
                 self.pass_module()?;
@@ -80,18 +21,6 @@ impl Reader<'_> {
             }
             _ => return Err(self.damaged("a value of an unknown type")),
         })
-    }
-
-    fn pass_packed(&mut self, name: &'static str) -> Result<&'static str, RdbError> {
-        self.pass_string().map(|()| name)
-    }
-
-    fn pass_fields(&mut self) -> Result<&'static str, RdbError> {
-        for _ in 0..self.length()? {
-            self.length()?;
-            self.pass_strings(2)?;
-        }
-        Ok("a hash")
     }
 
     /// What a module wrote: values that say what they are, and an end.

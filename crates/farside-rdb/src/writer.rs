@@ -1,6 +1,10 @@
 //! Writing an RDB file: into memory, from where the caller takes it as it grows.
 
-use crate::{CRC, TYPE_STRING, VERSION, opcode};
+use farside_value::ValueError;
+use farside_value::format::Tag;
+
+use crate::value::put_value;
+use crate::{CRC, VERSION, opcode};
 
 /// The digest of a file, as it grows.
 pub(crate) type Digest = crc::Digest<'static, u64, crc::Table<16>>;
@@ -51,15 +55,18 @@ impl Writer {
         put_length(&mut self.out, number.into());
     }
 
-    /// A key and its value. An expiry is in milliseconds since 1970; 0 is never.
-    pub fn string(&mut self, key: &[u8], value: &[u8], expiry_ms: u64) {
+    /// A key and its value: a string, or the packed value of another type. An expiry is in milliseconds since 1970; 0 is never.
+    ///
+    /// # Errors
+    /// If the value is damaged; nothing of it is written.
+    pub fn value(&mut self, key: &[u8], (tag, value): (Tag, &[u8]), expiry_ms: u64) -> Result<(), ValueError> {
+        let before = self.out.len();
         if expiry_ms > 0 {
             self.out.push(opcode::EXPIRY_MS);
             self.out.extend_from_slice(&expiry_ms.to_le_bytes());
         }
-        self.out.push(TYPE_STRING);
-        put_string(&mut self.out, key);
-        put_string(&mut self.out, value);
+        let put = put_value(&mut self.out, (tag, value), |out| put_string(out, key));
+        put.inspect_err(|_| self.out.truncate(before))
     }
 
     /// How many bytes may be taken.

@@ -9,8 +9,10 @@ use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
 use crate::request::Request;
 
 pub(crate) async fn dump(call: &mut Call<'_>) -> Handled {
-    let payload = call.keys.get(call.request.arg(1)).await?.map(farside_rdb::dump);
-    call.context.count_lookup(payload.is_some());
+    let item = call.keys.item(call.request.arg(1)).await?;
+    call.context.count_lookup(item.is_some());
+    let payload = item.map(|item| farside_rdb::dump(item.tag, item.value)).transpose();
+    let payload = payload.map_err(|error| format!("ERR {error}"))?;
     call.reply.bulk_or_null(payload.as_deref());
     Ok(())
 }
@@ -32,7 +34,7 @@ pub(crate) async fn restore(call: &mut Call<'_>) -> Handled {
     }
     let ttl = integer::parse(call.request.arg(2)).ok_or(NOT_AN_INTEGER)?;
     let ttl_ms = u64::try_from(ttl).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
-    let value = farside_rdb::restore(call.request.arg(3)).map_err(|error| match error {
+    let (tag, value) = farside_rdb::restore(call.request.arg(3)).map_err(|error| match error {
         PayloadError::Other { .. } => format!("WRONGTYPE {error}"),
         error => format!("ERR {error}"),
     })?;
@@ -53,7 +55,7 @@ pub(crate) async fn restore(call: &mut Call<'_>) -> Handled {
         expiry,
         ..SetOptions::default()
     };
-    if !call.keys.set(call.request.arg(1), &value, options).await?.is_stored {
+    if !call.keys.set_value(call.request.arg(1), tag, value, options).await? {
         return Err(TAKEN.into());
     }
     call.reply.ok();

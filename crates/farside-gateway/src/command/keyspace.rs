@@ -47,6 +47,28 @@ impl Keys<'_> {
         }
     }
 
+    /// What is stored under a key, whatever its type.
+    pub(crate) async fn item<'a>(&'a mut self, key: &'a [u8]) -> Result<Option<Item<'a>>, KvError> {
+        match self {
+            Self::Apart(session) => session.item(key).await,
+            Self::Together(transaction) => transaction.item(key),
+        }
+    }
+
+    /// See [`Session::set_value`].
+    pub(crate) async fn set_value(
+        &mut self,
+        key: &[u8],
+        tag: Tag,
+        value: Vec<u8>,
+        options: SetOptions,
+    ) -> Result<bool, KvError> {
+        match self {
+            Self::Apart(session) => session.set_value(key, tag, value, options).await,
+            Self::Together(transaction) => transaction.set_value(key, tag, value, options),
+        }
+    }
+
     /// The type of the value of a key, which is not used by that.
     pub(crate) async fn tag(&mut self, key: &[u8]) -> Result<Option<Tag>, KvError> {
         match self {

@@ -379,7 +379,7 @@ impl Transaction {
     /// See [`Session::set`].
     pub fn set(&mut self, key: &[u8], value: &[u8], options: SetOptions) -> Result<SetOutcome, KvError> {
         let mut outcome = SetOutcome::default();
-        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, value, options, &mut outcome);
+        let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (Tag::String, value), options, &mut outcome);
         match options.returns_old {
             true => self.change(key, &mut decide)?,
             false => self.change_any(key, &mut decide)?,

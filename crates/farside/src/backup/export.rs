@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::place::Place;
 use super::schedule::{self, Schedule};
-use super::{PIECE_BYTES, PIECES_MAX, Progress, failure};
+use super::{PIECE_BYTES, PIECES_MAX, Progress, failure, show_key};
 use crate::gateway::PoolArgs;
 use farside_cli::{Failure, chain, scalar};
 
@@ -109,6 +109,7 @@ fn export((nodes, secret): (Vec<NodeLocation>, Option<Secret>), to: &Place) -> R
             // Why, the writer says.
             Err(Ended::Closed) => Ok(None),
             Err(Ended::Failed(error)) => Err(failure(error)),
+            Err(Ended::Damaged(what)) => Err(Failure::runtime(what)),
         });
     let finished = join(writer);
     let Some(read) = exported? else {
@@ -157,6 +158,8 @@ enum Ended {
     /// Nobody writes it.
     Closed,
     Failed(KvError),
+    /// What is stored under a key is no value; says which and why.
+    Damaged(String),
 }
 
 impl<E: Into<KvError>> From<E> for Ended {
@@ -188,14 +191,20 @@ async fn read_all(store: &Store, endpoint: &Endpoint, pieces: &mpsc::Sender<Vec<
     writer.database(0);
     let (mut items, mut bytes) = (0, 0);
     let ended = loop {
+        let mut damaged = None;
         let write = &mut |item: Item<'_>| {
-            writer.string(item.key, item.value, item.expiry_ms);
+            if let Err(error) = writer.value(item.key, (item.tag, item.value), item.expiry_ms) {
+                damaged = Some(format!("key {}: {error}", show_key(item.key)));
+            }
             items += 1;
         };
         let is_more = match export.next(write).await {
             Ok(more) => more,
             Err(error) => break Err(Ended::from(error)),
         };
+        if let Some(damaged) = damaged {
+            break Err(Ended::Damaged(damaged));
+        }
         if writer.pending() >= PIECE_BYTES {
             let piece = writer.take();
             bytes += piece.len() as u64;

@@ -1,4 +1,4 @@
-//! `farside import`: strings of an RDB file, Farside's own or that of a Redis server.
+//! `farside import`: keys of an RDB file, Farside's own or that of a Redis server.
 //!
 //! A file is read twice: first to see that it is whole, so that nothing of a damaged one is stored. What cannot be read twice is
 //! checked at its end.
@@ -12,7 +12,7 @@ use clap::Args;
 use farside_fabric::host::HostClock;
 use farside_fabric::{Endpoint, join_all};
 use farside_kv::{
-    Condition, Expiry, KEY_BYTES_MAX, KvError, Session, SetOptions, Store, StoreConfig, VALUE_BYTES_MAX, stack,
+    Condition, Expiry, KEY_BYTES_MAX, KvError, Session, SetOptions, Store, StoreConfig, Tag, VALUE_BYTES_MAX, stack,
 };
 use farside_rdb::{Reader, Record};
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(crate) struct ImportArgs {
     /// Threads that store, each with a connection of its own [default: one per core, 8 at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
-    /// Skip lists, sets, hashes and whatever else is no string, and count them
+    /// Skip streams and values of modules, which are not kept here, and count them
     #[arg(long)]
     skip_other_types: bool,
     /// Take the keys of this database and leave out the others [default: 0, and others are refused]
@@ -73,8 +73,16 @@ enum Existing {
 /// A key to be stored.
 struct Entry {
     key: Vec<u8>,
+    tag: Tag,
     value: Vec<u8>,
     expiry_ms: u64,
+}
+
+impl Entry {
+    /// Whether it is a string that never expires.
+    fn is_plain(&self) -> bool {
+        self.tag == Tag::String && self.expiry_ms == 0
+    }
 }
 
 /// Some of them, and the number of the first.
@@ -119,7 +127,7 @@ impl Summary {
             (self.kept, "were there and stay"),
             (self.expired, "had expired"),
             (self.resumed, "were stored before"),
-            (self.skipped_types, "are no strings"),
+            (self.skipped_types, "are of types that are not kept"),
             (self.skipped_databases, "are of other databases"),
         ] {
             if count > 0 {
@@ -147,7 +155,11 @@ pub(crate) fn run(args: ImportArgs) -> Result<ExitCode, Failure> {
         "{}{}{}",
         args.pool.name(),
         database.unwrap_or_default(),
-        if args.skip_other_types { ", strings only" } else { "" }
+        if args.skip_other_types {
+            ", without other types"
+        } else {
+            ""
+        }
     );
     let state = StateFile::open(&args.from, into, args.resume)?;
     let existing = match (args.replace, args.keep_existing) {
@@ -284,7 +296,7 @@ impl Filter {
     }
 
     fn wanted(&self, record: Record, whole: &mut Whole) -> Result<Option<Entry>, Failure> {
-        let (Record::String { database, key, .. } | Record::Other { database, key, .. }) = &record;
+        let (Record::Value { database, key, .. } | Record::Other { database, key, .. }) = &record;
         if *database != self.database.unwrap_or(0) {
             if self.database.is_none() {
                 return Err(Failure::usage(format!(
@@ -298,7 +310,7 @@ impl Filter {
         }
         match record {
             Record::Other { key, kind, .. } if !self.skips_types => Err(Failure::usage(format!(
-                "{}: key {} is {kind}; Farside keeps strings: --skip-other-types leaves others out",
+                "{}: key {} is {kind}, which is not kept here: --skip-other-types leaves such keys out",
                 self.from,
                 show_key(&key)
             ))),
@@ -306,12 +318,21 @@ impl Filter {
                 whole.skipped_types += 1;
                 Ok(None)
             }
-            Record::String {
-                key, value, expiry_ms, ..
+            Record::Value {
+                key,
+                tag,
+                value,
+                expiry_ms,
+                ..
             } => {
                 let what = match (key.len(), value.len()) {
                     (0..=KEY_BYTES_MAX, 0..=VALUE_BYTES_MAX) => {
-                        return Ok(Some(Entry { key, value, expiry_ms }));
+                        return Ok(Some(Entry {
+                            key,
+                            tag,
+                            value,
+                            expiry_ms,
+                        }));
                     }
                     (0..=KEY_BYTES_MAX, bytes) => {
                         format!("has a value of {bytes} bytes, at most {VALUE_BYTES_MAX} are kept")
@@ -413,7 +434,7 @@ impl Import<'_> {
             entries.retain(|entry| entry.expiry_ms == 0 || entry.expiry_ms > now_ms);
             let mut counts = (0, 0, (all - entries.len()) as u64);
             let each = entries.len().div_ceil(count).max(1);
-            let parts = sessions.iter_mut().zip(entries.chunks(each));
+            let parts = sessions.iter_mut().zip(entries.chunks_mut(each));
             let stored = parts.map(|(session, entries)| Box::pin(store_some(session, entries, existing)) as _);
             for stored in join_all(stored.collect()).await {
                 let (stored, kept) = stored?;
@@ -431,11 +452,11 @@ impl Import<'_> {
 }
 
 /// Stores some keys; how many it stored, and how many were there and stay.
-async fn store_some(session: &mut Session, entries: &[Entry], existing: Existing) -> Result<(u64, u64), Failure> {
+async fn store_some(session: &mut Session, entries: &mut [Entry], existing: Existing) -> Result<(u64, u64), Failure> {
     let (mut stored, mut kept) = (0, 0);
     let mut failed: Option<KvError> = None;
     if existing == Existing::Replace {
-        let plain: Vec<_> = entries.iter().filter(|entry| entry.expiry_ms == 0).collect();
+        let plain: Vec<_> = entries.iter().filter(|entry| entry.is_plain()).collect();
         let plain: Vec<(&[u8], &[u8])> = plain.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
         let put = session.put_many(&plain, |result| match result {
             Ok(()) => stored += 1,
@@ -450,7 +471,7 @@ async fn store_some(session: &mut Session, entries: &[Entry], existing: Existing
         Existing::Replace => (Condition::Always, true),
         Existing::Refuse | Existing::Keep => (Condition::IfAbsent, false),
     };
-    for entry in entries.iter().filter(|entry| !others || entry.expiry_ms > 0) {
+    for entry in entries.iter_mut().filter(|entry| !others || !entry.is_plain()) {
         let options = SetOptions {
             condition,
             expiry: match entry.expiry_ms {
@@ -459,8 +480,9 @@ async fn store_some(session: &mut Session, entries: &[Entry], existing: Existing
             },
             ..SetOptions::default()
         };
-        let outcome = session.set(&entry.key, &entry.value, options).await.map_err(failure)?;
-        match outcome.is_stored {
+        let value = core::mem::take(&mut entry.value);
+        let stored_now = session.set_value(&entry.key, entry.tag, value, options).await;
+        match stored_now.map_err(failure)? {
             true => stored += 1,
             false if existing == Existing::Refuse => {
                 return Err(Failure::runtime(format!(

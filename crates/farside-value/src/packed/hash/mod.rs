@@ -175,6 +175,41 @@ pub fn each(value: Option<&[u8]>, now_ms: u64, each: &mut dyn FnMut(&[u8], Text<
     Ok(())
 }
 
+/// Every field, its value, and when it expires, in milliseconds since 1970 (0: never); also those that are past their time.
+///
+/// # Errors
+///
+/// [`ValueError::Damaged`], when some may have been shown.
+pub fn each_with_expiry(value: Option<&[u8]>, each: &mut dyn FnMut(&[u8], Text<'_>, u64)) -> Result<(), ValueError> {
+    let mut fields = Fields::of(value)?;
+    while let Some(value) = fields.next()? {
+        each(fields.name.bytes(), value.text, value.expiry_ms);
+    }
+    Ok(())
+}
+
+/// A hash of these fields, each a name, a value and when it expires, likewise: for values that come from elsewhere. The key is
+/// deleted if there are none.
+///
+/// # Errors
+///
+/// [`ValueError::Damaged`]: two fields have one name.
+pub fn build(fields: &[(&[u8], &[u8], u64)]) -> Result<Edit, ValueError> {
+    let names: Vec<_> = fields.iter().map(|field| field.0).collect();
+    let needles = Needles::fields(&names);
+    if (0..needles.len()).any(|place| needles.first(place) != place) {
+        return Err(ValueError::Damaged("a field stands there twice"));
+    }
+    let expire = fields.iter().any(|field| field.2 != 0);
+    let bytes = fields.iter().map(|field| 8 + field.0.len() + field.1.len());
+    let mut writer = FieldWriter::new(&Packed::of(None)?, expire, bytes.sum());
+    for &(name, text, expiry_ms) in fields {
+        let text = Text::new(text);
+        writer.put(name, Value { text, expiry_ms });
+    }
+    writer.finish()
+}
+
 /// HRANDFIELD: fields by chance, and their values.
 ///
 /// # Errors
