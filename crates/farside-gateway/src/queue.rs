@@ -93,21 +93,21 @@ impl Commands {
 
     /// Those that name keys.
     pub(crate) fn with_keys(&self) -> impl Iterator<Item = (Id, Request<'_>)> {
-        self.each().filter(|&(id, _)| has_keys(id))
+        self.each().filter(|(id, request)| has_keys(*id, request))
     }
 
     /// The keys that they name.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.with_keys().flat_map(|(id, request)| {
-            let places = TABLE[id as usize].key_places(request.len());
+            let places = TABLE[id as usize].keys.places(&request);
             places.map(move |place| request.arg(place))
         })
     }
 }
 
 /// Whether a command names keys.
-pub(crate) fn has_keys(id: Id) -> bool {
-    TABLE[id as usize].keys[0] > 0
+pub(crate) fn has_keys(id: Id, request: &Request<'_>) -> bool {
+    TABLE[id as usize].keys.places(request).next().is_some()
 }
 
 /// What EXEC takes.

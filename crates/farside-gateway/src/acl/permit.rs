@@ -2,12 +2,10 @@
 //!
 //! On the path: where a command is checked, for every client that may not do everything; for a transaction again at EXEC.
 
-use farside_value::integer;
-
 use super::selector::{Patterns, Selector};
 use super::user::User;
 use crate::command::category::Access;
-use crate::command::table::{Id, Numbered, TABLE, numbered};
+use crate::command::table::{Id, Numbered, numbered};
 use crate::glob::{self, Case};
 use crate::request::Request;
 
@@ -78,10 +76,6 @@ fn permit_by(
         }
     };
     match id {
-        Id::eval | Id::evalsha => {
-            let access = TABLE[id as usize].access.first().copied().unwrap_or(Access::RW);
-            script_keys(request).try_for_each(|place| check(place, access))
-        }
         // With GET, it also tells the value that was there.
         Id::set if (3..request.len()).any(|index| request.arg_is(index, "get")) => check(1, Access::RW),
         Id::bitfield if only_gets(request) => check(1, Access::R),
@@ -92,20 +86,8 @@ fn permit_by(
                 false => Err((2, Denial::Key(request.arg(2).to_vec()))),
             }
         }
-        _ => what
-            .keys(request.len())
-            .try_for_each(|(place, access)| check(place, access)),
+        _ => what.keys(request).try_for_each(|(place, access)| check(place, access)),
     }
-}
-
-/// The places of the keys of EVAL or EVALSHA: the third argument says how many they are. As in Redis, a number that cannot be
-/// right is none; the command itself refuses it.
-pub(crate) fn script_keys(request: &Request<'_>) -> impl Iterator<Item = usize> + use<> {
-    let count = integer::parse(request.arg(2)).and_then(|count| usize::try_from(count).ok());
-    let count = count
-        .filter(|&count| count <= request.len().saturating_sub(3))
-        .unwrap_or(0);
-    3..3 + count
 }
 
 /// Whether it is a BITFIELD that changes nothing. As in Redis, one that is written wrongly does.

@@ -1,5 +1,7 @@
 //! Groups of commands whose latencies are told apart.
 
+use super::key_spec::KeySpec;
+
 /// How many groups there are.
 pub(crate) const GROUP_COUNT: usize = Group::ALL.len();
 
@@ -31,15 +33,15 @@ impl Group {
     }
 
     /// The group of a command with these flags and keys, as the table has them.
-    pub(crate) const fn of(flags: &[&str], keys: [i64; 3]) -> Self {
-        let has_keys = keys[0] > 0;
-        if has(flags, b"movablekeys") {
-            // The scripts of locks: each changes the keys that it names.
-            Self::Write
-        } else if has(flags, b"write") {
+    pub(crate) const fn of(flags: &[&str], keys: KeySpec) -> Self {
+        let has_keys = keys.has_keys();
+        if has(flags, b"write") {
             if has_keys { Self::Write } else { Self::Whole }
         } else if has(flags, b"readonly") {
             if has_keys { Self::Read } else { Self::Whole }
+        } else if has(flags, b"movablekeys") {
+            // The scripts of locks: each changes the keys that it names.
+            Self::Write
         } else {
             Self::Other
         }

@@ -1,8 +1,8 @@
 //! COMMAND: the table, as client libraries and redis-cli want to see it.
 
-use super::table::{Command, TABLE, find, number, numbered};
+use super::key_spec::KeySpec;
+use super::table::{Command, Id, TABLE, find, number, numbered};
 use super::{Call, Handled, Refusal, SYNTAX, category, help};
-use crate::acl::permit::script_keys;
 use crate::glob::{self, Case};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -89,21 +89,23 @@ fn listed(request: &Request<'_>) -> Result<Vec<&'static Command>, Refusal> {
 fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
     let whole = request.behind(2);
     let count = whole.len();
-    let (id, command) = find(whole.arg(0)).ok_or("ERR Invalid command specified")?;
+    let (id, _) = find(whole.arg(0)).ok_or("ERR Invalid command specified")?;
     let what = number(id, &whole)
         .and_then(numbered)
         .ok_or("ERR Invalid command specified")?;
     if !what.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    if command.flags.contains(&"movablekeys") {
-        return Ok(script_keys(&whole).map(|place| whole.arg(place)).collect());
+    let keys: Vec<&[u8]> = what.keys(&whole).map(|(place, _)| whole.arg(place)).collect();
+    if keys.is_empty() {
+        match what.key_spec() {
+            KeySpec::NoKeys => return Err("ERR The command has no key arguments".into()),
+            // A script may do without.
+            _ if matches!(id, Id::eval | Id::evalsha) => {}
+            _ => return Err("ERR Invalid arguments specified for command".into()),
+        }
     }
-    let keys: Vec<&[u8]> = what.keys(count).map(|(place, _)| whole.arg(place)).collect();
-    match keys.is_empty() {
-        true => Err("ERR The command has no key arguments".into()),
-        false => Ok(keys),
-    }
+    Ok(keys)
 }
 
 fn describe(reply: &mut Reply, command: &Command) {
@@ -123,13 +125,13 @@ fn describe(reply: &mut Reply, command: &Command) {
 }
 
 /// Everything but the subcommands.
-fn describe_one(reply: &mut Reply, name: &str, arity: i64, flags: &[&str], keys: [i64; 3], categories: u32) {
+fn describe_one(reply: &mut Reply, name: &str, arity: i64, flags: &[&str], keys: KeySpec, categories: u32) {
     reply.array(10);
     reply.bulk(name.as_bytes());
     reply.integer(arity);
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.simple(flag));
-    keys.iter().for_each(|&key| reply.integer(key));
+    keys.shown().into_iter().for_each(|key| reply.integer(key));
     let categories = category::names(categories);
     reply.set(categories.clone().count());
     categories.for_each(|name| reply.simple(&format!("@{name}")));

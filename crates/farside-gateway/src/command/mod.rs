@@ -23,6 +23,7 @@ mod held_locks;
 mod hyperloglog;
 mod info;
 mod introspection;
+pub(crate) mod key_spec;
 mod keys;
 mod keyspace;
 mod lcs;
@@ -43,6 +44,7 @@ use std::io;
 use farside_kv::KvError;
 
 use self::group::Group;
+use self::key_spec::KeySpec;
 pub(crate) use self::keyspace::Keys;
 use crate::acl::permit::permit;
 use crate::client::{Client, Replies};
@@ -203,10 +205,10 @@ fn count(id: table::Id, request: &Request<'_>, client: &mut Client, context: &Co
     context.statistics().calls[id as usize].add(1);
     client.tally.add(command.latency, 1);
     match command.keys {
-        [0, ..] => {}
-        [first, last, _] if first == last => context.notice(request.arg(first as usize)),
-        _ => command
-            .key_places(request.len())
+        KeySpec::NoKeys => {}
+        KeySpec::One(place) => context.notice(request.arg(place.into())),
+        keys => keys
+            .places(request)
             .for_each(|place| context.notice(request.arg(place))),
     }
 }

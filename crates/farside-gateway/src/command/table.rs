@@ -1,21 +1,25 @@
 //! The table of commands. A new one is a line here and a function.
 //!
 //! A line: the name, which is also the function's; the file it is in; how many arguments, the name
-//! included, or the least number if negative; flags; the first key, the last (negative: from the
-//! end) and the step between them; what is done to each of these keys, if the flags do not say it; the group; its
-//! categories, if the group does not say them; what it does; its subcommands, each with its arguments (the name of the
-//! command included), its flags and its keys.
+//! included, or the least number if negative; flags; where its keys stand (see [`KeySpec`]); what is done to each of these
+//! keys, if the flags do not say it; the group; its categories, if the group does not say them; what it does; its
+//! subcommands, each with its arguments (the name of the command included), its flags and its keys.
 //!
 //! Commands and subcommands have numbers, those of the commands first: by their number, users are allowed them, and CLIENT
 //! LIST shows them.
 
+mod find;
+mod numbers;
+
+pub(crate) use self::find::find;
+pub(crate) use self::numbers::{COUNT, Numbered, find_subcommand, number, numbered, subcommands};
 use super::category::{self, Access};
+use super::key_spec::KeySpec;
 use super::{
     Call, Group, Handled, acl, bits, clients, cluster, config, connection, counters, dump, expiry, farside,
     hyperloglog, info, introspection, keys, lcs, object, observe, scan, scripts, server, set, strings, transactions,
     transfer,
 };
-use crate::request::Request;
 
 /// A command as the table has it.
 #[derive(Debug)]
@@ -26,8 +30,7 @@ pub(crate) struct Command {
     pub(crate) arity: i64,
     /// As COMMAND shows them.
     pub(crate) flags: &'static [&'static str],
-    /// First key, last key, step.
-    pub(crate) keys: [i64; 3],
+    pub(crate) keys: KeySpec,
     /// What is done to these keys, one after the other; to those that are left, what is done to the last one.
     pub(crate) access: &'static [Access],
     /// Group in the documentation.
@@ -52,7 +55,7 @@ pub(crate) struct Subcommand {
     pub(crate) full_name: &'static str,
     pub(crate) arity: i64,
     pub(crate) flags: &'static [&'static str],
-    pub(crate) keys: [i64; 3],
+    pub(crate) keys: KeySpec,
     pub(crate) access: &'static [Access],
     pub(crate) categories: u32,
 }
@@ -63,26 +66,12 @@ impl Command {
     pub(crate) fn takes(&self, count: usize) -> bool {
         takes(self.arity, count)
     }
-
-    /// Which of so many arguments are keys.
-    pub(crate) fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
-        key_places(self.keys, count)
-    }
 }
 
 #[inline]
 fn takes(arity: i64, count: usize) -> bool {
     let count = count as i64;
     if arity < 0 { count >= -arity } else { count == arity }
-}
-
-/// Which of so many arguments are keys: see [`Command::keys`].
-pub(crate) fn key_places(keys: [i64; 3], count: usize) -> impl Iterator<Item = usize> + use<> {
-    let [first, last, step] = keys;
-    // A last key that is negative is counted from the end; no key at all is an empty range.
-    let last = if last < 0 { count as i64 + last } else { last };
-    let end = if first == 0 { first } else { last + 1 };
-    (first..end).step_by(step.max(1) as usize).map(|place| place as usize)
 }
 
 macro_rules! commands {
@@ -173,11 +162,14 @@ const fn may_take_long(name: &str, flags: &[&str]) -> bool {
     !is_set
 }
 
-const NO_KEYS: [i64; 3] = [0, 0, 0];
-const ONE_KEY: [i64; 3] = [1, 1, 1];
-const ALL_KEYS: [i64; 3] = [1, -1, 1];
+const NO_KEYS: KeySpec = KeySpec::NoKeys;
+const ONE_KEY: KeySpec = KeySpec::One(1);
+const ALL_KEYS: KeySpec = KeySpec::Range(1, -1, 1);
+const TWO_KEYS: KeySpec = KeySpec::Range(1, 2, 1);
+/// A key and a value, again and again.
+const PAIRS: KeySpec = KeySpec::Range(1, -1, 2);
 /// The key behind the name of a subcommand.
-const SECOND: [i64; 3] = [2, 2, 1];
+const SECOND: KeySpec = KeySpec::One(2);
 
 commands! {
     acl in acl, -2, [], NO_KEYS, "server",
@@ -206,7 +198,7 @@ commands! {
         "Performs arbitrary bitfield integer operations on a string.";
     bitfield_ro in bits, -2, ["readonly" "fast"], ONE_KEY, "bitmap",
         "Performs arbitrary read-only bitfield integer operations on a string.";
-    bitop in bits, -4, ["write" "denyoom"], [2, -1, 1] => [W R], "bitmap",
+    bitop in bits, -4, ["write" "denyoom"], KeySpec::Range(2, -1, 1) => [W R], "bitmap",
         "Performs bitwise operations on multiple strings, and stores the result.";
     bitpos in bits, -3, ["readonly"], ONE_KEY, "bitmap",
         "Finds the first set (1) or clear (0) bit in a string.";
@@ -259,7 +251,7 @@ commands! {
             "rewrite" 2 ["admin" "noscript" "loading" "stale"];
             "set" -4 ["admin" "noscript" "loading" "stale"];
         };
-    copy in transfer, -3, ["write" "denyoom"], [1, 2, 1] => [R W], "generic",
+    copy in transfer, -3, ["write" "denyoom"], TWO_KEYS => [R W], "generic",
         "Copies the value of a key to a new key.";
     dbsize in keys, 1, ["readonly" "fast" "no_multi"], NO_KEYS, "server" = ["keyspace"],
         "Returns the number of keys in the database.";
@@ -277,9 +269,9 @@ commands! {
         "Returns a serialized representation of the value stored at a key.";
     echo in connection, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Returns the given string.";
-    eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS => [RW], "scripting",
+    eval in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], KeySpec::Numkeys(2) => [RW], "scripting",
         "Executes one of the known scripts of lock libraries.";
-    evalsha in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], NO_KEYS => [RW], "scripting",
+    evalsha in scripts, -3, ["noscript" "stale" "movablekeys" "no_multi"], KeySpec::Numkeys(2) => [RW], "scripting",
         "Executes one of the known scripts, given its SHA1 digest.";
     exec in transactions, 1, ["noscript" "loading" "stale"], NO_KEYS, "transactions",
         "Executes all commands in a transaction.";
@@ -336,7 +328,7 @@ commands! {
             "latest" 2 ["admin" "noscript" "loading" "stale"];
             "reset" -2 ["admin" "noscript" "loading" "stale"];
         };
-    lcs in lcs, -3, ["readonly"], [1, 2, 1], "string",
+    lcs in lcs, -3, ["readonly"], TWO_KEYS, "string",
         "Finds the longest common subsequence of two strings.";
     memory in object, -2, [], NO_KEYS, "server",
         "Tells how much memory a key and the store take.", {
@@ -356,9 +348,9 @@ commands! {
         };
     monitor in clients, 1, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Shows every command of every client, if CONFIG SET enable-monitor-command allows it.";
-    mset in strings, -3, ["write" "denyoom"], [1, -1, 2] => [W], "string",
+    mset in strings, -3, ["write" "denyoom"], PAIRS => [W], "string",
         "Sets the string values of one or more keys; each is set for itself.";
-    msetnx in strings, -3, ["write" "denyoom"], [1, -1, 2] => [W], "string",
+    msetnx in strings, -3, ["write" "denyoom"], PAIRS => [W], "string",
         "Sets the string values of one or more keys only when none of them exists.";
     multi in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Starts a transaction.";
@@ -396,9 +388,9 @@ commands! {
         "Closes the connection.";
     randomkey in scan, 1, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Returns a random key name from the database.";
-    rename in transfer, 3, ["write"], [1, 2, 1] => [RW W], "generic",
+    rename in transfer, 3, ["write"], TWO_KEYS => [RW W], "generic",
         "Renames a key and overwrites the destination.";
-    renamenx in transfer, 3, ["write" "fast"], [1, 2, 1] => [RW W], "generic",
+    renamenx in transfer, 3, ["write" "fast"], TWO_KEYS => [RW W], "generic",
         "Renames a key only when the destination doesn't exist.";
     reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Resets the connection.";
@@ -455,252 +447,5 @@ commands! {
         "Monitors changes to keys to determine the execution of a transaction.";
 }
 
-/// The longest name of a command.
-const NAME_BYTES_MAX: usize = 16;
-
-/// Slots of the table of names, of which few are taken: a power of two.
-const SLOTS: usize = 1 << 10;
-/// A slot that is free.
-const NONE: u8 = u8::MAX;
-const _: () = assert!(TABLE.len() * 4 < SLOTS && TABLE.len() < NONE as usize);
-
-/// Each command in the first slot that was free, from that of its name on.
-static SLOT_OF_NAME: [u8; SLOTS] = {
-    let mut slots = [NONE; SLOTS];
-    let mut index = 0;
-    while index < TABLE.len() {
-        let name = TABLE[index].name.as_bytes();
-        let mut bytes = [0; NAME_BYTES_MAX];
-        let mut at = 0;
-        while at < name.len() {
-            bytes[at] = name[at];
-            at += 1;
-        }
-        let mut slot = slot_of(bytes);
-        while slots[slot] != NONE {
-            slot = (slot + 1) % SLOTS;
-        }
-        slots[slot] = index as u8;
-        index += 1;
-    }
-    slots
-};
-
-const fn slot_of(name: [u8; NAME_BYTES_MAX]) -> usize {
-    let name = u128::from_le_bytes(name);
-    let mixed = (name as u64 ^ ((name >> 64) as u64).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 48) as usize % SLOTS
-}
-
-/// The command with this name, in any case.
-#[inline]
-pub(crate) fn find(name: &[u8]) -> Option<(Id, &'static Command)> {
-    let mut lower = [0; NAME_BYTES_MAX];
-    lower.get_mut(..name.len())?.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    let mut slot = slot_of(lower);
-    // Ends: most slots are free.
-    while SLOT_OF_NAME[slot] != NONE {
-        let index = SLOT_OF_NAME[slot] as usize;
-        if TABLE[index].name.as_bytes() == &lower[..name.len()] {
-            return Some((IDS[index], &TABLE[index]));
-        }
-        slot = (slot + 1) % SLOTS;
-    }
-    None
-}
-
-/// How many commands and subcommands there are.
-pub(crate) const COUNT: usize = FIRST_SUBCOMMAND[TABLE.len()] as usize;
-
-/// The number of the first subcommand of each command; behind the last command, that of all.
-const FIRST_SUBCOMMAND: [u16; TABLE.len() + 1] = {
-    let mut first = [TABLE.len() as u16; TABLE.len() + 1];
-    let mut index = 0;
-    while index < TABLE.len() {
-        first[index + 1] = first[index] + TABLE[index].subcommands.len() as u16;
-        index += 1;
-    }
-    first
-};
-
-/// What has a number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Numbered {
-    Command(&'static Command),
-    Subcommand(&'static Subcommand),
-}
-
-impl Numbered {
-    /// With the command's name in front of a subcommand's.
-    pub(crate) fn full_name(self) -> &'static str {
-        match self {
-            Self::Command(command) => command.name,
-            Self::Subcommand(subcommand) => subcommand.full_name,
-        }
-    }
-
-    pub(crate) fn flags(self) -> &'static [&'static str] {
-        match self {
-            Self::Command(command) => command.flags,
-            Self::Subcommand(subcommand) => subcommand.flags,
-        }
-    }
-
-    pub(crate) fn categories(self) -> u32 {
-        match self {
-            Self::Command(command) => command.categories,
-            Self::Subcommand(subcommand) => subcommand.categories,
-        }
-    }
-
-    /// Whether so many arguments, the command's name included, are right.
-    pub(crate) fn takes(self, count: usize) -> bool {
-        match self {
-            Self::Command(command) => command.takes(count),
-            Self::Subcommand(subcommand) => takes(subcommand.arity, count),
-        }
-    }
-
-    /// Which of so many arguments are keys, and what is done to each.
-    pub(crate) fn keys(self, count: usize) -> impl Iterator<Item = (usize, Access)> {
-        let (keys, access) = match self {
-            Self::Command(command) => (command.keys, command.access),
-            Self::Subcommand(subcommand) => (subcommand.keys, subcommand.access),
-        };
-        let to_others = access.last().copied().unwrap_or(Access::ANY);
-        key_places(keys, count).zip(access.iter().copied().chain(core::iter::repeat(to_others)))
-    }
-}
-
-/// What has this number; nothing has one that is too large.
-pub(crate) fn numbered(number: usize) -> Option<Numbered> {
-    if let Some(command) = TABLE.get(number) {
-        return Some(Numbered::Command(command));
-    }
-    let command = FIRST_SUBCOMMAND
-        .partition_point(|&first| usize::from(first) <= number)
-        .checked_sub(1)?;
-    let subcommand = TABLE
-        .get(command)?
-        .subcommands
-        .get(number - usize::from(FIRST_SUBCOMMAND[command]))?;
-    Some(Numbered::Subcommand(subcommand))
-}
-
-/// The numbers of the subcommands of a command.
-pub(crate) fn subcommands(id: Id) -> core::ops::Range<usize> {
-    let index = id as usize;
-    usize::from(FIRST_SUBCOMMAND[index])..usize::from(FIRST_SUBCOMMAND[index + 1])
-}
-
-/// The number of a subcommand, its name in any case.
-pub(crate) fn find_subcommand(id: Id, name: &[u8]) -> Option<usize> {
-    let mut subcommands = TABLE[id as usize].subcommands.iter();
-    let index = subcommands.position(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))?;
-    Some(usize::from(FIRST_SUBCOMMAND[id as usize]) + index)
-}
-
-/// The number of what a request asks for: of the subcommand, if it names one.
-pub(crate) fn number(id: Id, request: &Request<'_>) -> Option<usize> {
-    match TABLE[id as usize].subcommands.is_empty() || request.len() < 2 {
-        true => Some(id as usize),
-        false => find_subcommand(id, request.arg(1)),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_in_order_and_short() {
-        assert!(TABLE.is_sorted_by(|one, next| one.name < next.name));
-        assert!(TABLE.iter().all(|command| command.name.len() <= NAME_BYTES_MAX));
-    }
-
-    #[test]
-    fn every_command_is_found_in_any_case() {
-        for (index, command) in TABLE.iter().enumerate() {
-            let upper = command.name.to_uppercase();
-            for name in [command.name, upper.as_str()] {
-                let (id, found) = find(name.as_bytes()).expect("it is in the table");
-                assert_eq!((id as usize, found.name), (index, command.name));
-            }
-        }
-        for name in [
-            "",
-            "ge",
-            "gett",
-            "a name that is far longer than any command",
-            "\u{0}",
-            "get\u{0}",
-        ] {
-            assert!(find(name.as_bytes()).is_none());
-        }
-    }
-
-    #[test]
-    fn arity_counts_the_name() {
-        let takes = |name: &str, count| find(name.as_bytes()).expect("it is in the table").1.takes(count);
-        assert!(takes("get", 2) && !takes("get", 1) && !takes("get", 3));
-        assert!(takes("del", 2) && takes("del", 200) && !takes("del", 1));
-    }
-
-    #[test]
-    fn numbers_are_those_of_commands_and_then_those_of_subcommands() {
-        let all: Vec<_> = (0..COUNT)
-            .map(|number| numbered(number).expect("it has one").full_name())
-            .collect();
-        assert!(numbered(COUNT).is_none() && numbered(usize::MAX).is_none());
-        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), COUNT);
-        let mut seen = TABLE.len();
-        for (index, command) in TABLE.iter().enumerate() {
-            assert_eq!(subcommands(IDS[index]).start, seen);
-            assert!(
-                command.subcommands.is_sorted_by(|one, next| one.name < next.name),
-                "{}",
-                command.name
-            );
-            for subcommand in command.subcommands {
-                let name = format!("{}|{}", command.name, subcommand.name);
-                assert_eq!((all[seen], subcommand.full_name), (name.as_str(), name.as_str()));
-                let upper = subcommand.name.to_uppercase();
-                assert_eq!(find_subcommand(IDS[index], upper.as_bytes()), Some(seen));
-                seen += 1;
-            }
-        }
-        assert_eq!(
-            (seen, find_subcommand(Id::config, b"ge"), find_subcommand(Id::get, b"")),
-            (COUNT, None, None)
-        );
-    }
-
-    #[test]
-    fn further_keys_are_treated_like_the_last() {
-        for (name, count, expected) in [
-            (
-                "bitop",
-                6,
-                &[(2, Access::W), (3, Access::R), (4, Access::R), (5, Access::R)][..],
-            ),
-            ("pfmerge", 4, &[(1, Access::RW), (2, Access::R), (3, Access::R)]),
-            ("mset", 5, &[(1, Access::W), (3, Access::W)]),
-            ("lcs", 5, &[(1, Access::R), (2, Access::R)]),
-            ("ping", 1, &[]),
-        ] {
-            let (id, _) = find(name.as_bytes()).expect("it is in the table");
-            let keys = numbered(id as usize).expect("it has one").keys(count);
-            assert_eq!(keys.collect::<Vec<_>>(), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn write_commands_name_their_keys() {
-        for command in TABLE {
-            let is_whole = command.name.starts_with("flush");
-            let writes = command.flags.contains(&"write");
-            assert_eq!(writes && command.keys == NO_KEYS, is_whole, "{}", command.name);
-        }
-    }
-}
+mod tests;

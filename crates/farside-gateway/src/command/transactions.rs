@@ -96,7 +96,7 @@ pub(super) fn queue(id: Id, call: &mut Call<'_>) -> Handled {
     if flags.contains(&"no_multi") {
         return Err(NOT_INSIDE.into());
     }
-    let places = TABLE[id as usize].key_places(call.request.len());
+    let places = TABLE[id as usize].keys.places(call.request);
     let long = places
         .map(|place| call.request.arg(place).len())
         .find(|&bytes| bytes > KEY_BYTES_MAX);
@@ -156,7 +156,7 @@ async fn run_all(call: &mut Call<'_>, batch: &Batch, denied: &[Option<String>]) 
     call.reply.array(batch.commands.len());
     let mut answered = answers.each();
     for (index, (id, request)) in batch.commands.each().enumerate() {
-        match (has_keys(id), denial(denied, index)) {
+        match (has_keys(id, &request), denial(denied, index)) {
             (true, _) => call.reply.append(answered.next().expect("one for each")),
             (false, None) => run_apart(call, id, request).await?,
             (false, Some(why)) => super::refuse(call.context, call.reply, why.into()),
@@ -218,7 +218,7 @@ async fn transact(
             }
         }
         for (index, (id, request)) in batch.commands.each().enumerate() {
-            if !has_keys(id) {
+            if !has_keys(id, &request) {
                 continue;
             }
             if let Some(why) = denial(denied, index) {
