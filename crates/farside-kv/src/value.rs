@@ -186,6 +186,20 @@ impl Transaction {
         Ok(result.expect("a change asks what to do"))
     }
 
+    /// The values of several keys of this type beside each other, in the order of the keys. What is made of them needs no
+    /// copies.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn values(&mut self, keys: &[&[u8]], tag: Tag) -> Result<Vec<Option<&[u8]>>, KvError> {
+        let items = self.items(keys)?.into_iter();
+        let values = items.map(|item| {
+            let Some(item) = item else { return Ok(None) };
+            check(item.tag, tag).map(|()| Some(item.value))
+        });
+        values.collect()
+    }
+
     /// See [`Session::set_value`].
     ///
     /// # Errors

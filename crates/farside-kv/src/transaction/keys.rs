@@ -279,13 +279,17 @@ impl Transaction {
     /// What one of its keys has, as this transaction has left it.
     fn read(&mut self, place: usize) -> Option<Item<'_>> {
         let held = &mut self.held[place];
+        held.is_read |= held.after.is_none();
+        self.read_again(place)
+    }
+
+    /// The same, of a key that has been read.
+    fn read_again(&self, place: usize) -> Option<Item<'_>> {
+        let held = &self.held[place];
         let now = match held.after {
             Some(After::Put(stored)) => Some(stored),
             Some(After::Delete) => None,
-            None => {
-                held.is_read = true;
-                held.before
-            }
+            None => held.before,
         };
         let stored = now.filter(|stored| is_there(stored.expiry_ms, || self.now_ms))?;
         Some(self.item_of(&self.held[place], stored))
@@ -294,6 +298,17 @@ impl Transaction {
     fn item_of(&self, held: &Held, stored: Stored) -> Item<'_> {
         let value = self.copies.of(stored.value);
         Item::of(self.key(held), value, stored.expiry_ms).tagged(stored.tag)
+    }
+
+    /// What is stored under several keys, beside each other, in the order of the keys.
+    pub(crate) fn items(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Item<'_>>>, KvError> {
+        let mut places = Vec::with_capacity(keys.len());
+        for key in keys {
+            let place = self.held(key)?;
+            self.read(place);
+            places.push(place);
+        }
+        Ok(places.into_iter().map(|place| self.read_again(place)).collect())
     }
 
     /// The value of a key, with the changes of this transaction.
