@@ -76,9 +76,6 @@ fn permit_by(
         }
     };
     match id {
-        // With GET, it also tells the value that was there.
-        Id::set if (3..request.len()).any(|index| request.arg_is(index, "get")) => check(1, Access::RW),
-        Id::bitfield if only_gets(request) => check(1, Access::R),
         Id::farside if reads_values(what, request) => {
             let mut whole = patterns.iter().filter(|known| known.access.allows(Access::R));
             match whole.any(|known| known.pattern == b"*") {
@@ -86,8 +83,19 @@ fn permit_by(
                 false => Err((2, Denial::Key(request.arg(2).to_vec()))),
             }
         }
-        _ => what.keys(request).try_for_each(|(place, access)| check(place, access)),
+        _ => keys(id, what, request).try_for_each(|(place, access)| check(place, access)),
     }
+}
+
+/// Which arguments of a request are keys, and what is done to each, where that depends on other arguments.
+pub(crate) fn keys(id: Id, what: Numbered, request: &Request<'_>) -> impl Iterator<Item = (usize, Access)> + use<> {
+    let otherwise = match id {
+        // With GET, it also tells the value that was there.
+        Id::set if (3..request.len()).any(|index| request.arg_is(index, "get")) => Some(Access::RW),
+        Id::bitfield if only_gets(request) => Some(Access::R),
+        _ => None,
+    };
+    (what.keys(request)).map(move |(place, access)| (place, otherwise.unwrap_or(access)))
 }
 
 /// Whether it is a BITFIELD that changes nothing. As in Redis, one that is written wrongly does.

@@ -95,6 +95,8 @@ pub(crate) const fn of(flags: &[&str], group: &str, named: &[&str]) -> u32 {
             b"string" => bit("string"),
             b"bitmap" => bit("bitmap"),
             b"hyperloglog" => bit("hyperloglog"),
+            b"hash" => bit("hash"),
+            b"set" => bit("set"),
             b"generic" => bit("keyspace"),
             b"connection" => bit("connection"),
             b"transactions" => bit("transaction"),
@@ -105,19 +107,48 @@ pub(crate) const fn of(flags: &[&str], group: &str, named: &[&str]) -> u32 {
     categories
 }
 
-/// What a command does to a key: what a user must be allowed to do with it.
+/// What a command does to a key: what a user must be allowed to do with it, and what COMMAND GETKEYSANDFLAGS tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access(u8);
+
+/// What it does, a bit each; the first two are what users are allowed. The names are Redis's.
+const ACCESS: u8 = 1;
+const WRITE: u8 = 1 << 1;
+const UPDATE: u8 = 1 << 2;
+const INSERT: u8 = 1 << 3;
+const DELETE: u8 = 1 << 4;
+/// It does not depend on what was there (`OW`), or removes the key whatever it has (`RM`).
+const OVERWRITE: u8 = 1 << 5;
+const REMOVE: u8 = 1 << 6;
+/// It may store what it has found out, which is no change.
+const CACHE: u8 = 1 << 7;
+const RIGHTS: u8 = ACCESS | WRITE;
 
 impl Access {
     /// Looks whether it is there, and the like: it is enough to have something to do with the key.
     pub(crate) const ANY: Self = Self(0);
     /// Tells its value.
-    pub(crate) const R: Self = Self(1);
-    /// Changes or deletes it.
-    pub(crate) const W: Self = Self(2);
+    pub(crate) const R: Self = Self(ACCESS);
+    /// Changes it.
+    pub(crate) const W: Self = Self(WRITE | UPDATE);
     /// Both.
-    pub(crate) const RW: Self = Self(3);
+    pub(crate) const RW: Self = Self(ACCESS | WRITE | UPDATE);
+    /// Adds to it.
+    pub(crate) const ADD: Self = Self(WRITE | INSERT);
+    /// Tells what it has, and adds to it.
+    pub(crate) const MERGE: Self = Self(ACCESS | WRITE | INSERT);
+    /// Takes out of it what the command names.
+    pub(crate) const DROP: Self = Self(WRITE | DELETE);
+    /// Takes out of it what it tells.
+    pub(crate) const TAKE: Self = Self(ACCESS | WRITE | DELETE);
+    /// Puts something in its place.
+    pub(crate) const PUT: Self = Self(WRITE | UPDATE | OVERWRITE);
+    /// Makes it.
+    pub(crate) const NEW: Self = Self(WRITE | INSERT | OVERWRITE);
+    /// Removes it.
+    pub(crate) const RM: Self = Self(WRITE | DELETE | REMOVE);
+    /// Tells something of its value that is kept beside it.
+    pub(crate) const COUNT: Self = Self(ACCESS | CACHE);
 
     /// Both what this and what another one does.
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -126,7 +157,27 @@ impl Access {
 
     /// Whether whoever may do this may do that.
     pub(crate) const fn allows(self, wanted: Self) -> bool {
-        self.0 & wanted.0 == wanted.0
+        let wanted = wanted.0 & RIGHTS;
+        self.0 & wanted == wanted
+    }
+
+    /// What COMMAND GETKEYSANDFLAGS tells of it.
+    pub(crate) fn flags(self) -> impl Iterator<Item = &'static str> + Clone {
+        let has = move |bits: u8| self.0 & bits != 0;
+        let kind = match () {
+            () if has(OVERWRITE) => "OW",
+            () if has(REMOVE) => "RM",
+            () if has(WRITE | CACHE) => "RW",
+            () => "RO",
+        };
+        let deeds = [
+            (ACCESS, "access"),
+            (UPDATE, "update"),
+            (INSERT, "insert"),
+            (DELETE, "delete"),
+        ];
+        let deeds = deeds.into_iter().filter(move |&(bit, _)| has(bit));
+        core::iter::once(kind).chain(deeds.map(|(_, name)| name))
     }
 }
 
@@ -200,6 +251,19 @@ mod tests {
         for one in rights {
             assert!(one.allows(one) && one.allows(Access::ANY) && Access::RW.allows(one));
             assert_eq!(one.with(Access::RW), Access::RW);
+        }
+        for (access, rights) in [
+            (Access::ADD, Access::W),
+            (Access::MERGE, Access::RW),
+            (Access::DROP, Access::W),
+            (Access::TAKE, Access::RW),
+            (Access::PUT, Access::W),
+            (Access::NEW, Access::W),
+            (Access::RM, Access::W),
+            (Access::COUNT, Access::R),
+        ] {
+            let allowing = rights.allows(access) && access.allows(rights);
+            assert!(allowing, "{access:?}");
         }
         assert!(!Access::R.allows(Access::W) && !Access::W.allows(Access::RW) && !Access::ANY.allows(Access::R));
     }

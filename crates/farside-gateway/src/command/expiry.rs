@@ -27,11 +27,11 @@ impl Unit {
         ms: 1,
         is_absolute: false,
     };
-    const UNIX_SECONDS: Self = Self {
+    pub(super) const UNIX_SECONDS: Self = Self {
         ms: 1000,
         is_absolute: true,
     };
-    const UNIX_MILLISECONDS: Self = Self {
+    pub(super) const UNIX_MILLISECONDS: Self = Self {
         ms: 1,
         is_absolute: true,
     };
@@ -62,7 +62,7 @@ impl Unit {
     }
 
     /// The time in milliseconds since the Unix epoch; `None` if it does not fit.
-    fn resolve(self, number: i64, now_ms: impl FnOnce() -> u64) -> Option<i64> {
+    pub(super) fn resolve(self, number: i64, now_ms: impl FnOnce() -> u64) -> Option<i64> {
         let since = if self.is_absolute { 0 } else { now_ms() as i64 };
         number.checked_mul(self.ms)?.checked_add(since)
     }
@@ -73,7 +73,8 @@ pub(crate) fn now(context: &Context) -> impl Fn() -> u64 {
     || context.store.endpoint().unix_ms()
 }
 
-fn invalid(command: &str) -> String {
+/// The error line for a time that does not fit.
+pub(super) fn invalid(command: &str) -> String {
     format!("ERR invalid expire time in '{command}' command")
 }
 

@@ -1,8 +1,10 @@
 //! COMMAND: the table, as client libraries and redis-cli want to see it.
 
+use super::category::Access;
 use super::key_spec::KeySpec;
 use super::table::{Command, Id, TABLE, find, number, numbered};
 use super::{Call, Handled, Refusal, SYNTAX, category, help};
+use crate::acl::permit;
 use crate::glob::{self, Case};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -22,7 +24,16 @@ pub(crate) async fn command(call: &mut Call<'_>) -> Handled {
     } else if request.arg_is(1, "getkeys") {
         let keys = keys_of(request)?;
         reply.array(keys.len());
-        keys.iter().for_each(|key| reply.bulk(key));
+        keys.iter().for_each(|(key, _)| reply.bulk(key));
+    } else if request.arg_is(1, "getkeysandflags") {
+        let keys = keys_of(request)?;
+        reply.array(keys.len());
+        for (key, access) in keys {
+            reply.array(2);
+            reply.bulk(key);
+            reply.set(access.flags().count());
+            access.flags().for_each(|flag| reply.simple(flag));
+        }
     } else if request.arg_is(1, "help") {
         help(
             reply,
@@ -40,6 +51,8 @@ pub(crate) async fn command(call: &mut Call<'_>) -> Handled {
                 "    Return documentation details about multiple commands.",
                 "GETKEYS <full-command>",
                 "    Return the keys from a full command.",
+                "GETKEYSANDFLAGS <full-command>",
+                "    Return the keys and the access flags from a full command.",
             ],
         );
     } else if request.arg_is(1, "info") {
@@ -85,8 +98,8 @@ fn listed(request: &Request<'_>) -> Result<Vec<&'static Command>, Refusal> {
     Ok(TABLE.iter().filter(|command| wants(command)).collect())
 }
 
-/// The keys of the command that stands from argument 2 on.
-fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
+/// The keys of the command that stands from argument 2 on, and what it does to them.
+fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<(&'a [u8], Access)>, Refusal> {
     let whole = request.behind(2);
     let count = whole.len();
     let (id, _) = find(whole.arg(0)).ok_or("ERR Invalid command specified")?;
@@ -96,7 +109,8 @@ fn keys_of<'a>(request: &Request<'a>) -> Result<Vec<&'a [u8]>, Refusal> {
     if !what.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let keys: Vec<&[u8]> = what.keys(&whole).map(|(place, _)| whole.arg(place)).collect();
+    let keys = permit::keys(id, what, &whole);
+    let keys: Vec<_> = keys.map(|(place, access)| (whole.arg(place), access)).collect();
     if keys.is_empty() {
         match what.key_spec() {
             KeySpec::NoKeys => return Err("ERR The command has no key arguments".into()),

@@ -9,6 +9,8 @@ use farside_kv::{
     Alteration, Decide, Decision, Expiry, Item, KvError, Session, SetOptions, SetOutcome, Tag, Transaction, decision,
 };
 
+use farside_value::Edited;
+
 use super::Refusal;
 
 /// The keys of a command.
@@ -45,6 +47,28 @@ impl Keys<'_> {
             Self::Apart(session) => session.get(key).await,
             Self::Together(transaction) => transaction.get(key),
         }
+    }
+
+    /// See [`Session::value`].
+    pub(crate) async fn value(&mut self, key: &[u8], tag: Tag) -> Result<Option<&[u8]>, KvError> {
+        match self {
+            Self::Apart(session) => session.value(key, tag).await,
+            Self::Together(transaction) => transaction.value(key, tag),
+        }
+    }
+
+    /// See [`Session::edit`].
+    pub(crate) async fn edit<T>(
+        &mut self,
+        key: &[u8],
+        tag: Tag,
+        edit: impl FnMut(Option<&[u8]>) -> Edited<T>,
+    ) -> Result<T, Refusal> {
+        let edited = match self {
+            Self::Apart(session) => session.edit(key, tag, edit).await?,
+            Self::Together(transaction) => transaction.edit(key, tag, edit)?,
+        };
+        Ok(edited?)
     }
 
     /// What is stored under a key, whatever its type.

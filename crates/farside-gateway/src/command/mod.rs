@@ -15,10 +15,14 @@ mod cluster;
 mod config;
 mod connection;
 mod counters;
+mod draws;
 mod dump;
+mod element_scan;
 mod expiry;
 mod farside;
+mod field_expiry;
 pub(crate) mod group;
+mod hashes;
 mod held_locks;
 mod hyperloglog;
 mod info;
@@ -33,10 +37,13 @@ mod scan;
 pub(crate) mod scripts;
 mod server;
 pub(crate) mod set;
+mod set_algebra;
+mod sets;
 pub(crate) mod strings;
 pub(crate) mod table;
 mod transactions;
 mod transfer;
+mod values;
 
 use std::borrow::Cow;
 use std::io;
@@ -94,6 +101,12 @@ impl From<String> for Refusal {
 impl From<KvError> for Refusal {
     fn from(error: KvError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<farside_value::ValueError> for Refusal {
+    fn from(error: farside_value::ValueError) -> Self {
+        Self::Text(Cow::Owned(format!("ERR {error}")))
     }
 }
 

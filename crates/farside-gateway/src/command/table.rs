@@ -17,8 +17,8 @@ use super::category::{self, Access};
 use super::key_spec::KeySpec;
 use super::{
     Call, Group, Handled, acl, bits, clients, cluster, config, connection, counters, dump, expiry, farside,
-    hyperloglog, info, introspection, keys, lcs, object, observe, scan, scripts, server, set, strings, transactions,
-    transfer,
+    field_expiry, hashes, hyperloglog, info, introspection, keys, lcs, object, observe, scan, scripts, server, set,
+    set_algebra, sets, strings, transactions, transfer,
 };
 
 /// A command as the table has it.
@@ -188,7 +188,7 @@ commands! {
             "users" 2 ["admin" "noscript" "loading" "stale"];
             "whoami" 2 ["noscript" "loading" "stale"];
         };
-    append in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [W], "string",
+    append in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "string",
         "Appends a string to the value of a key. Creates the key if it does not exist.";
     auth in connection, -2, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Authenticates the connection.";
@@ -198,7 +198,7 @@ commands! {
         "Performs arbitrary bitfield integer operations on a string.";
     bitfield_ro in bits, -2, ["readonly" "fast"], ONE_KEY, "bitmap",
         "Performs arbitrary read-only bitfield integer operations on a string.";
-    bitop in bits, -4, ["write" "denyoom"], KeySpec::Range(2, -1, 1) => [W R], "bitmap",
+    bitop in bits, -4, ["write" "denyoom"], KeySpec::Range(2, -1, 1) => [PUT R], "bitmap",
         "Performs bitwise operations on multiple strings, and stores the result.";
     bitpos in bits, -3, ["readonly"], ONE_KEY, "bitmap",
         "Finds the first set (1) or clear (0) bit in a string.";
@@ -239,6 +239,7 @@ commands! {
             "count" 2 ["loading" "stale"];
             "docs" -2 ["loading" "stale"];
             "getkeys" -4 ["loading" "stale"];
+            "getkeysandflags" -4 ["loading" "stale"];
             "help" 2 ["loading" "stale"];
             "info" -2 ["loading" "stale"];
             "list" -2 ["loading" "stale"];
@@ -251,7 +252,7 @@ commands! {
             "rewrite" 2 ["admin" "noscript" "loading" "stale"];
             "set" -4 ["admin" "noscript" "loading" "stale"];
         };
-    copy in transfer, -3, ["write" "denyoom"], TWO_KEYS => [R W], "generic",
+    copy in transfer, -3, ["write" "denyoom"], TWO_KEYS => [R PUT], "generic",
         "Copies the value of a key to a new key.";
     dbsize in keys, 1, ["readonly" "fast" "no_multi"], NO_KEYS, "server" = ["keyspace"],
         "Returns the number of keys in the database.";
@@ -261,7 +262,7 @@ commands! {
         "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
     decrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.";
-    del in keys, -2, ["write"], ALL_KEYS => [W], "generic",
+    del in keys, -2, ["write"], ALL_KEYS => [RM], "generic",
         "Deletes one or more keys.";
     discard in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Discards a transaction.";
@@ -299,7 +300,7 @@ commands! {
         "Returns the string value of a key.";
     getbit in bits, 3, ["readonly" "fast"], ONE_KEY, "bitmap",
         "Returns a bit value by offset.";
-    getdel in strings, 2, ["write" "fast"], ONE_KEY, "string",
+    getdel in strings, 2, ["write" "fast"], ONE_KEY => [TAKE], "string",
         "Returns the string value of a key after deleting the key.";
     getex in expiry, -2, ["write" "fast"], ONE_KEY, "string",
         "Returns the string value of a key after setting its expiration time.";
@@ -307,8 +308,58 @@ commands! {
         "Returns a substring of the string stored at a key.";
     getset in strings, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Returns the previous string value of a key after setting it to a new value.";
+    hdel in hashes, -3, ["write" "fast"], ONE_KEY => [DROP], "hash",
+        "Deletes one or more fields and their values from a hash. Deletes the hash if no fields remain.";
     hello in connection, -1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Handshakes with the server.";
+    hexists in hashes, 3, ["readonly" "fast"], ONE_KEY => [ANY], "hash",
+        "Determines whether a field exists in a hash.";
+    hexpire in field_expiry, -6, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Sets the expiration time of fields of a hash in seconds.";
+    hexpireat in field_expiry, -6, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Sets the expiration time of fields of a hash to a Unix timestamp.";
+    hexpiretime in field_expiry, -5, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the expiration time of fields of a hash as a Unix timestamp.";
+    hget in hashes, 3, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the value of a field in a hash.";
+    hgetall in hashes, 2, ["readonly"], ONE_KEY, "hash",
+        "Returns all fields and values in a hash.";
+    hincrby in hashes, 4, ["write" "denyoom" "fast"], ONE_KEY, "hash",
+        "Increments the integer value of a field in a hash by a number. Uses 0 as initial value if the field doesn't exist.";
+    hincrbyfloat in hashes, 4, ["write" "denyoom" "fast"], ONE_KEY, "hash",
+        "Increments the number in a field by a decimal number. Uses 0 as initial value if the field doesn't exist.";
+    hkeys in hashes, 2, ["readonly"], ONE_KEY, "hash",
+        "Returns all fields in a hash.";
+    hlen in hashes, 2, ["readonly" "fast"], ONE_KEY => [ANY], "hash",
+        "Returns the number of fields in a hash.";
+    hmget in hashes, -3, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the values of several fields in a hash.";
+    hmset in hashes, -4, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Sets the values of multiple fields.";
+    hpersist in field_expiry, -5, ["write" "fast"], ONE_KEY => [W], "hash",
+        "Removes the expiration time of fields of a hash.";
+    hpexpire in field_expiry, -6, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Sets the expiration time of fields of a hash in milliseconds.";
+    hpexpireat in field_expiry, -6, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Sets the expiration time of fields of a hash to a Unix milliseconds timestamp.";
+    hpexpiretime in field_expiry, -5, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the expiration time of fields of a hash as a Unix milliseconds timestamp.";
+    hpttl in field_expiry, -5, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the expiration time in milliseconds of fields of a hash.";
+    hrandfield in hashes, -2, ["readonly"], ONE_KEY, "hash",
+        "Returns one or more random fields from a hash.";
+    hscan in hashes, -3, ["readonly"], ONE_KEY, "hash",
+        "Iterates over fields and values of a hash.";
+    hset in hashes, -4, ["write" "denyoom" "fast"], ONE_KEY => [W], "hash",
+        "Creates or modifies the value of a field in a hash.";
+    hsetnx in hashes, 4, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "hash",
+        "Sets the value of a field in a hash only when the field doesn't exist.";
+    hstrlen in hashes, 3, ["readonly" "fast"], ONE_KEY => [ANY], "hash",
+        "Returns the length of the value of a field.";
+    httl in field_expiry, -5, ["readonly" "fast"], ONE_KEY, "hash",
+        "Returns the expiration time in seconds of fields of a hash.";
+    hvals in hashes, 2, ["readonly"], ONE_KEY, "hash",
+        "Returns all values in a hash.";
     incr in counters, 2, ["write" "denyoom" "fast"], ONE_KEY, "string",
         "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.";
     incrby in counters, 3, ["write" "denyoom" "fast"], ONE_KEY, "string",
@@ -348,9 +399,9 @@ commands! {
         };
     monitor in clients, 1, ["admin" "noscript" "loading" "stale"], NO_KEYS, "server",
         "Shows every command of every client, if CONFIG SET enable-monitor-command allows it.";
-    mset in strings, -3, ["write" "denyoom"], PAIRS => [W], "string",
+    mset in strings, -3, ["write" "denyoom"], PAIRS => [PUT], "string",
         "Sets the string values of one or more keys; each is set for itself.";
-    msetnx in strings, -3, ["write" "denyoom"], PAIRS => [W], "string",
+    msetnx in strings, -3, ["write" "denyoom"], PAIRS => [NEW], "string",
         "Sets the string values of one or more keys only when none of them exists.";
     multi in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Starts a transaction.";
@@ -370,17 +421,17 @@ commands! {
         "Sets the expiration time of a key to a Unix milliseconds timestamp.";
     pexpiretime in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time of a key as a Unix milliseconds timestamp.";
-    pfadd in hyperloglog, -2, ["write" "denyoom" "fast"], ONE_KEY => [W], "hyperloglog",
+    pfadd in hyperloglog, -2, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "hyperloglog",
         "Adds elements to a HyperLogLog key. Creates the key if it doesn't exist.";
-    pfcount in hyperloglog, -2, ["readonly"], ALL_KEYS, "hyperloglog",
+    pfcount in hyperloglog, -2, ["readonly"], ALL_KEYS => [COUNT], "hyperloglog",
         "Returns the approximated number of different elements of one or more HyperLogLog keys together.";
-    pfdebug in hyperloglog, 3, ["write" "denyoom" "admin"], SECOND => [R], "hyperloglog",
+    pfdebug in hyperloglog, 3, ["write" "denyoom" "admin"], SECOND => [COUNT], "hyperloglog",
         "Shows the encoding and the registers of a HyperLogLog value, for tests.";
-    pfmerge in hyperloglog, -2, ["write" "denyoom"], ALL_KEYS => [RW R], "hyperloglog",
+    pfmerge in hyperloglog, -2, ["write" "denyoom"], ALL_KEYS => [MERGE R], "hyperloglog",
         "Merges one or more HyperLogLog values into a single key.";
     ping in connection, -1, ["fast"], NO_KEYS, "connection",
         "Returns the server's liveliness response.";
-    psetex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
+    psetex in set, 4, ["write" "denyoom"], ONE_KEY => [PUT], "string",
         "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.";
     pttl in expiry, 2, ["readonly" "fast"], ONE_KEY, "generic",
         "Returns the expiration time in milliseconds of a key.";
@@ -388,16 +439,20 @@ commands! {
         "Closes the connection.";
     randomkey in scan, 1, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Returns a random key name from the database.";
-    rename in transfer, 3, ["write"], TWO_KEYS => [RW W], "generic",
+    rename in transfer, 3, ["write"], TWO_KEYS => [TAKE PUT], "generic",
         "Renames a key and overwrites the destination.";
-    renamenx in transfer, 3, ["write" "fast"], TWO_KEYS => [RW W], "generic",
+    renamenx in transfer, 3, ["write" "fast"], TWO_KEYS => [TAKE NEW], "generic",
         "Renames a key only when the destination doesn't exist.";
     reset in clients, 1, ["noscript" "loading" "stale" "fast" "no_auth"], NO_KEYS, "connection",
         "Resets the connection.";
-    restore in dump, -4, ["write" "denyoom"], ONE_KEY => [W], "generic" = ["keyspace" "dangerous"],
+    restore in dump, -4, ["write" "denyoom"], ONE_KEY => [PUT], "generic" = ["keyspace" "dangerous"],
         "Creates a key from the serialized representation of a value.";
+    sadd in sets, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "set",
+        "Adds one or more members to a set. Creates the key if it doesn't exist.";
     scan in scan, -2, ["readonly" "no_multi"], NO_KEYS, "generic",
         "Iterates over the key names in the database.";
+    scard in sets, 2, ["readonly" "fast"], ONE_KEY => [ANY], "set",
+        "Returns the number of members in a set.";
     script in scripts, -2, [], NO_KEYS, "scripting",
         "Loads, looks for and forgets scripts.", {
             "exists" -3 ["noscript"];
@@ -406,18 +461,30 @@ commands! {
             "kill" 2 ["noscript"];
             "load" 3 ["noscript" "stale"];
         };
+    sdiff in set_algebra, -2, ["readonly"], ALL_KEYS, "set",
+        "Returns the difference of multiple sets.";
+    sdiffstore in set_algebra, -3, ["write" "denyoom"], ALL_KEYS => [PUT R], "set",
+        "Stores the difference of multiple sets in a key.";
     select in server, 2, ["loading" "stale" "fast"], NO_KEYS, "connection",
         "Changes the selected database; there is one.";
-    set in set, -3, ["write" "denyoom"], ONE_KEY => [W], "string",
+    set in set, -3, ["write" "denyoom"], ONE_KEY => [PUT], "string",
         "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.";
     setbit in bits, 4, ["write" "denyoom"], ONE_KEY, "bitmap",
         "Sets or clears the bit at offset of the string value. Creates the key if it doesn't exist.";
-    setex in set, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
+    setex in set, 4, ["write" "denyoom"], ONE_KEY => [PUT], "string",
         "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.";
-    setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [W], "string",
+    setnx in strings, 3, ["write" "denyoom" "fast"], ONE_KEY => [NEW], "string",
         "Sets the string value of a key only when the key doesn't exist.";
     setrange in strings, 4, ["write" "denyoom"], ONE_KEY => [W], "string",
         "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.";
+    sinter in set_algebra, -2, ["readonly"], ALL_KEYS, "set",
+        "Returns the intersect of multiple sets.";
+    sintercard in set_algebra, -3, ["readonly" "movablekeys"], KeySpec::Numkeys(1), "set",
+        "Returns the number of members of the intersect of multiple sets.";
+    sinterstore in set_algebra, -3, ["write" "denyoom"], ALL_KEYS => [W R], "set",
+        "Stores the intersect of multiple sets in a key.";
+    sismember in sets, 3, ["readonly" "fast"], ONE_KEY => [ANY], "set",
+        "Determines whether a member belongs to a set.";
     slowlog in observe, -2, [], NO_KEYS, "server",
         "Returns the commands that took long.", {
             "get" -2 ["admin" "loading" "stale"];
@@ -425,10 +492,28 @@ commands! {
             "len" 2 ["admin" "loading" "stale"];
             "reset" 2 ["admin" "loading" "stale"];
         };
+    smembers in sets, 2, ["readonly"], ONE_KEY, "set",
+        "Returns all members of a set.";
+    smismember in sets, -3, ["readonly" "fast"], ONE_KEY, "set",
+        "Determines whether multiple members belong to a set.";
+    smove in sets, 4, ["write" "fast"], TWO_KEYS => [TAKE ADD], "set",
+        "Moves a member from one set to another.";
+    spop in sets, -2, ["write" "fast"], ONE_KEY => [TAKE], "set",
+        "Returns one or more random members from a set after removing them. Deletes the set if the last member was popped.";
+    srandmember in sets, -2, ["readonly"], ONE_KEY, "set",
+        "Returns one or more random members from a set.";
+    srem in sets, -3, ["write" "fast"], ONE_KEY => [DROP], "set",
+        "Removes one or more members from a set. Deletes the set if the last member was removed.";
+    sscan in sets, -3, ["readonly"], ONE_KEY, "set",
+        "Iterates over members of a set.";
     strlen in strings, 2, ["readonly" "fast"], ONE_KEY => [ANY], "string",
         "Returns the length of a string value.";
     substr in strings, 4, ["readonly"], ONE_KEY, "string",
         "Returns a substring from a string value.";
+    sunion in set_algebra, -2, ["readonly"], ALL_KEYS, "set",
+        "Returns the union of multiple sets.";
+    sunionstore in set_algebra, -3, ["write" "denyoom"], ALL_KEYS => [PUT R], "set",
+        "Stores the union of multiple sets in a key.";
     time in server, 1, ["loading" "stale" "fast"], NO_KEYS, "server",
         "Returns the server time.";
     touch in keys, -2, ["readonly" "fast"], ALL_KEYS => [ANY], "generic",
@@ -437,7 +522,7 @@ commands! {
         "Returns the expiration time in seconds of a key.";
     r#type in keys, 2, ["readonly" "fast"], ONE_KEY => [ANY], "generic",
         "Determines the type of value stored at a key.";
-    unlink in keys, -2, ["write" "fast"], ALL_KEYS => [W], "generic",
+    unlink in keys, -2, ["write" "fast"], ALL_KEYS => [RM], "generic",
         "Deletes one or more keys.";
     unwatch in transactions, 1, ["noscript" "loading" "stale" "fast"], NO_KEYS, "transactions",
         "Forgets about watched keys of a transaction.";

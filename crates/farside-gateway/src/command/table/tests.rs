@@ -70,11 +70,12 @@ fn further_keys_are_treated_like_the_last() {
     for (line, expected) in [
         (
             "bitop or d a b c",
-            &[(2, Access::W), (3, Access::R), (4, Access::R), (5, Access::R)][..],
+            &[(2, Access::PUT), (3, Access::R), (4, Access::R), (5, Access::R)][..],
         ),
-        ("pfmerge d a b", &[(1, Access::RW), (2, Access::R), (3, Access::R)]),
-        ("mset a 1 b 2", &[(1, Access::W), (3, Access::W)]),
+        ("pfmerge d a b", &[(1, Access::MERGE), (2, Access::R), (3, Access::R)]),
+        ("mset a 1 b 2", &[(1, Access::PUT), (3, Access::PUT)]),
         ("lcs a b len idx", &[(1, Access::R), (2, Access::R)]),
+        ("sintercard 2 a b limit 3", &[(2, Access::R), (3, Access::R)]),
         ("eval script 2 a b c", &[(3, Access::RW), (4, Access::RW)]),
         ("ping", &[]),
     ] {

@@ -1,0 +1,78 @@
+//! What SSCAN, HSCAN and ZSCAN have in common: a cursor and options.
+
+use farside_value::{Digits, Text, integer};
+
+use super::{NOT_AN_INTEGER, Refusal, SYNTAX};
+use crate::glob::{self, Case};
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// The seed of the hashes that cursors are.
+pub(super) const SCAN_SEED: u64 = 0;
+
+/// The cursor, which is argument 2.
+pub(super) fn cursor(request: &Request<'_>) -> Result<u64, Refusal> {
+    let cursor = str::from_utf8(request.arg(2)).ok().and_then(|text| text.parse().ok());
+    cursor.ok_or_else(|| "ERR invalid cursor".into())
+}
+
+/// Which elements are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wanted<'a> {
+    pattern: Option<&'a [u8]>,
+}
+
+impl<'a> Wanted<'a> {
+    /// What the options say, from argument 3 on. How many elements are looked for decides nothing: see
+    /// [`packed`](farside_value::packed).
+    pub(super) fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
+        Self::parse_each(request, &mut || Err(SYNTAX.into()))
+    }
+
+    /// The same of HSCAN, and whether values are wanted beside fields.
+    pub(super) fn parse_fields(request: &Request<'a>) -> Result<(Self, bool), Refusal> {
+        let mut has_values = true;
+        let wanted = Self::parse_each(request, &mut || {
+            has_values = false;
+            Ok(())
+        })?;
+        Ok((wanted, has_values))
+    }
+
+    fn parse_each(request: &Request<'a>, no_values: &mut dyn FnMut() -> Result<(), Refusal>) -> Result<Self, Refusal> {
+        let mut pattern = None;
+        let mut index = 3;
+        while index < request.len() {
+            let value = request.arg(index + 1);
+            let has_value = index + 1 < request.len();
+            if has_value && request.arg_is(index, "match") {
+                pattern = Some(value);
+            } else if has_value && request.arg_is(index, "count") {
+                if integer::parse(value).ok_or(NOT_AN_INTEGER)? < 1 {
+                    return Err(SYNTAX.into());
+                }
+            } else if request.arg_is(index, "novalues") {
+                no_values()?;
+                index += 1;
+                continue;
+            } else {
+                return Err(SYNTAX.into());
+            }
+            index += 2;
+        }
+        Ok(Self { pattern })
+    }
+
+    /// Whether it is one.
+    pub(super) fn has(&self, element: &Text<'_>) -> bool {
+        let matches = |pattern| glob::matches(pattern, element.bytes(&mut Digits::new()), Case::Exact);
+        self.pattern.is_none_or(matches)
+    }
+}
+
+/// The head of a reply: the cursor with which to go on, and how many elements follow.
+pub(super) fn head(reply: &mut Reply, cursor: u64, elements: usize) {
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+    reply.array(elements);
+}
