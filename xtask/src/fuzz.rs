@@ -118,7 +118,7 @@ fn build(folder: &Path, output: &Path, nightly: bool) -> Result<Command> {
         flags.push("-Zsanitizer=address");
         step::nightly_cargo()?
     } else {
-        Command::new(step::cargo_path())
+        step::cargo::<&str>([])
     };
     command
         .current_dir(folder)

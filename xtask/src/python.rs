@@ -64,6 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         std::fs::remove_dir_all(&wheels).context("failed to remove the wheel before")?;
     }
     let mut build = Command::new(tools.join("bin/maturin"));
+    step::forget_package(&mut build);
     build.args(["build", "--release", "--locked", "--out"]).arg(&wheels);
     if let Some(target) = options.target {
         let (variable, linker) = target.linker();

@@ -1,5 +1,6 @@
 //! Runs one external command as a named step, and says which one it is.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,10 +21,26 @@ pub(crate) fn cargo_path() -> PathBuf {
 }
 
 /// A cargo command at the root of the workspace.
-pub(crate) fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(cargo_path());
+    forget_package(&mut command);
     command.current_dir(workspace_root()).args(arguments);
     command
+}
+
+/// Takes away what `cargo run` tells us about our own package. Build scripts ask for some of it (ring's does), so a build
+/// with it and one without, such as `cargo test`, would undo each other's work in everything above them.
+pub(crate) fn forget_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| tells_of_package(name)) {
+        command.env_remove(name);
+    }
+}
+
+fn tells_of_package(variable: &OsStr) -> bool {
+    let variable = variable.to_string_lossy();
+    ["CARGO_MANIFEST_", "CARGO_PKG_"]
+        .iter()
+        .any(|start| variable.starts_with(start))
 }
 
 /// The cargo of the nightly toolchain, for what the stable one cannot do.
@@ -38,6 +55,7 @@ pub(crate) fn nightly_cargo() -> Result<Command> {
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
+    forget_package(&mut command);
     Ok(command)
 }
 
@@ -132,6 +150,23 @@ mod tests {
             command_line(&command),
             r"FARSIDE_SEED=7 cargo test -- 'it'\''s two words' ''"
         );
+    }
+
+    #[test]
+    fn builds_do_not_hear_of_our_package() {
+        for (variable, expected) in [
+            ("CARGO_PKG_NAME", true),
+            ("CARGO_MANIFEST_DIR", true),
+            ("CARGO_TARGET_DIR", false),
+            ("CARGO_PROFILE_DEV_CODEGEN_UNITS", false),
+        ] {
+            assert_eq!(tells_of_package(OsStr::new(variable)), expected, "{variable}");
+        }
+        let command = cargo(["--version"]);
+        let told: Vec<_> = std::env::vars_os().filter(|(name, _)| tells_of_package(name)).collect();
+        for (name, _) in told {
+            assert!(command.get_envs().any(|given| given == (&*name, None)), "{name:?}");
+        }
     }
 
     #[test]

@@ -203,8 +203,8 @@ impl Copy {
     }
 
     fn cargo(&self, command: &str) -> Command {
-        let mut cargo = Command::new(step::cargo_path());
-        cargo.current_dir(&self.root).args([command, "--message-format=json"]);
+        let mut cargo = step::cargo([command, "--message-format=json"]);
+        cargo.current_dir(&self.root);
         match self.tests_of.as_slice() {
             [] => cargo.arg("--workspace"),
             packages => cargo.args(packages.iter().flat_map(|package| ["--package", package])),
