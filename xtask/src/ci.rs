@@ -98,10 +98,7 @@ fn lanes(options: &Options) -> [Vec<Step<'_>>; 3] {
     // What runs the test programs: they are built once.
     let mut tests: Vec<Step<'_>> = Vec::new();
     if !options.no_test {
-        tests.push((
-            "tests",
-            Box::new(|| step::run(Command::new("./test").current_dir(step::workspace_root()))),
-        ));
+        tests.push(("tests", Box::new(all_tests)));
     }
     tests.push(("blocks", Box::new(|| book::run_blocks(&book::BlockOptions::ALL))));
     if options.seeds > 0 {
@@ -231,6 +228,13 @@ fn clippy() -> Result<()> {
         "-D",
         "warnings",
     ]))
+}
+
+/// `./test` would build this program in its own way again, after CI has built it together with the tests.
+fn all_tests() -> Result<()> {
+    let mut command = Command::new("./test");
+    command.env("XTASK", std::env::current_exe().context("this program has no path")?);
+    step::run(command.current_dir(step::workspace_root()))
 }
 
 /// A link to an item that is gone is a warning of rustdoc.
