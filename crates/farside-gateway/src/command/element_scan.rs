@@ -76,3 +76,55 @@ pub(super) fn head(reply: &mut Reply, cursor: u64, elements: usize) {
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
     reply.array(elements);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Scratch;
+
+    fn parsed<R>(line: &str, parse: impl FnOnce(&Request<'_>) -> Result<R, Refusal>) -> Result<R, String> {
+        let mut scratch = Scratch::default();
+        let request = Request::split(line.as_bytes(), &mut scratch).expect("quotes match");
+        parse(&request).map_err(|refusal| match refusal {
+            Refusal::Text(text) => text.into_owned(),
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn options_combine() {
+        let wants = |line: &str| {
+            parsed(line, |request| {
+                let (wanted, has_values) = Wanted::parse_fields(request)?;
+                Ok((wanted.has(&Text::Bytes(b"field")), has_values))
+            })
+        };
+        assert_eq!(wants("HSCAN k 0"), Ok((true, true)));
+        assert_eq!(wants("HSCAN k 0 MATCH f* count 3"), Ok((true, true)));
+        assert_eq!(wants("HSCAN k 0 NoValues MATCH F*"), Ok((false, false)));
+        assert_eq!(wants("HSCAN k 0 MATCH novalues NOVALUES"), Ok((false, false)));
+        let number = parsed("SSCAN k 0 MATCH 1?", |request| {
+            Ok(Wanted::parse(request)?.has(&Text::Integer(12)))
+        });
+        assert_eq!(number, Ok(true));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (line, error) in [
+            ("SSCAN k 0 MATCH", SYNTAX),
+            ("SSCAN k 0 COUNT", SYNTAX),
+            ("SSCAN k 0 COUNT 0", SYNTAX),
+            ("SSCAN k 0 COUNT x", NOT_AN_INTEGER),
+            ("SSCAN k 0 NOVALUES", SYNTAX),
+            ("SSCAN k 0 TYPE set", SYNTAX),
+        ] {
+            let refused = parsed(line, |request| Wanted::parse(request).map(drop));
+            assert_eq!(refused, Err(error.to_owned()), "{line}");
+        }
+        for line in ["SSCAN k x", "SSCAN k -1", "SSCAN k 18446744073709551616"] {
+            assert_eq!(parsed(line, cursor), Err("ERR invalid cursor".to_owned()), "{line}");
+        }
+        assert_eq!(parsed("SSCAN k 18446744073709551615", cursor), Ok(u64::MAX));
+    }
+}
