@@ -4,6 +4,8 @@
 //! of a kind and a number, so that what follows can be appended as it comes. (A codec wants values collected first, and counts
 //! the digits of a length with logarithms: a quarter of a GET.) That they are what a codec reads is a test.
 
+use farside_value::write_score;
+
 use crate::large;
 
 /// Which version of the protocol a client speaks.
@@ -142,10 +144,23 @@ impl Reply {
 
     /// A number that need not be whole.
     pub(crate) fn double(&mut self, number: f64) {
-        match self.protocol {
-            Protocol::Resp2 => self.bulk(number.to_string().as_bytes()),
-            Protocol::Resp3 => self.line(b',', &number.to_string()),
+        if self.protocol == Protocol::Resp2 {
+            return self.double_bulk(number);
         }
+        self.append(b",");
+        write_score(number, &mut self.bytes);
+        self.append(b"\r\n");
+    }
+
+    /// The digits of such a number, as a string.
+    pub(crate) fn double_bulk(&mut self, number: f64) {
+        let start = self.bytes.len();
+        write_score(number, &mut self.bytes);
+        let length = self.bytes.len() - start;
+        self.append(b"\r\n");
+        let mut digits = itoa::Buffer::new();
+        let head = b"$".iter().chain(digits.format(length).as_bytes()).chain(b"\r\n");
+        self.bytes.splice(start..start, head.copied());
     }
 
     /// How many there are of something.
@@ -247,6 +262,20 @@ mod tests {
         reply.map(1);
         reply.text("hi");
         assert_eq!(reply.bytes(), b"$-1\r\n*2\r\n_\r\n%1\r\n=6\r\ntxt:hi\r\n");
+    }
+
+    #[test]
+    fn doubles_are_strings_or_numbers() {
+        let mut reply = Reply::default();
+        reply.double(3.3);
+        reply.double(-2.225_073_858_507_201_4e-308);
+        reply.set_protocol(Protocol::Resp3);
+        reply.double(f64::NEG_INFINITY);
+        reply.double_bulk(5.0);
+        assert_eq!(
+            reply.bytes(),
+            b"$3\r\n3.3\r\n$24\r\n-2.2250738585072014e-308\r\n,-inf\r\n$1\r\n5\r\n"
+        );
     }
 
     #[test]

@@ -5,8 +5,10 @@
 
 use std::io::Write as _;
 
-use crate::ValueError;
+use arrayvec::ArrayVec;
+
 use crate::string::{self, Text};
+use crate::{ValueError, integer};
 
 const DOUBLE: u8 = 0xc8;
 
@@ -14,7 +16,7 @@ const NOT_SHORTEST: ValueError = ValueError::Damaged("a score has not its form")
 const NO_SCORE: ValueError = ValueError::Damaged("no score begins so");
 
 /// The integer that stands for a score.
-fn integer(score: f64) -> Option<i64> {
+fn as_integer(score: f64) -> Option<i64> {
     let number = score as i64;
     // The largest integer rounds up to 2^63 as a double, which is none any more.
     let is_exact = number as f64 == score && number != i64::MAX;
@@ -23,7 +25,7 @@ fn integer(score: f64) -> Option<i64> {
 
 /// Appends the form of a score.
 pub(crate) fn put(score: f64, out: &mut Vec<u8>) {
-    if let Some(number) = integer(score) {
+    if let Some(number) = as_integer(score) {
         string::put_integer(number, out);
     } else {
         out.push(DOUBLE);
@@ -38,14 +40,14 @@ pub(crate) fn read(bytes: &[u8], at: &mut usize) -> Result<f64, ValueError> {
             *at += 1;
             let double = string::take(bytes, at, 8)?;
             let score = f64::from_le_bytes(double.try_into().expect("eight bytes"));
-            if score.is_nan() || integer(score).is_some() {
+            if score.is_nan() || as_integer(score).is_some() {
                 return Err(NOT_SHORTEST);
             }
             Ok(score)
         }
         Some(&first) if string::is_integer(first) => match string::read(bytes, at)? {
             // Beyond that not every integer is a score.
-            Text::Integer(number) if number.unsigned_abs() < 1 << 53 || integer(number as f64) == Some(number) => {
+            Text::Integer(number) if number.unsigned_abs() < 1 << 53 || as_integer(number as f64) == Some(number) => {
                 Ok(number as f64)
             }
             _ => Err(NOT_SHORTEST),
@@ -181,41 +183,66 @@ fn scale(mantissa: u64, power: i64) -> f64 {
     bits as f64 * 2_f64.powi(half as i32) * 2_f64.powi((last - half) as i32)
 }
 
-/// Appends a score as a reply has it: 17 digits, as `%.17g` of C; `inf`, `-inf`.
+/// Appends a double as Redis 7.2 writes one: an integer in full, if it is one of up to 2^62; else the fewest digits that say
+/// which double it is, with an exponent if there are many zeros (`3.3`, `0.0001`, `1e-7`, `1e+20`); `inf`, `-inf`, `-0`, `nan`.
 pub fn write_score(score: f64, out: &mut Vec<u8>) {
-    const DIGITS: i32 = 17;
+    if score.is_nan() {
+        return out.extend_from_slice(b"nan");
+    }
     if score.is_infinite() {
-        out.extend_from_slice(if score > 0.0 { b"inf" } else { b"-inf" });
-        return;
+        return out.extend_from_slice(if score > 0.0 { b"inf" } else { b"-inf" });
     }
-    if let Some(number) = integer(score)
-        && number.unsigned_abs() < 10_u64.pow(DIGITS as u32)
+    if let Some(number) = as_integer(score)
+        && number.unsigned_abs() <= 1 << 62
     {
-        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-        return;
+        return out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
-    let start = out.len();
-    let number = format!("{score:.16e}");
-    let (mantissa, exponent) = number.split_once('e').expect("a mantissa and an exponent");
-    let exponent: i32 = exponent.parse().expect("it was written as a number");
-    let is_scientific = !(-4..DIGITS).contains(&exponent);
-    if is_scientific {
-        out.extend_from_slice(mantissa.as_bytes());
+    if score.is_sign_negative() {
+        out.push(b'-');
+    }
+    // One digit, a point and the others if there are any, and the exponent.
+    let mut number = ArrayVec::<u8, SCIENTIFIC_BYTES_MAX>::new();
+    write!(number, "{:e}", score.abs()).expect("there is room");
+    let at = number.iter().position(|&byte| byte == b'e').expect("an exponent");
+    let exponent = integer::parse(&number[at + 1..]).expect("it was written as one") as i32;
+    number.truncate(at);
+    number.retain(|byte| *byte != b'.');
+    write_digits(&number, exponent, out);
+}
+
+/// The longest that a double is with an exponent: 17 digits, a point, and `e-324`.
+const SCIENTIFIC_BYTES_MAX: usize = 24;
+
+/// Appends digits of which the first stands for 10 to the `exponent`. What gets an exponent is what gets one from `fpconv`.
+fn write_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
+    let count = digits.len() as i32;
+    // What the last digit stands for.
+    let last = exponent - (count - 1);
+    if (0..8).contains(&last) {
+        out.extend_from_slice(digits);
+        out.resize(out.len() + last as usize, b'0');
+    } else if last < 0 && (last > -7 || exponent.abs() < 4) {
+        // How many digits are in front of the point.
+        let whole = exponent + 1;
+        if whole <= 0 {
+            out.extend_from_slice(b"0.");
+            out.resize(out.len() + whole.unsigned_abs() as usize, b'0');
+            out.extend_from_slice(digits);
+        } else {
+            let (whole, fraction) = digits.split_at(whole as usize);
+            out.extend_from_slice(whole);
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
     } else {
-        let places = (DIGITS - 1 - exponent) as usize;
-        write!(out, "{score:.places$}").expect("a vector takes everything");
-    }
-    if out[start..].contains(&b'.') {
-        while out.ends_with(b"0") {
-            out.pop();
+        let (first, others) = digits.split_at(1);
+        out.extend_from_slice(first);
+        if !others.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(others);
         }
-        if out.ends_with(b".") {
-            out.pop();
-        }
-    }
-    if is_scientific {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        write!(out, "e{sign}{:02}", exponent.abs()).expect("a vector takes everything");
+        out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        out.extend_from_slice(itoa::Buffer::new().format(exponent.unsigned_abs()).as_bytes());
     }
 }
 
@@ -239,19 +266,35 @@ mod tests {
     #[test]
     fn scores_are_written_as_by_redis() {
         for (score, text) in [
-            (3.1, "3.1000000000000001"),
+            (3.3, "3.3"),
             (1e20, "1e+20"),
-            (1e17, "1e+17"),
-            (12_345_678_901_234_568.0, "12345678901234568"),
-            (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
+            (1e17, "100000000000000000"),
+            (4_611_686_018_427_387_904.0, "4611686018427387904"),
+            (-4_611_686_018_427_387_904.0, "-4611686018427387904"),
+            // Beyond that, digits that do not matter are zeros.
+            (4_611_686_018_427_388_928.0, "4611686018427389000"),
+            (12_345_678_901_234_567_890.0, "12345678901234567000"),
+            (-1.5e19, "-1.5e+19"),
             (-0.0, "-0"),
             (0.0, "0"),
-            (0.1, "0.10000000000000001"),
-            (1e-5, "1.0000000000000001e-05"),
+            (0.1, "0.1"),
+            (0.1 + 0.2, "0.30000000000000004"),
             (0.0001, "0.0001"),
-            (1.5e300, "1.5000000000000001e+300"),
-            (1e-320, "9.9998886718268301e-321"),
+            (-1e-6, "-0.000001"),
+            (1.5e-6, "1.5e-6"),
+            (1e-7, "1e-7"),
+            (0.001_234_567_8, "0.0012345678"),
+            (0.000_123_456_78, "1.2345678e-4"),
+            (1_234.567_890_123, "1234.567890123"),
+            (12_345.678_901_234, "1.2345678901234e+4"),
+            (12_345.678_901, "12345.678901"),
+            (12_345.678_901_2, "1.23456789012e+4"),
+            (1.5e300, "1.5e+300"),
+            (1.797_693_134_862_315_7e308, "1.7976931348623157e+308"),
+            (-2.225_073_858_507_201_4e-308, "-2.2250738585072014e-308"),
+            (5e-324, "5e-324"),
             (-2.5, "-2.5"),
+            (f64::NAN, "nan"),
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
         ] {
@@ -348,7 +391,7 @@ mod tests {
             prop_assert_eq!(at, form.len());
             prop_assert_eq!(read.to_bits(), score.to_bits());
             let again = parse_score(written(score).as_bytes()).expect("a number");
-            prop_assert_eq!(again.to_bits(), score.to_bits(), "17 digits say exactly which");
+            prop_assert_eq!(again.to_bits(), score.to_bits(), "the digits say exactly which");
         }
 
         #[test]

@@ -487,11 +487,11 @@ pub fn random(
 /// # Errors
 ///
 /// [`ValueError::Damaged`].
-pub fn scan(
-    value: Option<&[u8]>,
+pub fn scan<'a>(
+    value: Option<&'a [u8]>,
     cursor: u64,
     seed: u64,
-    show: &mut dyn FnMut(Text<'_>, f64),
+    show: &mut dyn FnMut(Text<'a>, f64),
 ) -> Result<u64, ValueError> {
     each(value, &mut |member, score| {
         if is_scanned(cursor, seed, member.bytes(&mut Digits::new())) {
