@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use farside_index::{Decision, Found, Item};
 use farside_value::encoding::{self, Limits};
 use farside_value::format::Tag;
+use farside_value::packed::algebra::Source;
+use farside_value::packed::sorted;
 use farside_value::{Edit, Edited, ValueError};
 
 use crate::session::{SetOptions, SetOutcome};
@@ -216,6 +218,22 @@ impl Transaction {
         let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (tag, &value), options, &mut outcome);
         self.change_any(key, &mut decide)?;
         Ok(outcome.is_stored)
+    }
+
+    /// The same of values that may be sets or sorted sets.
+    ///
+    /// # Errors
+    /// Likewise, if a value is of neither type.
+    pub fn sources(&mut self, keys: &[&[u8]]) -> Result<Vec<Source<'_>>, KvError> {
+        let values = self.get_all(keys)?.into_iter();
+        Ok(values
+            .map(|value| match value {
+                None => Source::Absent,
+                // No set has the form of a sorted set: it would have to have twice as many strings.
+                Some(value) if sorted::check(value).is_ok() => Source::SortedSet(value),
+                Some(value) => Source::Set(value),
+            })
+            .collect())
     }
 
     /// Puts a value of this type in place of whatever the key has, without expiry; or removes the key.
