@@ -9,7 +9,6 @@ use farside_index::{Decision, Found, Item};
 use farside_value::encoding::{self, Limits};
 use farside_value::format::Tag;
 use farside_value::packed::algebra::Source;
-use farside_value::packed::sorted;
 use farside_value::{Edit, Edited, ValueError};
 
 use crate::session::{SetOptions, SetOutcome};
@@ -202,6 +201,25 @@ impl Transaction {
         values.collect()
     }
 
+    /// The same for values that may be sets or sorted sets.
+    ///
+    /// # Errors
+    /// Likewise, if a value is of neither type.
+    pub fn sources(&mut self, keys: &[&[u8]]) -> Result<Vec<Source<'_>>, KvError> {
+        let items = self.items(keys)?.into_iter();
+        let sources = items.map(|item| {
+            Ok(match item {
+                None => Source::Absent,
+                Some(item) if item.tag == Tag::Set => Source::Set(item.value),
+                Some(item) => {
+                    check(item.tag, Tag::SortedSet)?;
+                    Source::SortedSet(item.value)
+                }
+            })
+        });
+        sources.collect()
+    }
+
     /// See [`Session::set_value`].
     ///
     /// # Errors
@@ -218,22 +236,6 @@ impl Transaction {
         let mut decide = |stored: Option<Item<'_>>| decision::set(stored, (tag, &value), options, &mut outcome);
         self.change_any(key, &mut decide)?;
         Ok(outcome.is_stored)
-    }
-
-    /// The same of values that may be sets or sorted sets.
-    ///
-    /// # Errors
-    /// Likewise, if a value is of neither type.
-    pub fn sources(&mut self, keys: &[&[u8]]) -> Result<Vec<Source<'_>>, KvError> {
-        let values = self.get_all(keys)?.into_iter();
-        Ok(values
-            .map(|value| match value {
-                None => Source::Absent,
-                // No set has the form of a sorted set: it would have to have twice as many strings.
-                Some(value) if sorted::check(value).is_ok() => Source::SortedSet(value),
-                Some(value) => Source::Set(value),
-            })
-            .collect())
     }
 
     /// Puts a value of this type in place of whatever the key has, without expiry; or removes the key.

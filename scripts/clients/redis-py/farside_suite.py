@@ -2,7 +2,7 @@
 
 Each line of `unsupported.txt`, beside this file, has a kind, a pattern and a reason, apart by two spaces or more:
 
-    command  LPUSH                      lists        the server answered "unknown command" or "unknown subcommand"
+    command  XLEN                       streams      the server answered "unknown command" or "unknown subcommand"
     answer   DB index is out of range*  one database    another error that says what is not supported
     test     tests/test_x.py::T::test_z what differs    the test fails, for that reason
     omit     tests/test_x.py::T::test_z what it wants   the test is not run

@@ -97,6 +97,8 @@ pub(crate) const fn of(flags: &[&str], group: &str, named: &[&str]) -> u32 {
             b"hyperloglog" => bit("hyperloglog"),
             b"hash" => bit("hash"),
             b"set" => bit("set"),
+            b"list" => bit("list"),
+            b"sorted-set" => bit("sortedset"),
             b"generic" => bit("keyspace"),
             b"connection" => bit("connection"),
             b"transactions" => bit("transaction"),

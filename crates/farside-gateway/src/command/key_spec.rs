@@ -21,7 +21,6 @@ pub(crate) enum KeySpec {
     /// At this place stands how many there are. They follow it.
     Numkeys(u8),
     /// The same, and a further key stands at place 1.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the keys of ZUNIONSTORE and its like"))]
     OneAndNumkeys(u8),
 }
 

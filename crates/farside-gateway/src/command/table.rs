@@ -17,8 +17,8 @@ use super::category::{self, Access};
 use super::key_spec::KeySpec;
 use super::{
     Call, Group, Handled, acl, bits, clients, cluster, config, connection, counters, dump, expiry, farside,
-    field_expiry, hashes, hyperloglog, info, introspection, keys, lcs, object, observe, scan, scripts, server, set,
-    set_algebra, sets, strings, transactions, transfer,
+    field_expiry, hashes, hyperloglog, info, introspection, keys, lcs, lists, object, observe, ranges, scan, scripts,
+    server, set, set_algebra, sets, sorted_sets, strings, transactions, transfer, unions,
 };
 
 /// A command as the table has it.
@@ -381,6 +381,32 @@ commands! {
         };
     lcs in lcs, -3, ["readonly"], TWO_KEYS, "string",
         "Finds the longest common subsequence of two strings.";
+    lindex in lists, 3, ["readonly"], ONE_KEY, "list",
+        "Returns an element from a list by its index.";
+    linsert in lists, 5, ["write" "denyoom"], ONE_KEY => [ADD], "list",
+        "Inserts an element before or after another element in a list.";
+    llen in lists, 2, ["readonly" "fast"], ONE_KEY => [ANY], "list",
+        "Returns the length of a list.";
+    lmove in lists, 5, ["write" "denyoom"], TWO_KEYS => [TAKE ADD], "list",
+        "Returns an element after popping it from one list and pushing it to another.";
+    lmpop in lists, -4, ["write" "movablekeys"], KeySpec::Numkeys(1) => [TAKE], "list",
+        "Returns multiple elements from a list after removing them. Deletes the list if the last element was popped.";
+    lpop in lists, -2, ["write" "fast"], ONE_KEY => [TAKE], "list",
+        "Returns the first elements in a list after removing it. Deletes the list if the last element was popped.";
+    lpos in lists, -3, ["readonly"], ONE_KEY, "list",
+        "Returns the index of matching elements in a list.";
+    lpush in lists, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "list",
+        "Prepends one or more elements to a list. Creates the key if it doesn't exist.";
+    lpushx in lists, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "list",
+        "Prepends one or more elements to a list only when the list exists.";
+    lrange in lists, 4, ["readonly"], ONE_KEY, "list",
+        "Returns a range of elements from a list.";
+    lrem in lists, 4, ["write"], ONE_KEY => [DROP], "list",
+        "Removes elements from a list. Deletes the list if the last element was removed.";
+    lset in lists, 4, ["write" "denyoom"], ONE_KEY => [W], "list",
+        "Sets the value of an element in a list by its index.";
+    ltrim in lists, 4, ["write"], ONE_KEY => [DROP], "list",
+        "Removes elements from both ends a list. Deletes the list if all elements were trimmed.";
     memory in object, -2, [], NO_KEYS, "server",
         "Tells how much memory a key and the store take.", {
             "doctor" 2 [];
@@ -447,6 +473,14 @@ commands! {
         "Resets the connection.";
     restore in dump, -4, ["write" "denyoom"], ONE_KEY => [PUT], "generic" = ["keyspace" "dangerous"],
         "Creates a key from the serialized representation of a value.";
+    rpop in lists, -2, ["write" "fast"], ONE_KEY => [TAKE], "list",
+        "Returns and removes the last elements of a list. Deletes the list if the last element was popped.";
+    rpoplpush in lists, 3, ["write" "denyoom"], TWO_KEYS => [TAKE ADD], "list",
+        "Returns the last element of a list after removing and pushing it to another list.";
+    rpush in lists, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "list",
+        "Appends one or more elements to a list. Creates the key if it doesn't exist.";
+    rpushx in lists, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "list",
+        "Appends one or more elements to a list only when the list exists.";
     sadd in sets, -3, ["write" "denyoom" "fast"], ONE_KEY => [ADD], "set",
         "Adds one or more members to a set. Creates the key if it doesn't exist.";
     scan in scan, -2, ["readonly" "no_multi"], NO_KEYS, "generic",
@@ -530,6 +564,70 @@ commands! {
         "Returns 0: there are no replicas.";
     watch in transactions, -2, ["noscript" "loading" "stale" "fast"], ALL_KEYS => [ANY], "transactions",
         "Monitors changes to keys to determine the execution of a transaction.";
+    zadd in sorted_sets, -4, ["write" "denyoom" "fast"], ONE_KEY => [W], "sorted-set",
+        "Adds one or more members to a sorted set, or updates their scores. Creates the key if it doesn't exist.";
+    zcard in sorted_sets, 2, ["readonly" "fast"], ONE_KEY => [ANY], "sorted-set",
+        "Returns the number of members in a sorted set.";
+    zcount in ranges, 4, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the count of members in a sorted set that have scores within a range.";
+    zdiff in unions, -3, ["readonly" "movablekeys"], KeySpec::Numkeys(1), "sorted-set",
+        "Returns the difference between multiple sorted sets.";
+    zdiffstore in unions, -4, ["write" "denyoom" "movablekeys"], KeySpec::OneAndNumkeys(2) => [PUT R], "sorted-set",
+        "Stores the difference of multiple sorted sets in a key.";
+    zincrby in sorted_sets, 4, ["write" "denyoom" "fast"], ONE_KEY, "sorted-set",
+        "Increments the score of a member in a sorted set.";
+    zinter in unions, -3, ["readonly" "movablekeys"], KeySpec::Numkeys(1), "sorted-set",
+        "Returns the intersect of multiple sorted sets.";
+    zintercard in unions, -3, ["readonly" "movablekeys"], KeySpec::Numkeys(1), "sorted-set",
+        "Returns the number of members of the intersect of multiple sorted sets.";
+    zinterstore in unions, -4, ["write" "denyoom" "movablekeys"], KeySpec::OneAndNumkeys(2) => [PUT R], "sorted-set",
+        "Stores the intersect of multiple sorted sets in a key.";
+    zlexcount in ranges, 4, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the number of members in a sorted set within a lexicographical range.";
+    zmpop in sorted_sets, -4, ["write" "movablekeys"], KeySpec::Numkeys(1) => [TAKE], "sorted-set",
+        "Returns the highest- or lowest-scoring members from one or more sorted sets after removing them.";
+    zmscore in sorted_sets, -3, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the score of one or more members in a sorted set.";
+    zpopmax in sorted_sets, -2, ["write" "fast"], ONE_KEY => [TAKE], "sorted-set",
+        "Returns the highest-scoring members from a sorted set after removing them.";
+    zpopmin in sorted_sets, -2, ["write" "fast"], ONE_KEY => [TAKE], "sorted-set",
+        "Returns the lowest-scoring members from a sorted set after removing them.";
+    zrandmember in sorted_sets, -2, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns one or more random members from a sorted set.";
+    zrange in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a range of indexes.";
+    zrangebylex in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a lexicographical range.";
+    zrangebyscore in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a range of scores.";
+    zrangestore in ranges, -5, ["write" "denyoom"], TWO_KEYS => [PUT R], "sorted-set",
+        "Stores a range of members from sorted set in a key.";
+    zrank in sorted_sets, -3, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the index of a member in a sorted set ordered by ascending scores.";
+    zrem in sorted_sets, -3, ["write" "fast"], ONE_KEY => [DROP], "sorted-set",
+        "Removes one or more members from a sorted set. Deletes the sorted set if all members were removed.";
+    zremrangebylex in ranges, 4, ["write"], ONE_KEY => [DROP], "sorted-set",
+        "Removes members in a sorted set within a lexicographical range.";
+    zremrangebyrank in ranges, 4, ["write"], ONE_KEY => [DROP], "sorted-set",
+        "Removes members in a sorted set within a range of indexes.";
+    zremrangebyscore in ranges, 4, ["write"], ONE_KEY => [DROP], "sorted-set",
+        "Removes members in a sorted set within a range of scores.";
+    zrevrange in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a range of indexes in reverse order.";
+    zrevrangebylex in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a lexicographical range in reverse order.";
+    zrevrangebyscore in ranges, -4, ["readonly"], ONE_KEY, "sorted-set",
+        "Returns members in a sorted set within a range of scores in reverse order.";
+    zrevrank in sorted_sets, -3, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the index of a member in a sorted set ordered by descending scores.";
+    zscan in sorted_sets, -3, ["readonly"], ONE_KEY, "sorted-set",
+        "Iterates over members and scores of a sorted set.";
+    zscore in sorted_sets, 3, ["readonly" "fast"], ONE_KEY, "sorted-set",
+        "Returns the score of a member in a sorted set.";
+    zunion in unions, -3, ["readonly" "movablekeys"], KeySpec::Numkeys(1), "sorted-set",
+        "Returns the union of multiple sorted sets.";
+    zunionstore in unions, -4, ["write" "denyoom" "movablekeys"], KeySpec::OneAndNumkeys(2) => [PUT R], "sorted-set",
+        "Stores the union of multiple sorted sets in a key.";
 }
 
 #[cfg(test)]

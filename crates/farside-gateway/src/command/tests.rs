@@ -96,6 +96,14 @@ impl Place {
     }
 }
 
+/// The error line of a refusal by the arguments.
+pub(super) fn refused(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Text(text) => text.into_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
 fn run<T>(body: impl Future<Output = T>) -> T {
     farside_fabric::host::on_this_thread(body).expect("an event loop")
 }

@@ -55,7 +55,7 @@ static void values(redisContext *context) {
     is_text(ask(context, "SET e v PX 60000"), "OK", 2);
     is_number(ask(context, "PERSIST e"), 1);
     is_number(ask(context, "TTL e"), -1);
-    redisReply *unknown = ask(context, "LPUSH l x");
+    redisReply *unknown = ask(context, "XLEN l");
     CHECK(unknown->type == REDIS_REPLY_ERROR && strstr(unknown->str, "unknown command") != NULL);
     freeReplyObject(unknown);
 }

@@ -69,7 +69,7 @@ func values(client *redis.Client) {
 	large := bytes.Repeat([]byte("v"), 3_000_000)
 	check("large", must(client.Set(ctx, "large", large, 0).Result()) == "OK")
 	check("large", bytes.Equal(must(client.GetDel(ctx, "large").Bytes()), large))
-	check("unknown", strings.Contains(client.LPush(ctx, "l", "x").Err().Error(), "unknown command"))
+	check("unknown", strings.Contains(client.XLen(ctx, "l").Err().Error(), "unknown command"))
 }
 
 func expiry(client *redis.Client) {

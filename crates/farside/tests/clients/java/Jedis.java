@@ -47,8 +47,8 @@ public final class Jedis {
         client.set("large".getBytes(), large);
         check("large", Arrays.equals(client.getDel("large".getBytes()), large));
         try {
-            client.lpush("l", "x");
-            throw new AssertionError("LPUSH was not refused");
+            client.xlen("l");
+            throw new AssertionError("XLEN was not refused");
         } catch (JedisDataException error) {
             check("unknown", error.getMessage().contains("unknown command"));
         }

@@ -76,7 +76,7 @@ impl Client {
             }
             "*" | "~" => (0..count()).for_each(|_| self.receive_into(frame)),
             "%" => (0..2 * count()).for_each(|_| self.receive_into(frame)),
-            "$" | "=" | "+" | "-" | ":" | "_" => {}
+            "$" | "=" | "+" | "-" | ":" | "_" | "," => {}
             _ => panic!("no RESP: {head}"),
         }
     }

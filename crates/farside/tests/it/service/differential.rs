@@ -52,6 +52,14 @@ impl Author {
         text.into_bytes()
     }
 
+    /// How many of something: mostly more than 0, and not many.
+    pub(crate) fn count(&mut self) -> Vec<u8> {
+        match self.chance(70) {
+            true => self.dice.between(1, 6).to_string().into_bytes(),
+            false => self.number(),
+        }
+    }
+
     /// One of few strings, so that some are equal.
     pub(crate) fn element(&mut self) -> Vec<u8> {
         match self.dice.roll(50) {
@@ -252,4 +260,38 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
             .unwrap_or_else(|_| panic!("{name} is a number, and not {text}")),
         Err(_) => default,
     }
+}
+
+/// Sends random commands of a type, by themselves and within MULTI. `write` makes one; it is told whether it is within MULTI.
+/// `compare` sends one that is by itself.
+pub(crate) fn compare_commands(
+    seed: u64,
+    count: u64,
+    hello: &str,
+    write: fn(&mut Author, bool) -> Words,
+    compare: fn(&mut Pair, &Words),
+) {
+    let mut pair = Pair::start(hello);
+    let seed = setting("FARSIDE_DIFFERENTIAL_SEED", seed);
+    let mut author = Author { dice: Dice::new(seed) };
+    let count = setting("FARSIDE_DIFFERENTIAL", count);
+    for _ in 0..count {
+        if author.chance(5) {
+            pair.compare_line("MULTI");
+            for _ in 0..author.dice.roll(6) {
+                let words = write(&mut author, true);
+                pair.compare(&words);
+            }
+            pair.compare_line("EXEC");
+        } else {
+            let words = write(&mut author, false);
+            compare(&mut pair, &words);
+        }
+    }
+    // Otherwise they would say little of what a command does.
+    assert!(
+        pair.refused * 3 < count,
+        "{} of {count} commands were refused",
+        pair.refused
+    );
 }

@@ -143,8 +143,8 @@ fn errors_are_those_of_redis() {
             ("EXISTS a b", ":0\r\n"),
             ("MULTI", "+OK\r\n"),
             (
-                "LPUSH l x",
-                "-ERR unknown command 'LPUSH', with args beginning with: 'l' 'x' \r\n",
+                "XLEN l",
+                "-ERR unknown command 'XLEN', with args beginning with: 'l' \r\n",
             ),
             ("EXEC", ABORTED),
             ("MULTI", "+OK\r\n"),

@@ -27,7 +27,7 @@ fn values(connection: &mut Connection) -> RedisResult<()> {
     let large = vec![b'v'; 3_000_000];
     let _: () = connection.set("large", &large)?;
     assert_eq!(connection.get_del::<_, Vec<u8>>("large")?, large);
-    let unknown = connection.lpush::<_, _, i64>("l", "x").expect_err("LPUSH is refused");
+    let unknown = redis::cmd("XLEN").arg("l").query::<i64>(connection).expect_err("XLEN is refused");
     assert!(unknown.to_string().contains("unknown command"), "{unknown}");
     Ok(())
 }
