@@ -133,6 +133,12 @@ impl Store {
         self.index.pool()
     }
 
+    /// The seed with which elements of values are hashed: all clients of the pool have it, and nobody else knows it.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.pool().geometry()[0].pool_id
+    }
+
     /// The index of the store.
     #[must_use]
     pub fn index(&self) -> &Index {

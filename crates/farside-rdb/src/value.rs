@@ -27,6 +27,8 @@ const HASH_EXPIRING: u8 = 24;
 
 /// Elements, one behind the other.
 type Strings = Vec<Vec<u8>>;
+/// A name, a value, and when the field expires, in milliseconds since 1970 (0: never).
+type Field = (Vec<u8>, Vec<u8>, u64);
 
 /// Each as bytes.
 fn slices(strings: &Strings) -> Vec<&[u8]> {
@@ -151,8 +153,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Names with values and when they expire, in milliseconds since 1970 (0: never).
-    fn fields(&mut self, kind: u8) -> Result<Vec<(Vec<u8>, Vec<u8>, u64)>, RdbError> {
+    fn fields(&mut self, kind: u8) -> Result<Vec<Field>, RdbError> {
         let earliest_ms = match kind {
             24 | 25 => u64::from_le_bytes(self.array()?),
             _ => 0,

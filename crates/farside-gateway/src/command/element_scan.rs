@@ -7,9 +7,6 @@ use crate::glob::{self, Case};
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// The seed of the hashes that cursors are.
-pub(super) const SCAN_SEED: u64 = 0;
-
 /// The cursor, which is argument 2.
 pub(super) fn cursor(request: &Request<'_>) -> Result<u64, Refusal> {
     let cursor = str::from_utf8(request.arg(2)).ok().and_then(|text| text.parse().ok());

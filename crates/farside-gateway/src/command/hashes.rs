@@ -5,7 +5,7 @@ use farside_kv::Tag;
 use farside_value::packed::hash;
 use farside_value::{Draw, Text, ValueError};
 
-use super::element_scan::{self, SCAN_SEED, Wanted};
+use super::element_scan::{self, Wanted};
 use super::values::{change, element, integer, read, symmetric};
 use super::{Call, Handled, Keys, SYNTAX, draws, wrong_arity};
 use crate::context::Context;
@@ -258,14 +258,14 @@ pub(crate) async fn hscan(call: &mut Call<'_>) -> Handled {
         return Ok(());
     }
     let (wanted, has_values) = Wanted::parse_fields(request)?;
-    let now_ms = now_ms(context);
+    let (now_ms, seed) = (now_ms(context), context.store.seed());
     let is_wanted = |name: &[u8]| wanted.has(&Text::Bytes(name));
     let mut count = 0;
-    let next = hash::scan(value, cursor, SCAN_SEED, now_ms, &mut |name, _| {
+    let next = hash::scan(value, cursor, seed, now_ms, &mut |name, _| {
         count += usize::from(is_wanted(name));
     })?;
     element_scan::head(reply, next, if has_values { 2 * count } else { count });
-    hash::scan(value, cursor, SCAN_SEED, now_ms, &mut |name, text| {
+    hash::scan(value, cursor, seed, now_ms, &mut |name, text| {
         if is_wanted(name) {
             reply.bulk(name);
             if has_values {

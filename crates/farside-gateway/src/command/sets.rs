@@ -5,7 +5,7 @@ use farside_kv::Tag;
 use farside_value::packed::set;
 use farside_value::{Draw, Edit, format};
 
-use super::element_scan::{self, SCAN_SEED, Wanted};
+use super::element_scan::{self, Wanted};
 use super::values::{change, count, edit, element, read, symmetric, together};
 use super::{Call, Handled, Keys, Refusal, SYNTAX, draws};
 use crate::reply::Reply;
@@ -128,18 +128,18 @@ async fn one_by_chance(call: &mut Call<'_>) -> Handled {
 pub(crate) async fn sscan(call: &mut Call<'_>) -> Handled {
     let request = call.request;
     let cursor = element_scan::cursor(request)?;
-    let (value, reply, _) = read(call, Tag::Set).await?;
+    let (value, reply, context) = read(call, Tag::Set).await?;
     if value.is_none() {
         element_scan::head(reply, 0, 0);
         return Ok(());
     }
-    let wanted = Wanted::parse(request)?;
+    let (wanted, seed) = (Wanted::parse(request)?, context.store.seed());
     let mut count = 0;
-    let next = set::scan(value, cursor, SCAN_SEED, &mut |member| {
+    let next = set::scan(value, cursor, seed, &mut |member| {
         count += usize::from(wanted.has(&member));
     })?;
     element_scan::head(reply, next, count);
-    set::scan(value, cursor, SCAN_SEED, &mut |member| {
+    set::scan(value, cursor, seed, &mut |member| {
         if wanted.has(&member) {
             element(reply, &member);
         }

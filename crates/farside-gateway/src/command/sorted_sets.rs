@@ -8,7 +8,7 @@ use farside_value::packed::sorted::{self, AddOptions, Comparison, Direction, Ent
 use farside_value::{Draw, format, parse_score};
 use tokio::task::yield_now;
 
-use super::element_scan::{self, SCAN_SEED, Wanted};
+use super::element_scan::{self, Wanted};
 use super::lists::{most, numbered_keys, pop_first};
 use super::transactions::ANSWERS_BYTES_MAX;
 use super::values::{change, count, element, read, symmetric};
@@ -369,13 +369,13 @@ async fn draw_repeatedly(call: &mut Call<'_>, mut count: u64, has_scores: bool) 
 pub(crate) async fn zscan(call: &mut Call<'_>) -> Handled {
     let cursor = element_scan::cursor(call.request)?;
     let wanted = Wanted::parse(call.request);
-    let (value, reply, _) = read(call, SORTED_SET).await?;
+    let (value, reply, context) = read(call, SORTED_SET).await?;
     let mut found = Vec::new();
     let mut next = 0;
     // As in Redis, nobody looks at the options if the key is not there.
     if value.is_some() {
         let wanted = wanted?;
-        next = sorted::scan(value, cursor, SCAN_SEED, &mut |member, score| {
+        next = sorted::scan(value, cursor, context.store.seed(), &mut |member, score| {
             if wanted.has(&member) {
                 found.push((member, score));
             }
