@@ -39,5 +39,6 @@ mod sorted_sets;
 mod substrings;
 mod tls;
 mod transfers;
+mod types;
 mod unix;
 mod unordered;

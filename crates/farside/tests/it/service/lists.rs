@@ -264,3 +264,38 @@ fn a_list_that_gets_too_long_is_refused_and_stays() {
     assert!(reply.starts_with(b"*1\r\n-ERR"), "{}", reply.escape_ascii());
     check(&mut client, &[("LLEN from", ":2\r\n"), ("LLEN long", ":15\r\n")]);
 }
+
+/// Those who lose against each other try again, and reply once.
+#[test]
+fn each_element_is_popped_by_one_client() {
+    let server = Server::serve(&["--memory", "64MiB"]);
+    let mut client = server.client();
+    let all: Vec<String> = (0..400).map(|number| format!("job{number}")).collect();
+    client.ask(&format!("RPUSH jobs {}", all.join(" ")));
+    let worker = &|name: usize| {
+        let mut client = server.client();
+        let mut popped = Vec::new();
+        loop {
+            let line = match name {
+                0 => "LPOP jobs",
+                1 => "RPOP jobs",
+                2 => "LMOVE jobs moved LEFT RIGHT",
+                _ => "LMOVE jobs moved RIGHT LEFT",
+            };
+            let reply = client.ask(line);
+            if reply == "$-1\r\n" {
+                return popped;
+            }
+            let element = reply.split("\r\n").nth(1).expect("an element").to_owned();
+            assert_eq!(reply, format!("${}\r\n{element}\r\n", element.len()));
+            popped.push(element);
+        }
+    };
+    let mut popped: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|name| scope.spawn(move || worker(name))).collect();
+        let popped = workers.into_iter().flat_map(|worker| worker.join().expect("it ends"));
+        popped.collect()
+    });
+    popped.sort_by_key(|element| element[3..].parse::<usize>().expect("a number"));
+    assert_eq!(popped, all);
+}
