@@ -81,7 +81,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 pub(super) struct Copy {
     root: PathBuf,
     /// The packages whose tests are built; all if there are none.
-    pub(super) tests_of: Vec<&'static str>,
+    tests_of: Vec<&'static str>,
 }
 
 impl Copy {
@@ -91,10 +91,12 @@ impl Copy {
 
     /// Copies what the packages of the tests are made of. Files that are as before keep their age, so that cargo builds only
     /// what has changed.
-    pub(super) fn make(members: &[&str]) -> Result<Self> {
+    ///
+    /// `tests_of` are the packages whose tests are built, all if there are none; the library of `untested` has none there.
+    pub(super) fn make(members: &[&str], tests_of: Vec<&'static str>, untested: Option<&str>) -> Result<Self> {
         let copy = Self {
             root: step::workspace_root().join("target/mutants"),
-            tests_of: Vec::new(),
+            tests_of,
         };
         let root = step::workspace_root();
         for member in members {
@@ -123,7 +125,20 @@ impl Copy {
                 .parse::<toml::Table>()?
                 .into(),
         );
+        // Nobody looks for a line in what is changed.
+        let profile = manifest.get_mut("profile").and_then(|profiles| profiles.get_mut("dev"));
+        let profile = profile.and_then(toml::Value::as_table_mut);
+        let profile = profile.context("the workspace has no profile for tests")?;
+        profile.insert("debug".to_owned(), toml::Value::Boolean(false));
         copy.write(Path::new("Cargo.toml"), manifest.to_string().as_bytes())?;
+        if let Some(name) = untested {
+            let path = Path::new("crates").join(name).join("Cargo.toml");
+            let mut manifest: toml::Table = std::fs::read_to_string(root.join(&path))?.parse()?;
+            let library = manifest.entry("lib").or_insert_with(|| toml::Table::new().into());
+            let library = library.as_table_mut().context("[lib] is no table")?;
+            library.insert("test".to_owned(), toml::Value::Boolean(false));
+            copy.write(&path, manifest.to_string().as_bytes())?;
+        }
         let mutant = Path::new("crates/farside-fabric/src/mutant.rs");
         let mut text = std::fs::read_to_string(root.join(mutant))?;
         text.push_str(plant::SWITCH);
@@ -210,7 +225,12 @@ impl Copy {
             packages => cargo.args(packages.iter().flat_map(|package| ["--package", package])),
         };
         if command == "test" {
-            cargo.args(["--no-run", "--lib", "--test", crate::test::IT]);
+            cargo.arg("--no-run");
+            match self.tests_of.as_slice() {
+                [] => cargo.args(["--lib", "--test", crate::test::IT]),
+                // Named, a library without tests would be tested, too.
+                _ => cargo.arg("--tests"),
+            };
             cargo.env("CARGO_INCREMENTAL", "0");
         }
         // What others have written is built there already.

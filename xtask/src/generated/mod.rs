@@ -231,10 +231,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let mut copy = Copy::make(&MEMBERS)?;
-    if options.brief {
-        copy.tests_of = packages.iter().copied().chain([probe::HARNESS]).collect();
-    }
+    let (tests_of, untested) = match options.brief {
+        // Tests of the harness itself are not among the probes.
+        true => (
+            packages.iter().copied().chain([probe::HARNESS]).collect(),
+            Some(probe::HARNESS),
+        ),
+        false => (Vec::new(), None),
+    };
+    let copy = Copy::make(&MEMBERS, tests_of, untested)?;
     eprintln!("==> building the tests with all of them");
     let all = chosen.len();
     let ((programs, chosen), seconds) = {
