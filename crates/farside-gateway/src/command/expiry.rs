@@ -5,6 +5,7 @@
 use farside_kv::Expiry;
 use farside_value::integer;
 
+use super::keyspace::Of;
 use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, strings};
 use crate::context::Context;
 use crate::request::Request;
@@ -99,7 +100,7 @@ async fn set_expiry(call: &mut Call<'_>, command: &str, unit: Unit) -> Handled {
     let (at_ms, when) = time_and_condition(call.request, command, unit, now_ms)?;
     let is_set = call
         .keys
-        .expire(call.request.arg(1), now(call.context), |_, before_ms| {
+        .expire((call.request.arg(1), Of::AnyType), now(call.context), |_, before_ms| {
             if when.holds(at_ms, before_ms) {
                 // What is before 1970 is past like its first millisecond.
                 (Expiry::AtMs(at_ms.max(0).unsigned_abs()), true)
@@ -169,7 +170,7 @@ fn time_and_condition(
 pub(crate) async fn persist(call: &mut Call<'_>) -> Handled {
     let expire = call
         .keys
-        .expire(call.request.arg(1), now(call.context), |_, before_ms| {
+        .expire((call.request.arg(1), Of::AnyType), now(call.context), |_, before_ms| {
             (Expiry::Never, before_ms != 0)
         });
     let did_expire = expire.await?.unwrap_or(false);
@@ -198,9 +199,11 @@ pub(crate) async fn getex(call: &mut Call<'_>) -> Handled {
     };
     // As in Redis, a time that is none is an error only if the key is there.
     let kept_or_set = *expiry.as_ref().unwrap_or(&Expiry::Keep);
-    let value = call.keys.expire(call.request.arg(1), now(call.context), |value, _| {
-        (kept_or_set, value.to_vec())
-    });
+    let value = call
+        .keys
+        .expire((call.request.arg(1), Of::Strings), now(call.context), |value, _| {
+            (kept_or_set, value.to_vec())
+        });
     let value = value.await?;
     call.context.count_lookup(value.is_some());
     if value.is_some() {

@@ -31,6 +31,13 @@ pub(crate) fn replaced<'v>(stored: Option<Item<'_>>, value: Vec<u8>) -> Decision
     }
 }
 
+/// What a change is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Of {
+    Strings,
+    AnyType,
+}
+
 /// Operations as a session has them.
 impl Keys<'_> {
     /// The session, for commands that look at more than the keys which they name.
@@ -164,9 +171,10 @@ impl Keys<'_> {
         Ok(result)
     }
 
+    /// See [`Session::expire`]; of a string alone, another type is refused.
     pub(crate) async fn expire<R>(
         &mut self,
-        key: &[u8],
+        (key, of): (&[u8], Of),
         now_ms: impl Fn() -> u64,
         mut decide: impl FnMut(&[u8], u64) -> (Expiry, R),
     ) -> Result<Option<R>, KvError> {
@@ -176,9 +184,11 @@ impl Keys<'_> {
             answer = None;
             decision::expire(stored, &mut decide, &mut answer, &now_ms)
         };
-        match self {
-            Self::Apart(session) => session.change_any(key, decide).await.map(drop)?,
-            Self::Together(transaction) => transaction.change_any(key, decide)?,
+        match (self, of) {
+            (Self::Apart(session), Of::AnyType) => session.change_any(key, decide).await.map(drop)?,
+            (Self::Apart(session), Of::Strings) => session.change(key, decide).await.map(drop)?,
+            (Self::Together(transaction), Of::AnyType) => transaction.change_any(key, decide)?,
+            (Self::Together(transaction), Of::Strings) => transaction.change(key, decide)?,
         }
         Ok(answer)
     }

@@ -1,17 +1,29 @@
 //! LCS: what two strings have in common.
 
+use farside_kv::KvError;
 use farside_value::integer;
 
-use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX};
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX};
 use crate::lcs::common;
 
 /// The most pairs of prefixes of both strings, each with a length of four bytes, that may be compared: Redis has a limit for
 /// the memory of its table.
 const PAIRS_MAX: usize = (256 << 20) / 4;
+const NO_STRINGS: &str = "ERR The specified keys must contain string values";
 const TOO_MANY_PAIRS: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
 
 pub(crate) async fn lcs(call: &mut Call<'_>) -> Handled {
     let request = call.request;
+    let keys: Vec<&[u8]> = request.args(1).take(2).collect();
+    let read = call.keys.together(&keys, |transaction| {
+        let first = transaction.get(keys[0])?.map(<[u8]>::to_vec);
+        Ok([first, transaction.get(keys[1])?.map(<[u8]>::to_vec)])
+    });
+    // Redis looks at the types before it looks at the options.
+    let values = read.await.map_err(|error| match error {
+        KvError::WrongType { .. } => NO_STRINGS.into(),
+        error => Refusal::from(error),
+    })?;
     let (mut wants_length, mut wants_pieces, mut with_lengths, mut shortest) = (false, false, false, 0);
     let mut index = 3;
     while index < request.len() {
@@ -32,12 +44,6 @@ pub(crate) async fn lcs(call: &mut Call<'_>) -> Handled {
     if wants_pieces && wants_length {
         return Err("ERR If you want both the length and indexes, please just use IDX.".into());
     }
-    let keys: Vec<&[u8]> = request.args(1).take(2).collect();
-    let read = call.keys.together(&keys, |transaction| {
-        let first = transaction.get(keys[0])?.map(<[u8]>::to_vec);
-        Ok([first, transaction.get(keys[1])?.map(<[u8]>::to_vec)])
-    });
-    let values = read.await?;
     values
         .iter()
         .for_each(|value| call.context.count_lookup(value.is_some()));

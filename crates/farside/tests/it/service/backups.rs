@@ -337,10 +337,61 @@ fn single_values_go_both_ways() {
     }
     assert_eq!(ours.ask("PEXPIRETIME k"), theirs.ask("PEXPIRETIME k"));
     assert_eq!(ours.ask("DUMP none"), theirs.ask("DUMP none"));
-    theirs.ask("RPUSH list a");
-    let dumped = payload(theirs.call(&[b"DUMP", b"list"]));
+    // Other types: small and large by the limits of Redis, of integers and not.
+    let many = |name: &str, each: &dyn Fn(u32) -> String| {
+        let elements: Vec<_> = (0..600).map(each).collect();
+        format!("{name} k {}", elements.join(" "))
+    };
+    for (make, show) in [
+        ("RPUSH k 1 -70000 a 12345678901234 \"\"".to_owned(), "LRANGE k 0 -1"),
+        (
+            many("RPUSH", &|number| format!("element{number} {number}")),
+            "LRANGE k 0 -1",
+        ),
+        ("SADD k 1 2 -3".to_owned(), "SMISMEMBER k 1 2 3 -3"),
+        (
+            many("SADD", &|number| (number * 70_000).to_string()),
+            "SMISMEMBER k 0 70000 41930000 1",
+        ),
+        ("SADD k a b 3".to_owned(), "SMISMEMBER k a b 3 c"),
+        (
+            many("SADD", &|number| format!("m{number}")),
+            "SMISMEMBER k m0 m599 m600",
+        ),
+        ("ZADD k 1 a -inf b 2.5 c 1e15 d".to_owned(), "ZRANGE k 0 -1 WITHSCORES"),
+        (
+            many("ZADD", &|number| format!("{number} m{number}")),
+            "ZRANGE k 0 -1 WITHSCORES",
+        ),
+        ("HSET k f 1 g \"\" 7 x".to_owned(), "HGETALL k"),
+        (
+            many("HSET", &|number| format!("f{number} {number}")),
+            "HMGET k f0 f599 f600",
+        ),
+    ] {
+        for back in [false, true] {
+            let (from, to) = if back {
+                (&mut ours, &mut theirs)
+            } else {
+                (&mut theirs, &mut ours)
+            };
+            from.ask("DEL k");
+            to.ask("DEL k");
+            from.ask(&make);
+            let dumped = payload(from.call(&[b"DUMP", b"k"]));
+            assert_eq!(to.call(&[b"RESTORE", b"k", b"0", &dumped]), b"+OK\r\n", "{make}");
+            for line in [show, "TYPE k", "SCARD k", "ZCARD k", "LLEN k", "HLEN k"] {
+                assert_eq!(ours.ask(line), theirs.ask(line), "{line}: {make}");
+            }
+        }
+    }
+    theirs.ask("XADD stream * a 1");
+    let dumped = payload(theirs.call(&[b"DUMP", b"stream"]));
     let refused = ours.call(&[b"RESTORE", b"other", b"0", &dumped]);
-    assert!(refused.starts_with(b"-WRONGTYPE the payload is a list"), "{refused:?}");
+    assert!(
+        refused.starts_with(b"-WRONGTYPE the payload is a stream"),
+        "{refused:?}"
+    );
 }
 
 #[test]
