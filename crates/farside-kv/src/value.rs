@@ -91,11 +91,21 @@ impl Session {
     /// See [`KvError`].
     pub async fn item<'a>(&'a mut self, key: &'a [u8]) -> Result<Option<Item<'a>>, KvError> {
         let found = self.search(key).await?;
-        let item = |Found { value, expiry_ms, tag }| {
-            let value = &self.context().buffer()[value.range()];
-            Item::of(key, value, expiry_ms).tagged(tag)
-        };
-        Ok(found.map(item))
+        Ok(found.map(|found| self.item_of(key, found)))
+    }
+
+    /// The same, which is no use of the key.
+    ///
+    /// # Errors
+    /// See [`KvError`].
+    pub async fn peek<'a>(&'a mut self, key: &'a [u8]) -> Result<Option<Item<'a>>, KvError> {
+        let found = self.look(key).await?;
+        Ok(found.map(|found| self.item_of(key, found)))
+    }
+
+    fn item_of<'a>(&'a self, key: &'a [u8], Found { value, expiry_ms, tag }: Found) -> Item<'a> {
+        let value = &self.context().buffer()[value.range()];
+        Item::of(key, value, expiry_ms).tagged(tag)
     }
 
     /// Stores a value of any type, packed, under a condition, whatever the type of the one that is there; returns whether the

@@ -3,13 +3,13 @@
 //! Answers say what is so here. When a key was last used, or how often, is kept only if the `maxmemory-policy` needs
 //! it, and only of this gateway; otherwise it is refused.
 
-use farside_kv::KeyUse;
-use farside_value::integer;
+use farside_kv::{Item, KeyUse, Tag};
+use farside_value::{encoding, integer};
 
-use super::{Call, Handled, NOT_AN_INTEGER, SYNTAX, help};
+use super::{Call, Handled, NOT_AN_INTEGER, Refusal, SYNTAX, help};
 
-/// How the value is stored: as its bytes, whatever they are.
-const ENCODING: &str = "raw";
+/// How a string is stored: as its bytes, whatever they are.
+const STRING: &str = "raw";
 const NO_IDLE_TIME: &str = "ERR An LRU maxmemory policy is not selected, idle time not tracked.";
 const FREQUENCY_INSTEAD: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
@@ -27,7 +27,7 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
             "OBJECT",
             &[
                 "ENCODING <key>",
-                "    Return \"raw\": a value is stored as its bytes.",
+                "    Return \"raw\" for a string, and for another value what Redis would say of one as large.",
                 "FREQ <key>",
                 "    Return the access frequency index of the key: a logarithmic count, under an LFU maxmemory policy.",
                 "IDLETIME <key>",
@@ -38,12 +38,12 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
         );
         return Ok(());
     }
-    if call.keys.session()?.expiry_ms(request.arg(2)).await?.is_none() {
+    let Some(item) = call.keys.session()?.peek(request.arg(2)).await? else {
         call.reply.null();
         return Ok(());
-    }
+    };
     if is("encoding") {
-        call.reply.bulk(ENCODING.as_bytes());
+        call.reply.bulk(encoding(item)?.as_bytes());
     } else if is("refcount") {
         call.reply.integer(1);
     } else {
@@ -57,6 +57,14 @@ pub(crate) async fn object(call: &mut Call<'_>) -> Handled {
         call.reply.count(count);
     }
     Ok(())
+}
+
+/// What Redis would say of a value as large, however it is stored.
+fn encoding(item: Item<'_>) -> Result<&'static str, Refusal> {
+    match item.tag {
+        Tag::String => Ok(STRING),
+        tag => Ok(encoding::encoding(tag, item.value)?),
+    }
 }
 
 pub(crate) async fn memory(call: &mut Call<'_>) -> Handled {
@@ -139,15 +147,12 @@ pub(crate) async fn debug(call: &mut Call<'_>) -> Handled {
     if request.arg_is(1, "sleep") && request.len() == 3 {
         sleep(call).await?;
     } else if request.arg_is(1, "object") && request.len() == 3 {
-        let value = call
-            .keys
-            .session()?
-            .get(request.arg(2))
-            .await?
-            .ok_or("ERR no such key")?;
+        let item = call.keys.session()?.peek(request.arg(2)).await?;
+        let item = item.ok_or("ERR no such key")?;
         let text = format!(
-            "Value at:0x0 refcount:1 encoding:{ENCODING} serializedlength:{} lru:0 lru_seconds_idle:0",
-            value.len()
+            "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0",
+            encoding(item)?,
+            item.value.len()
         );
         call.reply.simple(&text);
     } else if request.arg_is(1, "error") && request.len() == 3 {

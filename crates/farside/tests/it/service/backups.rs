@@ -380,7 +380,15 @@ fn single_values_go_both_ways() {
             from.ask(&make);
             let dumped = payload(from.call(&[b"DUMP", b"k"]));
             assert_eq!(to.call(&[b"RESTORE", b"k", b"0", &dumped]), b"+OK\r\n", "{make}");
-            for line in [show, "TYPE k", "SCARD k", "ZCARD k", "LLEN k", "HLEN k"] {
+            for line in [
+                show,
+                "OBJECT ENCODING k",
+                "TYPE k",
+                "SCARD k",
+                "ZCARD k",
+                "LLEN k",
+                "HLEN k",
+            ] {
                 assert_eq!(ours.ask(line), theirs.ask(line), "{line}: {make}");
             }
         }
