@@ -175,8 +175,9 @@ impl Session {
             None => self.search_later(key).await?,
         };
         match found {
-            Some(found) => Ok(Some(value::bytes(found, Tag::String, self.cx.buffer())?)),
+            Some(found) if found.tag == Tag::String => Ok(Some(&self.cx.buffer()[found.value.range()])),
             None => Ok(None),
+            Some(found) => Err(value::wrong(found.tag, Tag::String)),
         }
     }
 
@@ -474,8 +475,8 @@ impl Session {
     ) -> Result<Result<(), R>, KvError> {
         self.make_room(key, 0).await?;
         let mut result = Ok(());
-        self.change(key, &mut |stored| decision::update(stored, &mut update, &mut result))
-            .await?;
+        let decide = &mut |stored: Option<Item<'_>>| decision::update(stored, &mut update, &mut result);
+        self.change_typed(key, (Tag::String, None), decide).await?;
         Ok(result)
     }
 
@@ -514,22 +515,27 @@ impl Session {
     }
 
     /// The same for a value of one type.
+    #[inline]
     pub(crate) async fn change_typed<'v>(
         &mut self,
         key: &[u8],
         (tag, likely): (Tag, Option<Likely<'_>>),
-        decide: Decide<'_, 'v>,
+        decide: &mut (impl FnMut(Option<Item<'_>>) -> Decision<'v> + ?Sized),
     ) -> Result<Change, KvError> {
-        let mut seen = Ok(());
+        // Of the last time that it was asked.
+        let mut other = None;
         let mut decide = |stored: Option<Item<'_>>| {
-            seen = stored.map_or(Ok(()), |item| value::check(item.tag, tag));
-            match seen {
-                Ok(()) => decide(stored),
-                Err(_) => Decision::Keep,
+            other = stored.map(|item| item.tag).filter(|&found| found != tag);
+            match other {
+                None => decide(stored),
+                Some(_) => Decision::Keep,
             }
         };
         let change = self.change_likely(key, likely, &mut decide).await?;
-        seen.map(|()| change)
+        match other {
+            None => Ok(change),
+            Some(found) => Err(KvError::WrongType { found, wanted: tag }),
+        }
     }
 
     /// Changes a key; `decide` does not see an item that has expired.

@@ -14,12 +14,18 @@ use farside_value::{Edit, Edited, ValueError};
 use crate::session::{SetOptions, SetOutcome};
 use crate::{KvError, Session, Transaction, decision};
 
+/// Why a value is refused.
+#[cold]
+pub(crate) fn wrong(found: Tag, wanted: Tag) -> KvError {
+    KvError::WrongType { found, wanted }
+}
+
 /// Whether a value has the type that is wanted.
 #[inline]
 pub(crate) fn check(found: Tag, wanted: Tag) -> Result<(), KvError> {
     match found == wanted {
         true => Ok(()),
-        false => Err(KvError::WrongType { found, wanted }),
+        false => Err(wrong(found, wanted)),
     }
 }
 

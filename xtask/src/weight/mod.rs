@@ -30,10 +30,11 @@ struct Budget {
     copies_percent: u64,
 }
 
-/// Object stores are 1.2 MB of the code, and the copies that serde makes for their answers six of the hundredths.
+/// Object stores are 1.2 MB of the code, and the copies that serde makes for their answers six of the hundredths; hashes, sets,
+/// sorted sets and lists 0.28 MB.
 const BUDGET: Budget = Budget {
-    code_bytes: 8_630_000,
-    stripped_bytes: 12_620_000,
+    code_bytes: 8_900_000,
+    stripped_bytes: 13_020_000,
     copies_percent: 132,
 };
 
