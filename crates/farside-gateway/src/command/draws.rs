@@ -1,27 +1,68 @@
-//! Replies of SRANDMEMBER and HRANDFIELD, which may be longer than what they are drawn from.
+//! Replies of SRANDMEMBER, HRANDFIELD and ZRANDMEMBER, which may be longer than what they are drawn from.
 //!
 //! On the path: elements that may repeat are drawn some at a time, and written out in between.
 
 use std::io;
 
-use farside_value::Draw;
+use farside_kv::Tag;
+use farside_value::{Draw, ValueError};
+use tokio::task::yield_now;
 
 use super::transactions::ANSWERS_BYTES_MAX;
+use super::{Call, Handled, Keys};
 use crate::client::{Client, Replies};
 use crate::connection::{REPLY_BYTES_MAX, flush};
 use crate::context::Context;
 use crate::reply::Reply;
 use crate::stream::Stream;
 
+/// How many elements a value has.
+type Count<'c> = &'c dyn Fn(Option<&[u8]>) -> Result<u32, ValueError>;
+
+/// Draws from a value, and shows what it has drawn. It is given a source of chance.
+pub(super) type Show<'s> = &'s mut dyn FnMut(Option<&[u8]>, Draw, &mut dyn FnMut(u64) -> u64, &mut Reply) -> Handled;
+
+/// Draws from the value of the key that is argument 1, which has this type and so many elements, as often as a count says, and
+/// replies. `width` elements of the reply stand for each that is drawn.
+pub(super) async fn draw(
+    call: &mut Call<'_>,
+    (tag, count): (Tag, i64),
+    elements: Count<'_>,
+    width: u64,
+    show: Show<'_>,
+) -> Handled {
+    let Call {
+        request,
+        client,
+        reply,
+        keys,
+        stream,
+        context,
+    } = call;
+    let is_alone = matches!(keys, Keys::Apart(_));
+    let value = keys.value(request.arg(1), tag).await?;
+    context.count_lookup(value.is_some());
+    let drawn = drawn(elements(value)?.into(), count);
+    reply.array((drawn.promised() * width) as usize);
+    let random = &mut |bound| context.store.endpoint().random_below(bound);
+    for draw in drawn.steps(value.map_or(0, <[u8]>::len)) {
+        show(value, draw, random, reply)?;
+        if is_enough(is_alone, stream, reply, client, context).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// What a count in a command means, of so many elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Drawn {
+struct Drawn {
     draw: Draw,
     elements: u64,
 }
 
 /// A negative count allows repetitions; but nothing is drawn from nothing.
-pub(super) fn drawn(elements: u64, count: i64) -> Drawn {
+fn drawn(elements: u64, count: i64) -> Drawn {
     let draw = match Draw::from_count(count) {
         Draw::Distinct(count) => Draw::Distinct(count.min(elements)),
         Draw::Repeated(_) if elements == 0 => Draw::Distinct(0),
@@ -32,14 +73,14 @@ pub(super) fn drawn(elements: u64, count: i64) -> Drawn {
 
 impl Drawn {
     /// How many elements the reply has.
-    pub(super) fn promised(self) -> u64 {
+    fn promised(self) -> u64 {
         let (Draw::Distinct(count) | Draw::Repeated(count)) = self.draw;
         count
     }
 
     /// The same in steps, of elements that take so many bytes. On average, the reply of a step is not longer than a burst of
     /// replies may get, or than the value.
-    pub(super) fn steps(self, bytes: usize) -> impl Iterator<Item = Draw> {
+    fn steps(self, bytes: usize) -> impl Iterator<Item = Draw> {
         let step = (REPLY_BYTES_MAX / bytes.max(1)).max(1) as u64;
         let step = step.max(self.elements);
         let (all_at_once, mut left) = match self.draw {
@@ -56,9 +97,9 @@ impl Drawn {
     }
 }
 
-/// Writes out what has been drawn, if it is much. Returns whether nothing more need be drawn: EXEC refuses replies that are
-/// too long, and whoever is gone reads nothing. `is_alone` if the command is not run by EXEC.
-pub(super) async fn is_enough(
+/// Writes out what has been drawn, if it is much, and lets others run. Returns whether nothing more need be drawn: EXEC refuses
+/// replies that are too long. `is_alone` if the command is not run by EXEC.
+async fn is_enough(
     is_alone: bool,
     stream: &mut Stream,
     reply: &mut Reply,
@@ -68,9 +109,17 @@ pub(super) async fn is_enough(
     if !is_alone {
         return Ok(reply.len() > ANSWERS_BYTES_MAX);
     }
-    if reply.len() > REPLY_BYTES_MAX && client.replies == Replies::On {
-        return Ok(!flush(stream, reply, client, context).await?);
+    if reply.len() > REPLY_BYTES_MAX {
+        // What the client does not want is taken back in the end.
+        if client.replies != Replies::On {
+            return Ok(true);
+        }
+        if !flush(stream, reply, client, context).await? {
+            return Err(io::Error::other("nobody waits for the rest of a reply"));
+        }
     }
+    // However much is to be drawn, others are served meanwhile.
+    yield_now().await;
     Ok(false)
 }
 

@@ -7,7 +7,7 @@ use farside_value::{Draw, Text, ValueError};
 
 use super::element_scan::{self, Wanted};
 use super::values::{change, element, integer, read, symmetric};
-use super::{Call, Handled, Keys, SYNTAX, draws, wrong_arity};
+use super::{Call, Handled, SYNTAX, draws, wrong_arity};
 use crate::context::Context;
 use crate::reply::{Protocol, Reply};
 
@@ -197,42 +197,32 @@ pub(crate) async fn hrandfield(call: &mut Call<'_>) -> Handled {
     if has_values && count.unsigned_abs() > (i64::MAX / 2).unsigned_abs() {
         return Err("ERR value is out of range".into());
     }
-    let Call {
-        client,
-        reply,
-        keys,
-        stream,
-        context,
-        ..
-    } = call;
-    let is_alone = matches!(keys, Keys::Apart(_));
-    let value = keys.value(request.arg(1), Tag::Hash).await?;
-    context.count_lookup(value.is_some());
-    let now_ms = now_ms(context);
-    let fields = u64::from(hash::live_count(value, now_ms)?);
-    let are_pairs = has_values && reply.protocol() == Protocol::Resp3;
-    let count = draws::drawn(fields, count);
-    reply.array(count.promised() as usize * if has_values && !are_pairs { 2 } else { 1 });
-    for draw in count.steps(value.map_or(0, <[u8]>::len)) {
-        let mut shown = 0;
-        let random = &mut |bound| context.store.endpoint().random_below(bound);
-        hash::random(value, draw, now_ms, random, &mut |name, text| {
-            shown += 1;
-            if are_pairs {
-                reply.array(2);
-            }
-            reply.bulk(name);
-            if has_values {
-                element(reply, &text);
-            }
-        })?;
-        let (Draw::Distinct(wanted) | Draw::Repeated(wanted)) = draw;
-        check_shown(shown, wanted)?;
-        if draws::is_enough(is_alone, stream, reply, client, context).await? {
-            break;
-        }
-    }
-    Ok(())
+    let now_ms = now_ms(call.context);
+    let are_pairs = has_values && call.reply.protocol() == Protocol::Resp3;
+    let width = if has_values && !are_pairs { 2 } else { 1 };
+    let fields = &|value: Option<&[u8]>| hash::live_count(value, now_ms);
+    draws::draw(
+        call,
+        (Tag::Hash, count),
+        fields,
+        width,
+        &mut |value, draw, random, reply| {
+            let mut shown = 0;
+            hash::random(value, draw, now_ms, random, &mut |name, text| {
+                shown += 1;
+                if are_pairs {
+                    reply.array(2);
+                }
+                reply.bulk(name);
+                if has_values {
+                    element(reply, &text);
+                }
+            })?;
+            let (Draw::Distinct(wanted) | Draw::Repeated(wanted)) = draw;
+            check_shown(shown, wanted)
+        },
+    )
+    .await
 }
 
 async fn one_by_chance(call: &mut Call<'_>) -> Handled {

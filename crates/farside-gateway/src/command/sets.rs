@@ -7,7 +7,7 @@ use farside_value::{Draw, Edit, format};
 
 use super::element_scan::{self, Wanted};
 use super::values::{change, count, edit, element, read, symmetric, together};
-use super::{Call, Handled, Keys, Refusal, SYNTAX, draws};
+use super::{Call, Handled, Refusal, SYNTAX, draws};
 use crate::reply::Reply;
 
 pub(crate) async fn sadd(call: &mut Call<'_>) -> Handled {
@@ -91,27 +91,14 @@ pub(crate) async fn srandmember(call: &mut Call<'_>) -> Handled {
         _ => return Err(SYNTAX.into()),
     }
     let count = symmetric(request.arg(2))?;
-    let Call {
-        client,
-        reply,
-        keys,
-        stream,
-        context,
-        ..
-    } = call;
-    let is_alone = matches!(keys, Keys::Apart(_));
-    let value = keys.value(request.arg(1), Tag::Set).await?;
-    context.count_lookup(value.is_some());
-    let drawn = draws::drawn(format::count(value)?.into(), count);
-    reply.array(drawn.promised() as usize);
-    for draw in drawn.steps(value.map_or(0, <[u8]>::len)) {
-        let random = &mut |bound| context.store.endpoint().random_below(bound);
-        set::random(value, draw, random, &mut |member| element(reply, &member))?;
-        if draws::is_enough(is_alone, stream, reply, client, context).await? {
-            break;
-        }
-    }
-    Ok(())
+    draws::draw(
+        call,
+        (Tag::Set, count),
+        &format::count,
+        1,
+        &mut |value, draw, random, reply| Ok(set::random(value, draw, random, &mut |member| element(reply, &member))?),
+    )
+    .await
 }
 
 async fn one_by_chance(call: &mut Call<'_>) -> Handled {

@@ -6,15 +6,11 @@
 use farside_kv::Tag;
 use farside_value::packed::sorted::{self, AddOptions, Comparison, Direction, Entry, Existence};
 use farside_value::{Draw, format, parse_score};
-use tokio::task::yield_now;
 
 use super::element_scan::{self, Wanted};
 use super::lists::{most, numbered_keys, pop_first};
-use super::transactions::ANSWERS_BYTES_MAX;
 use super::values::{change, count, element, read, symmetric};
-use super::{Call, Handled, Keys, Refusal, SYNTAX, wrong_arity};
-use crate::client::Replies;
-use crate::connection::{REPLY_BYTES_MAX, flush};
+use super::{Call, Handled, Refusal, SYNTAX, draws, wrong_arity};
 use crate::reply::{Protocol, Reply};
 use crate::request::Request;
 
@@ -276,10 +272,16 @@ fn draw(request: &Request<'_>) -> Result<(i64, bool), Refusal> {
 pub(crate) async fn zrandmember(call: &mut Call<'_>) -> Handled {
     if call.request.len() > 2 {
         let (count, has_scores) = draw(call.request)?;
-        return match u64::try_from(count) {
-            Ok(count) => draw_different(call, count, has_scores).await,
-            Err(_) => draw_repeatedly(call, count.unsigned_abs(), has_scores).await,
+        let is_paired = has_scores && call.reply.protocol() == Protocol::Resp3;
+        let width = if has_scores && !is_paired { 2 } else { 1 };
+        let show: draws::Show<'_> = &mut |value, draw, random, reply| {
+            sorted::random(value, draw, random, &mut |member, score| match has_scores {
+                true => pair(reply, (member, score), is_paired),
+                false => element(reply, &member),
+            })?;
+            Ok(())
         };
+        return draws::draw(call, (SORTED_SET, count), &format::count, width, show).await;
     }
     let (value, reply, context) = read(call, SORTED_SET).await?;
     if value.is_none() {
@@ -290,79 +292,6 @@ pub(crate) async fn zrandmember(call: &mut Call<'_>) -> Handled {
     sorted::random(value, Draw::Repeated(1), random, &mut |member, _| {
         element(reply, &member);
     })?;
-    Ok(())
-}
-
-async fn draw_different(call: &mut Call<'_>, count: u64, has_scores: bool) -> Handled {
-    let (value, reply, context) = read(call, SORTED_SET).await?;
-    let random = &mut |bound| context.store.endpoint().random_below(bound);
-    let count = count.min(format::count(value)?.into());
-    let is_paired = head_of_drawn(reply, count, has_scores);
-    sorted::random(value, Draw::Distinct(count), random, &mut |member, score| {
-        drawn(reply, (member, score), has_scores, is_paired);
-    })?;
-    Ok(())
-}
-
-/// Appends the head of so many drawn members; returns whether each is to be paired with its score.
-fn head_of_drawn(reply: &mut Reply, count: u64, has_scores: bool) -> bool {
-    let is_paired = has_scores && reply.protocol() == Protocol::Resp3;
-    let is_flat = has_scores && !is_paired;
-    // At most half of the largest number, if it has scores.
-    reply.array((count << u32::from(is_flat)) as usize);
-    is_paired
-}
-
-fn drawn(reply: &mut Reply, entry: Entry<'_>, has_score: bool, is_paired: bool) {
-    match has_score {
-        true => pair(reply, entry, is_paired),
-        false => element(reply, &entry.0),
-    }
-}
-
-/// So many members, however few there are: the reply may be long, and is written out while it is made.
-async fn draw_repeatedly(call: &mut Call<'_>, mut count: u64, has_scores: bool) -> Handled {
-    /// How many are drawn until others are served, if their bytes are not too many.
-    const DRAWN_AT_ONCE: u64 = 1024;
-    let is_apart = matches!(call.keys, Keys::Apart(_));
-    let value = call.keys.value(call.request.arg(1), SORTED_SET).await?;
-    call.context.count_lookup(value.is_some());
-    // No member is longer than the value.
-    let at_once = match value {
-        Some(value) => (REPLY_BYTES_MAX / value.len()) as u64,
-        None => {
-            count = 0;
-            1
-        }
-    };
-    let at_once = at_once.clamp(1, DRAWN_AT_ONCE);
-    let is_paired = head_of_drawn(call.reply, count, has_scores);
-    let random = &mut |bound| call.context.store.endpoint().random_below(bound);
-    while count > 0 {
-        let now = count.min(at_once);
-        sorted::random(value, Draw::Repeated(now), random, &mut |member, score| {
-            drawn(call.reply, (member, score), has_scores, is_paired);
-        })?;
-        count -= now;
-        let length = call.reply.len();
-        if !is_apart {
-            if length > ANSWERS_BYTES_MAX {
-                // EXEC refuses it.
-                break;
-            }
-            continue;
-        }
-        if length > REPLY_BYTES_MAX {
-            // What is not wanted is taken back in the end.
-            if call.client.replies != Replies::On {
-                break;
-            }
-            if !flush(call.stream, call.reply, call.client, call.context).await? {
-                return Err(std::io::Error::other("nobody waits for the rest of a reply").into());
-            }
-        }
-        yield_now().await;
-    }
     Ok(())
 }
 

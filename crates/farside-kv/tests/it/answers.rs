@@ -10,6 +10,25 @@ const KEY: &[u8] = b"key";
 const LATER_MS: u64 = UNIX_MS_AT_START + 1000;
 const PAST_MS: u64 = UNIX_MS_AT_START - 1;
 
+/// A small store with this index.
+pub(crate) fn config(index: IndexKind) -> StoreConfig {
+    StoreConfig {
+        index: Some(index),
+        slots: Some(160),
+        leaf: LeafOptions::PUBLISHED,
+        format: FormatOptions {
+            clients_max: 8,
+            chunk_bytes: Some(16 << 10),
+            ..FormatOptions::default()
+        },
+        pool: PoolOptions {
+            tick_ns: 20_000,
+            lease_ns: 300_000,
+        },
+        ..StoreConfig::default()
+    }
+}
+
 /// Runs this on every index.
 fn on_every_index(check: impl AsyncFn(&mut Session)) {
     for (index, name, _) in IndexKind::ALL {
@@ -18,22 +37,7 @@ fn on_every_index(check: impl AsyncFn(&mut Session)) {
         let endpoint = sim.endpoint(sim.add_compute_node());
         println!("{name}");
         sim.block_on(async {
-            let config = StoreConfig {
-                index: Some(index),
-                slots: Some(160),
-                leaf: LeafOptions::PUBLISHED,
-                format: FormatOptions {
-                    clients_max: 8,
-                    chunk_bytes: Some(16 << 10),
-                    ..FormatOptions::default()
-                },
-                pool: PoolOptions {
-                    tick_ns: 20_000,
-                    lease_ns: 300_000,
-                },
-                ..StoreConfig::default()
-            };
-            let store = Store::open(endpoint, config).await.expect("the node is there");
+            let store = Store::open(endpoint, config(index)).await.expect("the node is there");
             check(&mut store.session()).await;
             store.close().await.expect("nothing is broken");
         });

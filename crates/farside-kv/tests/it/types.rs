@@ -8,13 +8,14 @@ use core::ops::AsyncFn;
 use farside_fabric::shm::{self, Segment};
 use farside_fabric::sim::{Sim, SimOptions, UNIX_MS_AT_START};
 use farside_kv::session::Alteration;
-use farside_kv::{
-    Condition, Expiry, IndexKind, Item, KvError, LeafOptions, Session, SetOptions, Store, StoreConfig, Tag,
-};
-use farside_pool::{FormatOptions, PoolOptions};
+use farside_kv::{Condition, Expiry, IndexKind, Item, KvError, Session, SetOptions, Store, StoreConfig, Tag};
+use farside_value::encoding::encoding;
+use farside_value::packed::algebra::Source;
+use farside_value::packed::sorted::{self, AddOptions};
 use farside_value::packed::{hash, set};
 use farside_value::{Edit, ValueError};
 
+use crate::answers;
 use crate::model::run;
 
 const KEY: &[u8] = b"key";
@@ -22,22 +23,10 @@ const OTHER: &[u8] = b"other";
 const LATER_MS: u64 = UNIX_MS_AT_START + 1_000_000_000_000;
 
 fn config(index: IndexKind) -> StoreConfig {
-    StoreConfig {
-        index: Some(index),
-        slots: Some(160),
-        leaf: LeafOptions::PUBLISHED,
-        format: FormatOptions {
-            clients_max: 8,
-            chunk_bytes: Some(16 << 10),
-            ..FormatOptions::default()
-        },
-        pool: PoolOptions {
-            tick_ns: 20_000,
-            // A machine that is busy with other tests is no dead client.
-            lease_ns: 600_000_000_000,
-        },
-        ..StoreConfig::default()
-    }
+    let mut config = answers::config(index);
+    // A machine that is busy with other tests is no dead client.
+    config.pool.lease_ns = 600_000_000_000;
+    config
 }
 
 /// Runs this on every index, over a network and over mapped memory.
@@ -262,5 +251,104 @@ fn a_value_goes_with_its_last_element_and_a_refusal_changes_nothing() {
         let set = session.edit(KEY, Tag::Hash, |old| hash::set(old, fields, 0));
         assert_eq!(set.await, Ok(Ok(2)), "no set is in its way");
         assert_eq!(session.expiry_ms(KEY).await, Ok(Some(0)));
+    });
+}
+
+/// A set that Redis would keep in a table.
+fn large() -> Vec<u8> {
+    let members: Vec<String> = (0..200).map(|number| format!("member{number}")).collect();
+    let members: Vec<&[u8]> = members.iter().map(String::as_bytes).collect();
+    match set::add(None, &members) {
+        Ok((Edit::Put(value), 200)) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_value_from_elsewhere_is_stored_as_it_is() {
+    on_every_index(async |session| {
+        let value = large();
+        assert_eq!(
+            encoding(Tag::Set, &value),
+            Ok("listpack"),
+            "nobody has noted how large it is"
+        );
+        let if_absent = SetOptions {
+            condition: Condition::IfAbsent,
+            expiry: Expiry::AtMs(LATER_MS),
+            ..SetOptions::default()
+        };
+        assert_eq!(
+            session.set_value(KEY, Tag::Set, value.clone(), if_absent).await,
+            Ok(true)
+        );
+        assert_eq!(
+            session.set_value(KEY, Tag::Set, value.clone(), if_absent).await,
+            Ok(false)
+        );
+        let check = |item: Option<Item<'_>>| {
+            let item = item.expect("it is there");
+            assert_eq!((item.key, item.expiry_ms, item.tag), (KEY, LATER_MS, Tag::Set));
+            assert_eq!(
+                (&item.value[1..], encoding(Tag::Set, item.value)),
+                (&value[1..], Ok("hashtable"))
+            );
+        };
+        check(session.item(KEY).await.expect("the node is there"));
+        check(session.peek(KEY).await.expect("the node is there"));
+        assert_eq!(session.item(OTHER).await, Ok(None));
+        assert_eq!(session.peek(OTHER).await, Ok(None));
+        // A string is not looked at.
+        let string = b"\0\x01 text".to_vec();
+        assert_eq!(
+            session
+                .set_value(OTHER, Tag::String, string.clone(), SetOptions::default())
+                .await,
+            Ok(true)
+        );
+        assert_eq!(session.get(OTHER).await, Ok(Some(&string[..])));
+        // Whatever makes it large is noted by a change, and within a transaction.
+        assert_eq!(session.delete(KEY).await, Ok(true));
+        let members: Vec<String> = (0..200).map(|number| format!("member{number}")).collect();
+        let members: Vec<&[u8]> = members.iter().map(String::as_bytes).collect();
+        assert_eq!(add(session, KEY, &members).await, 200);
+        check_large(session).await;
+        let stored = session.transaction_on(&[KEY], |transaction| {
+            transaction.set_value(KEY, Tag::Set, value.clone(), SetOptions::default())
+        });
+        assert_eq!(stored.await, Ok(true));
+        check_large(session).await;
+    });
+}
+
+async fn check_large(session: &mut Session) {
+    let value = session.value(KEY, Tag::Set).await.expect("a set").expect("it is there");
+    assert_eq!(encoding(Tag::Set, value), Ok("hashtable"));
+}
+
+#[test]
+fn sets_and_sorted_sets_stand_beside_each_other() {
+    on_every_index(async |session| {
+        let third: &[u8] = b"third";
+        assert_eq!(add(session, KEY, &[b"one"]).await, 1);
+        let added = session.edit(OTHER, Tag::SortedSet, |old| {
+            sorted::add(old, &[(1.5, b"one")], AddOptions::default())
+        });
+        assert_eq!(added.await.map(|added| added.map(|done| done.added)), Ok(Ok(1)));
+        let all = [KEY, OTHER, third];
+        let seen = session.transaction_on(&all, |transaction| {
+            let sources = transaction.sources(&all)?;
+            let is_so = matches!(sources[..], [Source::Set(_), Source::SortedSet(_), Source::Absent]);
+            let values = transaction.values(&[third, KEY], Tag::Set)?;
+            Ok((is_so, values.len(), values[0], values[1].is_some()) == (true, 2, None, true))
+        });
+        assert_eq!(seen.await, Ok(true));
+        session.put(third, b"string").await.expect("there is room");
+        let two = [KEY, third];
+        let refused = session.transaction_on(&two, |transaction| {
+            assert_eq!(transaction.sources(&two).map(drop), wrong(Tag::String, Tag::SortedSet));
+            transaction.values(&two, Tag::Set).map(drop)
+        });
+        assert_eq!(refused.await, wrong(Tag::String, Tag::Set));
     });
 }

@@ -5,31 +5,12 @@ use core::ops::Range;
 
 use super::client::Client;
 use super::commands::{NOT_AN_INTEGER, check};
+use super::differential::{Author, Pair, Words};
 use super::process::Server;
-use super::redis::Redis;
-use crate::soak::dice::Dice;
+use super::unordered::{Type, compare_all};
 
-/// The longest value of Farside is the longest one of this server, too.
-fn redis(folder: &tempfile::TempDir) -> Redis {
-    Redis::start_with(folder.path(), &["--proto-max-bulk-len", "16777216"])
-}
-
-type Words = Vec<Vec<u8>>;
-
-/// Commands that follow from a seed.
-struct Author {
-    dice: Dice,
-}
-
+/// What these commands are made of beside that.
 impl Author {
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.dice.roll(of.len() as u64) as usize]
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.dice.roll(100) < percent
-    }
-
     /// Any key; few of them are of the other kind.
     fn bitmap(&mut self) -> &'static str {
         match self.chance(4) {
@@ -51,7 +32,7 @@ impl Author {
     }
 
     /// A number, or what is none.
-    fn number(&mut self) -> String {
+    fn bit_number(&mut self) -> String {
         match self.dice.roll(20) {
             0 => self.pick(&["x", "", "1.5", "01", "-0", "+1", " 1", "#1"]).to_owned(),
             1 => self
@@ -67,7 +48,7 @@ impl Author {
     /// A place in a bitmap that is not too long to be compared.
     fn offset(&mut self) -> String {
         match self.dice.roll(30) {
-            0 => self.number(),
+            0 => self.bit_number(),
             1 => self.pick(&["134217728", "4294967296", "-1", "#0", "##1"]).to_owned(),
             2..=5 => format!("{}", self.dice.roll(15_000)),
             _ => format!("{}", self.dice.roll(200)),
@@ -80,15 +61,6 @@ impl Author {
         (0..length)
             .map(|_| filler.unwrap_or_else(|| self.dice.word() as u8))
             .collect()
-    }
-
-    /// Any case, and sometimes another word.
-    fn option(&mut self, word: &str) -> Vec<u8> {
-        match self.dice.roll(40) {
-            0 => b"what".to_vec(),
-            1..=10 => word.to_lowercase().into_bytes(),
-            _ => word.to_owned().into_bytes(),
-        }
     }
 
     fn steps(&mut self, words: &mut Words) {
@@ -113,7 +85,7 @@ impl Author {
                 let number = match self.chance(30) {
                     // Such that some fit and some do not.
                     true => (self.dice.word() as i64 >> self.dice.roll(64)).to_string(),
-                    false => self.number(),
+                    false => self.bit_number(),
                 };
                 words.push(number.into_bytes());
             }
@@ -123,7 +95,7 @@ impl Author {
     /// The ends of a range, or some of them, and perhaps their unit.
     fn range(&mut self, words: &mut Words) {
         let ends = self.dice.roll(3);
-        words.extend((0..ends).map(|_| self.number().into_bytes()));
+        words.extend((0..ends).map(|_| self.bit_number().into_bytes()));
         if self.chance(if ends == 2 { 60 } else { 5 }) {
             let unit = self.pick(&["BIT", "BYTE"]);
             words.push(self.option(unit));
@@ -178,7 +150,7 @@ impl Author {
                 let key = self.pick(&["a", "b", "c", "d", "e"]);
                 let bit = match self.chance(95) {
                     true => self.pick(&["0", "1"]).to_owned(),
-                    false => self.number(),
+                    false => self.bit_number(),
                 };
                 words.extend([key.into(), self.offset().into_bytes(), bit.into_bytes()]);
             }
@@ -190,7 +162,7 @@ impl Author {
             "BITPOS" => {
                 let bit = match self.chance(95) {
                     true => self.pick(&["0", "1"]).to_owned(),
-                    false => self.number(),
+                    false => self.bit_number(),
                 };
                 words.extend([self.bitmap().into(), bit.into_bytes()]);
                 self.range(&mut words);
@@ -219,7 +191,7 @@ impl Author {
                     let option = self.pick(&["LEN", "IDX", "IDX", "WITHMATCHLEN", "MINMATCHLEN"]);
                     words.push(self.option(option));
                     if option == "MINMATCHLEN" {
-                        words.push(self.number().into_bytes());
+                        words.push(self.bit_number().into_bytes());
                     }
                 }
             }
@@ -266,76 +238,42 @@ impl Author {
     }
 }
 
-fn ask(client: &mut Client, words: &Words) -> Vec<u8> {
-    client.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
-}
+struct Bits;
 
-fn compare(ours: &mut Client, theirs: &mut Client, words: &Words) {
-    let (found, expected) = (ask(ours, words), ask(theirs, words));
-    if found != expected {
-        let shown: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
-        panic!(
-            "{}: {} instead of {}",
-            shown.join(" "),
-            found.escape_ascii(),
-            expected.escape_ascii()
-        );
+impl Type for Bits {
+    fn write(author: &mut Author, _is_in_multi: bool) -> Words {
+        author.command()
     }
-}
 
-/// The same commands to both servers.
-fn compare_commands(seed: u64, count: usize, hello: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (redis, server) = (redis(&folder), Server::serve(&["--memory", "64MiB"]));
-    let (mut theirs, mut ours) = (redis.client(), server.client());
-    for client in [&mut ours, &mut theirs] {
-        client.ask(hello);
+    fn begin(pair: &mut Pair) {
+        pair.compare(&["SET", "text", "no log"].map(Into::into).into());
     }
-    let mut author = Author { dice: Dice::new(seed) };
-    let word = |word: &str| vec![word.as_bytes().to_vec()];
-    compare(
-        &mut ours,
-        &mut theirs,
-        &["SET", "text", "no log"].map(Into::into).into(),
-    );
-    for _ in 0..count {
-        if author.chance(5) {
-            compare(&mut ours, &mut theirs, &word("MULTI"));
-            for _ in 0..author.dice.roll(6) {
-                let words = author.command();
-                compare(&mut ours, &mut theirs, &words);
+
+    fn end(pair: &mut Pair) {
+        for key in [
+            "a", "b", "c", "d", "e", "log:a", "log:b", "log:c", "log:d", "log:none", "none",
+        ] {
+            for name in ["GET", "EXPIRETIME"] {
+                pair.compare_line(&format!("{name} {key}"));
             }
-            compare(&mut ours, &mut theirs, &word("EXEC"));
-        } else {
-            let words = author.command();
-            compare(&mut ours, &mut theirs, &words);
-        }
-    }
-    for key in [
-        "a", "b", "c", "d", "e", "log:a", "log:b", "log:c", "log:d", "log:none", "none",
-    ] {
-        for name in ["GET", "EXPIRETIME"] {
-            compare(&mut ours, &mut theirs, &vec![name.into(), key.into()]);
         }
     }
 }
 
 #[test]
 fn random_commands_have_the_replies_of_redis() {
-    compare_commands(1, 6000, "HELLO 2");
+    compare_all::<Bits>(1, 6000, "HELLO 2");
 }
 
 #[test]
 fn random_commands_have_the_replies_of_redis_in_resp3() {
-    compare_commands(2, 3000, "HELLO 3");
+    compare_all::<Bits>(2, 3000, "HELLO 3");
 }
 
 #[test]
 fn descriptions_are_those_of_redis() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (redis, server) = (redis(&folder), Server::serve(&["--memory", "64MiB"]));
-    let (mut theirs, mut ours) = (redis.client(), server.client());
-    let names = [
+    let mut pair = Pair::start("HELLO 2");
+    for name in [
         "setbit",
         "getbit",
         "bitcount",
@@ -348,16 +286,8 @@ fn descriptions_are_those_of_redis() {
         "pfcount",
         "pfdebug",
         "pfmerge",
-    ];
-    for name in names {
-        let line = format!("COMMAND INFO {name}");
-        let (found, expected) = (ours.ask(&line), theirs.ask(&line));
-        // Name, arity, flags, places of keys, and categories; tips and key specifications are not told here.
-        let shown = |reply: &str| {
-            let last = reply.rfind("+@").expect("a category");
-            reply[..last + 6].to_owned()
-        };
-        assert_eq!(shown(&found), shown(&expected), "{name}");
+    ] {
+        pair.compare_description(name);
     }
     for line in [
         "COMMAND GETKEYS BITOP AND a b c d",
@@ -366,75 +296,61 @@ fn descriptions_are_those_of_redis() {
         "COMMAND GETKEYS LCS a b LEN",
         "COMMAND GETKEYS BITFIELD a GET u8 0",
     ] {
-        assert_eq!(ours.ask(line), theirs.ask(line), "{line}");
+        pair.compare_line(line);
     }
 }
 
 #[test]
 fn users_may_do_what_they_may_in_redis() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (redis, server) = (redis(&folder), Server::serve(&["--memory", "64MiB"]));
-    let (mut theirs, mut ours) = (redis.client(), server.client());
-    for rules in [
-        "ACL SETUSER keys on nopass %R~r* %W~w* %RW~x* +@all",
-        "ACL SETUSER bits on nopass ~* -@all +@bitmap",
-        "ACL SETUSER logs on nopass ~* +@all -@hyperloglog",
-    ] {
-        assert_eq!(
-            (ours.ask(rules), theirs.ask(rules)),
-            ("+OK\r\n".into(), "+OK\r\n".into())
-        );
-    }
-    for command in [
-        "SETBIT w 1 1",
-        "SETBIT r 1 1",
-        "SETBIT x 1 1",
-        "GETBIT r 1",
-        "GETBIT w 1",
-        "BITCOUNT r",
-        "BITCOUNT w",
-        "BITPOS r 1",
-        "BITPOS w 1",
-        "BITOP NOT w r",
-        "BITOP NOT w w",
-        "BITOP NOT r r",
-        "BITOP AND w r x r",
-        "BITOP AND w r w r",
-        "BITFIELD r GET u8 0",
-        "BITFIELD w GET u8 0",
-        "BITFIELD r",
-        "BITFIELD w SET u8 0 1",
-        "BITFIELD x SET u8 0 1",
-        "BITFIELD r OVERFLOW SAT GET u8 0",
-        "BITFIELD r GET u8 0 SET u8 0 1",
-        "BITFIELD r GET u8",
-        "BITFIELD r what",
-        "BITFIELD_RO r GET u8 0",
-        "BITFIELD_RO w GET u8 0",
-        "LCS r r",
-        "LCS r w",
-        "PFADD w a",
-        "PFADD r a",
-        "PFCOUNT r r",
-        "PFCOUNT w",
-        "PFCOUNT r w",
-        "PFDEBUG ENCODING r",
-        "PFDEBUG ENCODING w",
-        "PFMERGE x r",
-        "PFMERGE w r",
-        "PFMERGE x w",
-        "PFMERGE x r w",
-    ] {
-        for user in ["keys", "bits", "logs"] {
-            let line = format!("ACL DRYRUN {user} {command}");
-            let (found, expected) = (ours.ask(&line), theirs.ask(&line));
-            assert_eq!(
-                found.starts_with("+OK"),
-                expected.starts_with("+OK"),
-                "{line}: {found} instead of {expected}"
-            );
-        }
-    }
+    let mut pair = Pair::start("HELLO 2");
+    pair.compare_rights(
+        &[
+            "ACL SETUSER keys on nopass %R~r* %W~w* %RW~x* +@all",
+            "ACL SETUSER bits on nopass ~* -@all +@bitmap",
+            "ACL SETUSER logs on nopass ~* +@all -@hyperloglog",
+        ],
+        &["keys", "bits", "logs"],
+        &[
+            "SETBIT w 1 1",
+            "SETBIT r 1 1",
+            "SETBIT x 1 1",
+            "GETBIT r 1",
+            "GETBIT w 1",
+            "BITCOUNT r",
+            "BITCOUNT w",
+            "BITPOS r 1",
+            "BITPOS w 1",
+            "BITOP NOT w r",
+            "BITOP NOT w w",
+            "BITOP NOT r r",
+            "BITOP AND w r x r",
+            "BITOP AND w r w r",
+            "BITFIELD r GET u8 0",
+            "BITFIELD w GET u8 0",
+            "BITFIELD r",
+            "BITFIELD w SET u8 0 1",
+            "BITFIELD x SET u8 0 1",
+            "BITFIELD r OVERFLOW SAT GET u8 0",
+            "BITFIELD r GET u8 0 SET u8 0 1",
+            "BITFIELD r GET u8",
+            "BITFIELD r what",
+            "BITFIELD_RO r GET u8 0",
+            "BITFIELD_RO w GET u8 0",
+            "LCS r r",
+            "LCS r w",
+            "PFADD w a",
+            "PFADD r a",
+            "PFCOUNT r r",
+            "PFCOUNT w",
+            "PFCOUNT r w",
+            "PFDEBUG ENCODING r",
+            "PFDEBUG ENCODING w",
+            "PFMERGE x r",
+            "PFMERGE w r",
+            "PFMERGE x w",
+            "PFMERGE x r w",
+        ],
+    );
 }
 
 /// The string of a reply.
@@ -445,9 +361,8 @@ fn string(reply: &[u8]) -> &[u8] {
 
 #[test]
 fn logs_go_both_ways() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (redis, server) = (redis(&folder), Server::serve(&["--memory", "64MiB"]));
-    let (mut theirs, mut ours) = (redis.client(), server.client());
+    let mut pair = Pair::start("HELLO 2");
+    let (ours, theirs) = (&mut pair.ours, &mut pair.theirs);
     let add = |client: &mut Client, numbers: Range<usize>| {
         let elements: Vec<String> = numbers.map(|number| format!("element{number}")).collect();
         client.ask(&["PFADD log", &elements.join(" ")].join(" "));
@@ -455,8 +370,8 @@ fn logs_go_both_ways() {
     for count in [1, 10, 500, 5000] {
         for is_ours_first in [true, false] {
             let (one, other) = match is_ours_first {
-                true => (&mut ours, &mut theirs),
-                false => (&mut theirs, &mut ours),
+                true => (&mut *ours, &mut *theirs),
+                false => (&mut *theirs, &mut *ours),
             };
             one.ask("DEL log");
             add(one, 0..count);

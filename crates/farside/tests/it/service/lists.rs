@@ -2,8 +2,9 @@
 
 use super::client::Client;
 use super::commands::{NOT_AN_INTEGER, check};
-use super::differential::{Author, Pair, Words, compare_commands};
+use super::differential::{Author, Pair, Words};
 use super::process::Server;
+use super::unordered::{Type, compare_all};
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "none"];
 
@@ -21,7 +22,7 @@ fn end(author: &mut Author) -> Vec<u8> {
     author.option(end)
 }
 
-fn write(author: &mut Author, _: bool) -> Words {
+fn write(author: &mut Author) -> Words {
     let names = [
         "LPUSH",
         "LPUSH",
@@ -103,14 +104,22 @@ fn write(author: &mut Author, _: bool) -> Words {
     words
 }
 
+struct Lists;
+
+impl Type for Lists {
+    fn write(author: &mut Author, _is_in_multi: bool) -> Words {
+        write(author)
+    }
+}
+
 #[test]
 fn random_commands_have_the_replies_of_redis() {
-    compare_commands(1, 8000, "HELLO 2", write, Pair::compare);
+    compare_all::<Lists>(1, 8000, "HELLO 2");
 }
 
 #[test]
 fn random_commands_have_the_replies_of_redis_in_resp3() {
-    compare_commands(2, 4000, "HELLO 3", write, Pair::compare);
+    compare_all::<Lists>(2, 4000, "HELLO 3");
 }
 
 #[test]
